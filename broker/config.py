@@ -59,7 +59,7 @@ class BrokerConfig(Mapping[str, Any]):
     warnings: tuple[str, ...] = field(default=())
     # For each log directory whether the former run marked a clean shutdown; known once the broker starts.
     clean: tuple[bool, ...] = field(default=())
-    # Whether a version of before started this broker, with other role locks (broker.process).
+    # Whether a version of before started this broker, with other role locks (broker.process.process).
     former_roles: bool = False
 
     def __getitem__(self, key: str) -> Any:

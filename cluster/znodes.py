@@ -38,7 +38,7 @@ STARTS = "/odradek/starts"  # how often the controller started: the upper half o
 ADOPTION = "/odradek/adoption"  # there while logs of another broker are still to be taken over
 UNRENAMED = "/odradek/unrenamed"  # below: ids of deleted topics some of whose directories still have their names
 SNAPSHOT_VERSION = "/odradek/metadata_version"
-LIVES = "/odradek/lives"  # registrations that controllers have seen to (broker.settled_lives)
+LIVES = "/odradek/lives"  # registrations that controllers have seen to (broker.controller.elected.settled_lives)
 CLUSTER_WIDE = "<default>"  # the name of the cluster-wide broker config
 
 PERSISTENT = (

@@ -1,6 +1,6 @@
 """Who is alive, and who may change a partition: open-file-description locks on single bytes.
 
-Layout    : roles.lock byte r = role r (ipc.roles, broker.process); partition.lock byte s = partition slot s.
+Layout    : roles.lock byte r = role r (ipc.roles, broker.process.process); partition.lock byte s = partition slot s.
 Owner     : the kernel. A lock goes when the last descriptor of its open file description closes, so at death.
 Writers   : any process of the broker.
 Lock      : these are the locks. Plain record locks would vanish when *any* descriptor of the file closes in

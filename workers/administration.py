@@ -16,7 +16,7 @@ from odradek.cluster.znodes import Partition
 class Owner(Protocol):
     """The metadata, and every change to it. Changes raise ApiError and are in the tree when they return.
 
-    What may be much is done in steps (broker.steps): the first has it in the tree, so that it will be done.
+    What may be much is done in steps (broker.process.steps): the first has it in the tree, so that it will be done.
     """
 
     def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:

@@ -41,7 +41,7 @@ class Codec(Protocol):
 
 
 def pieces(items: Sequence[T], size: int = PIECE) -> Iterator[Sequence[T]]:
-    """`items`, as many at a time as belong into one step (broker.steps)."""
+    """`items`, as many at a time as belong into one step (broker.process.steps)."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
@@ -61,7 +61,7 @@ class Api:
     """One Kafka API: its key, Kafka's name for it, the (first, last) version served, where and by what.
 
     `handle(services, request, context)` returns the response, or None when it replies later through the context; where
-    services can `begin` one it may be a generator, which does so in steps (broker.steps).
+    services can `begin` one it may be a generator, which does so in steps (broker.process.steps).
     `raw` handlers take (worker, connection, version, correlation, buffer, start, end) and do their own decoding.
     `flexible` is the first version with a flexible request header, found from the schema when not given.
     `route(version, body)` says where a request is handled when that depends on the request; `runs_in` is then only

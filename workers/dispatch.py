@@ -26,8 +26,8 @@ Later = Callable[[Iterator[Any]], None]
 def serve(row: Api, services: Any, request: Forwarded, answer: Answer, later: Later = at_once) -> None:
     """Decode, handle, encode; `answer(flags, body)` is called once, now or later (flags: ipc.forward).
 
-    A handler may be a generator, where `services` can `begin` one (broker.steps): it does its work in steps. So is the
-    answer encoded, which `later` begins.
+    A handler may be a generator, where `services` can `begin` one (broker.process.steps): it does its work in steps. So
+    is the answer encoded, which `later` begins.
     """
     decoded = None
     with _refusing(row, request, answer):

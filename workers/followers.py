@@ -1,7 +1,8 @@
 """How far this broker's followers have come, and what follows from it.
 
 A follower that fetches from an offset on has all below. That goes into its row (ipc.replicas), may move the high
-watermark, and lets one that has caught up into the ISR, which is for the controller process to do (broker.isr).
+watermark, and lets one that has caught up into the ISR, which is for the controller process to do
+(broker.controller.member.isr).
 """
 
 from __future__ import annotations

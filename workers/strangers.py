@@ -1,8 +1,8 @@
 """Requests of followers from addresses that are no registered broker's: refused, and looked up again.
 
 The follower comes again. Its host may have registered just now, or have another address than before, and nothing else
-need happen in the cluster: so the controller process is asked to look (broker.admission), at most once a second. The
-coordinator asks likewise when it refuses markers (workers.apis.k27_write_txn_markers).
+need happen in the cluster: so the controller process is asked to look (broker.controller.member.admission), at most
+once a second. The coordinator asks likewise when it refuses markers (workers.apis.k27_write_txn_markers).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ _IDLE_SWEEP_S = 5
 
 
 class Process(Protocol):
-    """What `broker.process.enter` gives."""
+    """What `broker.process.process.enter` gives."""
 
     role: int
     run_dir: Path

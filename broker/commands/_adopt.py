@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from odradek.broker import config as configuration
-from odradek.broker import takeover
 from odradek.broker.commands._tables import print_json, rows
+from odradek.broker.controller import takeover
+from odradek.broker.controller.takeover import TakeOver, TopicTakeOver
 from odradek.broker.errors import OdradekError
-from odradek.broker.takeover import TakeOver, TopicTakeOver
 from odradek.cluster.embedded import FILE_NAME
 from odradek.cluster.znodes import uuid_text
 from odradek.storage.dirs import logdirs

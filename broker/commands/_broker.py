@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from odradek.broker import config as configuration
-from odradek.broker import process
 from odradek.broker.config import BrokerConfig, ConfigFault
 from odradek.broker.errors import NotRunning
+from odradek.broker.process import process
 from odradek.ipc import roles
 
 SYSTEM_RUN_DIR = Path("/run/odradek")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from odradek.broker.commands._client import Partition
 from odradek.broker.commands._partitions import names, plural
 from odradek.broker.commands._tables import MISSING, cell
-from odradek.broker.status import table
+from odradek.broker.process.status import table
 
 ALIVE, SILENT, DEAD = "alive", "silent", "dead"  # silent: registered, but it does not answer
 _SHOWN = 5  # partitions named for each fault

@@ -23,8 +23,9 @@ def command(module: str, level: str, properties: Path | None, override: tuple[st
       odradek log-level workers.connection DEBUG
       odradek log-level root WARNING
     """
-    from odradek.broker import control, logs
+    from odradek.broker import logs
     from odradek.broker.commands import _broker
+    from odradek.broker.process import control
 
     try:
         logs.level_number(level)

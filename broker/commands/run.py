@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from odradek.broker.entry import MODULES
+from odradek.broker.process.entry import MODULES
 from odradek.ipc.roles import BY_NAME, MAX_WORKERS, worker_role
 
 
@@ -24,8 +24,9 @@ def command(role: str, number: int | None, run_dir: Path | None, override: tuple
     Example:
       odradek run worker --id 3
     """
-    from odradek.broker import entry, spawn
     from odradek.broker.commands import _broker
+    from odradek.broker.process import entry
+    from odradek.broker.supervisor import spawn
 
     spawn.die_with_parent()
     if (role == "worker") != (number is not None):

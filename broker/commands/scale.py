@@ -28,9 +28,9 @@ def command(properties: Path | None, override: tuple[str, ...], workers: int, ti
     Example:
       odradek scale --workers 4
     """
-    from odradek.broker import control, process
     from odradek.broker.commands import _broker
     from odradek.broker.errors import OdradekError
+    from odradek.broker.process import control, process
     from odradek.ipc import rundir
     from odradek.ipc.shm import Shared
 

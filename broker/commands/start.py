@@ -12,7 +12,7 @@ import click
 from odradek.broker.commands._broker import configured
 
 if TYPE_CHECKING:
-    from odradek.broker.boot import Boot
+    from odradek.broker.supervisor.boot import Boot
 
 
 @click.command()
@@ -28,14 +28,16 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
       odradek start
       odradek start server.properties --override log.dirs=/tmp/try --override odradek.workers=4
     """
-    from odradek.broker.nursery import Nursery
+    from odradek.broker.supervisor.nursery import Nursery
 
     _fill_standard()
     nursery = Nursery.open()  # first of all: what it forks is to inherit nothing of what follows
 
-    from odradek.broker import boot, logs, process
     from odradek.broker import config as configuration
-    from odradek.broker.supervisor import Supervisor
+    from odradek.broker import logs
+    from odradek.broker.process import process
+    from odradek.broker.supervisor import boot
+    from odradek.broker.supervisor.supervisor import Supervisor
 
     try:
         config = configuration.load(properties, override)
@@ -66,6 +68,6 @@ def _end(code: int) -> NoReturn:
 
 def _last_steps() -> Callable[[Boot], None]:
     """Imported while the broker serves already; not at its stop, when the code may have been replaced."""
-    from odradek.broker import shutdown
+    from odradek.broker.supervisor import shutdown
 
     return shutdown.finish

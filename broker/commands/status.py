@@ -70,7 +70,7 @@ def _broker(properties: Path | None, override: tuple[str, ...], show: _Show) -> 
     """One broker, by its shared memory. Whether it serves."""
     from odradek.broker.commands import _broker
     from odradek.broker.errors import NotRunning
-    from odradek.broker.status import Observer, RegionError, Sample, render
+    from odradek.broker.process.status import Observer, RegionError, Sample, render
 
     config = _broker.find_running(properties, override)
     try:

@@ -27,9 +27,10 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float |
       odradek stop
       odradek stop --override log.dirs=/var/lib/odradek
     """
-    from odradek.broker import control, process, stop_limits
     from odradek.broker.commands import _broker
     from odradek.broker.errors import OdradekError
+    from odradek.broker.process import control, process
+    from odradek.broker.supervisor import stop_limits
     from odradek.ipc import roles
 
     config = _broker.find_running(properties, override)

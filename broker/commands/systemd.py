@@ -29,7 +29,7 @@ def install(prefix: Path | None, user: str) -> None:
     Reads /etc/odradek/server.properties, and makes a first one where there is none. Installing again replaces the
     units; changes of your own belong into drop-ins (`systemctl edit odradek-worker@`).
     """
-    from odradek.broker import units
+    from odradek.broker.supervisor import units
 
     root = prefix or Path("/")
     for path in units.install(root, user):
@@ -56,8 +56,9 @@ def prepare(properties: Path, run_dir: Path) -> None:
     """For odradek-memory.service: make what the processes share, and leave it to them.
 
     In a cluster it waits until ZooKeeper answers."""
-    from odradek.broker import boot, logs
     from odradek.broker import config as configuration
+    from odradek.broker import logs
+    from odradek.broker.supervisor import boot
 
     config = configuration.load(properties, [f"odradek.run.dir={run_dir}"])
     logs.setup("memory", config)
@@ -65,7 +66,7 @@ def prepare(properties: Path, run_dir: Path) -> None:
     if not config.clustered:
         boot.prepare(config, listen=False)
         return
-    from odradek.broker.zookeeper_wait import ZooKeeperWait
+    from odradek.broker.supervisor.zookeeper_wait import ZooKeeperWait
 
     boot.prepare(config, listen=False, away=ZooKeeperWait(config).away)
 
@@ -75,9 +76,9 @@ def prepare(properties: Path, run_dir: Path) -> None:
 def leave(run_dir: Path) -> None:
     """For odradek-cluster.service: have other brokers lead what this one leads, while it still serves."""
     from odradek.broker import config as configuration
-    from odradek.broker import stop_limits
-    from odradek.broker.departure import Departure
-    from odradek.broker.process import role_locks
+    from odradek.broker.process.process import role_locks
+    from odradek.broker.supervisor import stop_limits
+    from odradek.broker.supervisor.departure import Departure
     from odradek.ipc import rundir
     from odradek.ipc.shm import Shared
 
@@ -91,9 +92,10 @@ def leave(run_dir: Path) -> None:
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
 def finish(run_dir: Path) -> None:
     """For odradek-memory.service: flush, mark the clean shutdown, and give back what the processes shared."""
-    from odradek.broker import boot, logs, shutdown
     from odradek.broker import config as configuration
-    from odradek.broker.patience import Patience
+    from odradek.broker import logs
+    from odradek.broker.process.patience import Patience
+    from odradek.broker.supervisor import boot, shutdown
 
     config = configuration.saved(run_dir)
     logs.setup("memory", config, run_dir)

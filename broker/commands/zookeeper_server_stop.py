@@ -27,7 +27,7 @@ def command(properties: Path | None, timeout: float) -> None:
     """
     import psutil
 
-    from odradek.broker.process import wait_for
+    from odradek.broker.process.process import wait_for
 
     found = [one for one in psutil.process_iter() if _is_meant(one, properties)]
     if not found:

@@ -1,11 +1,12 @@
 """Becoming a partition's leader or follower, and a leader's changes of its ISR. Caller holds the partition's lock.
 
-Called by the controller process alone, which knows what the cluster has decided (broker.replicas, broker.isr). Each
-function ends with one publish; dying before it leaves the former role, and the decision is carried out again. An epoch
-that was noted then would begin too early: the former leader, or the one that is still followed, may write on meanwhile.
-So the slot is dirty from the note to the publish, and repair takes the note back before anything else is written.
-The high watermark waits for every replica that may be elected: a follower that is about to join the ISR counts before
-the metadata says so (JOINING), one that is to leave counts until it says so (KIP-497's maximal ISR).
+Called by the controller process alone, which knows what the cluster has decided (broker.controller.replicas.replicas,
+broker.controller.member.isr). Each function ends with one publish; dying before it leaves the former role, and the
+decision is carried out again. An epoch that was noted then would begin too early: the former leader, or the one that is
+still followed, may write on meanwhile. So the slot is dirty from the note to the publish, and repair takes the note
+back before anything else is written. The high watermark waits for every replica that may be elected: a follower that is
+about to join the ISR counts before the metadata says so (JOINING), one that is to leave counts until it says so
+(KIP-497's maximal ISR).
 """
 
 from __future__ import annotations

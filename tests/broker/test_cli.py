@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker import boot
 from odradek.broker import config as configuration
 from odradek.broker.errors import BootError
+from odradek.broker.supervisor import boot
 
 MINE = ("start", "stop", "status", "scale", "run", "log-level")
 

@@ -10,9 +10,9 @@ import pytest
 
 from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig, ConfigFault
+from odradek.broker.coordinator.transactions import limits
 from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.listeners import Endpoint, between_brokers
-from odradek.broker.transactions import limits
 from odradek.cluster import configdef
 
 CLEANUPS = ("abort.timed.out", "remove.expired")

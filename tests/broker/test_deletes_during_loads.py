@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from odradek.broker import offsets_topic
-from odradek.broker.controller_link import ControllerLink
-from odradek.broker.group_coordinator import GroupCoordinator
+from odradek.broker.coordinator import offsets_topic
+from odradek.broker.coordinator.controller_link import ControllerLink
+from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Commit
@@ -28,7 +28,7 @@ from odradek.groups.records import offset_key, offset_value
 from odradek.ipc import roles
 from odradek.workers.catalog import Catalog
 
-from .test_group_coordinator import OTHER, OWN, Place, value
+from .coordinator.test_group_coordinator import OTHER, OWN, Place, value
 
 GROUPS, TOPICS = ("g", "h"), ("t", "u")
 BATCH = 100  # are read in a step

@@ -16,11 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker import config as configuration
-from odradek.broker import limits, logs, spawn, systemd
-from odradek.broker.banner import banner, ready_line
-from odradek.broker.children import FIRST_DELAY_S, HEALTHY_S, LONGEST_DELAY_S, Backoff, Children, Death, is_fatal
+from odradek.broker import logs
 from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits, connection_overrides
 from odradek.broker.journal import JournalHandler
+from odradek.broker.process import systemd
+from odradek.broker.supervisor import limits, spawn
+from odradek.broker.supervisor.banner import banner, ready_line
+from odradek.broker.supervisor.children import (
+    FIRST_DELAY_S,
+    HEALTHY_S,
+    LONGEST_DELAY_S,
+    Backoff,
+    Children,
+    Death,
+    is_fatal,
+)
 from odradek.ipc import roles
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.processes import TABLE_WORDS, ProcessTable

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker import boot, process
 from odradek.broker import config as configuration
-from odradek.broker.boot import Boot
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.process import process
+from odradek.broker.supervisor import boot
+from odradek.broker.supervisor.boot import Boot
 from odradek.ipc import roles, shm
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.rundir import shm_prefix

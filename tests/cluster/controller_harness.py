@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker import config as configuration
-from odradek.broker.process import role_locks
+from odradek.broker.process.process import role_locks
 from odradek.cluster import internal
 from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import channel, forward, processes, rundir

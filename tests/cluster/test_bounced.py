@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.brokers import Brokers
+from odradek.broker.controller.elected.brokers import Brokers
 from odradek.cluster import znodes
 from odradek.cluster.tree import Create, Delete
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.metadata_owner import AT_ONCE
+from odradek.broker.controller.metadata_owner import AT_ONCE
 from odradek.cluster import errors, internal
 from odradek.cluster.snapshot import PartitionInfo
 from odradek.cluster.state import TOGETHER

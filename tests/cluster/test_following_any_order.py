@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
         return max(one.offset, data.draw(st.sampled_from([one.offset + 1, hw - 1, min(hw, end), end])))
 
     def go_ahead(self, wanted: dict[Key, FetchPart], ends: dict[Key, int]) -> None:
-        """As broker.leader: the next request leaves before the answer is used."""
+        """As broker.replicator.leader: the next request leaves before the answer is used."""
         if any(self.leader.error_of(key, one) for key, one in wanted.items()):
             return
         coming = [Coming(key, ends[key], 0, self.leader.hws[key]) for key in wanted if ends[key] > wanted[key].offset]
@@ -201,7 +201,7 @@ class Machine(RuleBasedStateMachine):
         elif how == "hold":
             self.held[key] = end
             self.machine.hold(key)
-        else:  # as broker.leader does, which may have said already that the log ends behind all that came
+        else:  # as broker.replicator.leader does, which may have said already that the log ends behind all that came
             self.own[key] = (self.own[key] + end) // 2 if how == "a part" else self.own[key]
             self.machine.strike(key, self.now)
             self.machine.stand(key, self.where(key))

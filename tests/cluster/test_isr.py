@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.isr import IsrKeeper
+from odradek.broker.controller.member.isr import IsrKeeper
 from odradek.cluster import notices, znodes
 from odradek.cluster.tree import TreeUnavailable
 from odradek.cluster.view import Told, View

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from odradek.broker.joining import SESSION_FILE
+from odradek.broker.interbroker.joining import SESSION_FILE
 from odradek.cluster import znodes
 from odradek.cluster.tree import Stat
 from odradek.cluster.zookeeper import ZooKeeperTree

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.broker.checkpoint_turns import Turns
-from odradek.broker.partition_dirs import PartitionDirs
-from odradek.broker.replicas import Replicas
+from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
+from odradek.broker.controller.replicas.replicas import Replicas
+from odradek.broker.process.checkpoint_turns import Turns
 from odradek.cluster import notices, znodes
 from odradek.cluster.view import Told, View
 from odradek.cluster.zookeeper import ZooKeeperTree

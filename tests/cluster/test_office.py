@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.candidate import Candidate
-from odradek.broker.office import Office
-from odradek.broker.orders import Orders
+from odradek.broker.controller.elected.candidate import Candidate
+from odradek.broker.controller.elected.office import Office
+from odradek.broker.controller.replicas.orders import Orders
 from odradek.cluster import admin, view, znodes
 from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
 from odradek.cluster.planning import TopicPlan

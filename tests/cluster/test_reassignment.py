@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from odradek.broker.moves import Moves
+from odradek.broker.controller.elected.moves import Moves
 from odradek.cluster import errors, reassignment
 from odradek.cluster.errors import ApiError
 from odradek.cluster.leadership import Change, Leadership

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.fenced import Fenced
-from odradek.broker.settled_lives import SettledLives
+from odradek.broker.controller.elected.fenced import Fenced
+from odradek.broker.controller.elected.settled_lives import SettledLives
 from odradek.cluster import znodes
 from odradek.cluster.embedded import EmbeddedTree
 from odradek.cluster.tree import NotDone

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.slotbook import SlotBook
+from odradek.broker.controller.replicas.slotbook import SlotBook
 from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState
 from odradek.ipc import slots

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.checkpoint_turns import Turns
-from odradek.broker.partition_dirs import PartitionDirs
-from odradek.broker.strays import keep
+from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
+from odradek.broker.controller.replicas.strays import keep
+from odradek.broker.process.checkpoint_turns import Turns
 from odradek.cluster import znodes
 from odradek.cluster.tree import Create, Set
 from odradek.cluster.view import Told, View

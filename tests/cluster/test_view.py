@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker import orders
-from odradek.broker.orders import Orders
+from odradek.broker.controller.replicas import orders
+from odradek.broker.controller.replicas.orders import Orders
 from odradek.cluster.view import Office, Told, View
 
 OFFICE = Office(0, 1, -1)

@@ -124,11 +124,11 @@ def test_numpy_comes_when_needed() -> None:
     import sys
 
     names = (
-        "broker.janitor",
-        "broker.supervisor",
+        "broker.janitor.janitor",
+        "broker.supervisor.supervisor",
         "workers.worker",
         "storage.compaction.compaction",
-        "broker.controller_process",
+        "broker.controller.controller_process",
     )
     code = f"import sys\n{''.join(f'import odradek.{name}' + chr(10) for name in names)}print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker import aging
+from odradek.broker.janitor import aging
 from odradek.ipc import producers, region, renewal, slots
 from odradek.ipc.producers import ProducerTable
 from odradek.storage.compaction import compaction

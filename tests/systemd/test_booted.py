@@ -177,7 +177,9 @@ def test_a_hung_process_is_replaced(machine: Machine) -> None:
 
 def test_the_journal_has_fields(machine: Machine) -> None:
     """`journalctl ODRADEK_PROCESS=acceptor`: each entry with logger, priority and place in the code."""
-    text = machine.run("journalctl", "--output=json", "ODRADEK_PROCESS=acceptor", "LOGGER=odradek.broker.acceptor")
+    text = machine.run(
+        "journalctl", "--output=json", "ODRADEK_PROCESS=acceptor", "LOGGER=odradek.broker.acceptor.acceptor"
+    )
     entry = json.loads(text.splitlines()[0])
     assert entry["MESSAGE"].endswith("takes connections") and entry["PRIORITY"] == "6"
     assert Path(entry["CODE_FILE"]).name == "acceptor.py"
@@ -188,11 +190,11 @@ def test_commands_know_who_runs_the_broker(machine: Machine) -> None:
     assert "serving" in machine.odradek("status", "/etc/odradek/server.properties")
     assert "systemctl stop odradek.target" in machine.run(*machine.command("stop"), check=False)
     assert "systemctl start odradek-worker@2" in machine.run(*machine.command("scale", "--workers", "3"), check=False)
-    machine.odradek("log-level", "broker.acceptor", "DEBUG")
+    machine.odradek("log-level", "broker.acceptor.acceptor", "DEBUG")
     with machine.wire() as wire:
         assert wire.api_versions()
     wait_until(lambda: "127.0.0.1" in machine.run("journalctl", "ODRADEK_PROCESS=acceptor"), 60, "the new level")
-    machine.odradek("log-level", "broker.acceptor", "INFO")
+    machine.odradek("log-level", "broker.acceptor.acceptor", "INFO")
 
 
 def test_stop_and_start(machine: Machine) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker import config, units
+from odradek.broker import config
+from odradek.broker.supervisor import units
 from odradek.systemd import render
 from odradek.systemd.render import Machine
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.timeouts import Timeouts
+from odradek.broker.process.timeouts import Timeouts
 from odradek.cluster.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, ApiError
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
 from odradek.workers.apis import k20_delete_topics

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.metadata_owner import MetadataOwner
+from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.cluster import configdef
 from odradek.cluster.embedded import EmbeddedTree
 from odradek.cluster.planning import Defaults, TopicPlan

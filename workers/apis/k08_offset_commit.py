@@ -5,7 +5,8 @@ the controller; those are not seen by OffsetFetch v1+, as in Kafka. v1+ go to `_
 once they are there. v1 has a commit time for each partition, v2-v4 a retention time, v6+ leader epochs, v7+ static
 members, v10 topic ids in place of names.
 Partitions that do not exist are refused one by one, the rest of the commit stands.
-Large requests are read and answered in steps (broker.steps); what is there, and so is committed, is found in one.
+Large requests are read and answered in steps (broker.process.steps); what is there, and so is committed, is found in
+one.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ partitions of a group (a null list) and have an error of their own, v5+ leader e
 (KIP-447), v8+ many groups at once (KIP-709), v10 topic ids. A partition without a commit is offset -1 without an
 error, even of a topic that does not exist. v9's member epoch is for KIP-848 groups, which are not there yet.
 A group that is named twice is told once, as it is asked for first: all its offsets may be megabytes.
-Work goes in steps (broker.steps), but a group's offsets are read in one: a transaction commits all of its, or none.
+Work goes in steps (broker.process.steps), but a group's offsets are read in one: a transaction commits all of its, or
+none.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _leader(coordinator: Coordinator, topic: str, index: int, listener: str) -> 
 
 
 def _answering(keys: list[str], find: Callable[[str], Node], context: Context) -> Iterator[None]:
-    """Both shapes at once: the first key's for v0-v3, all of them for v4+. Many keys take many steps (broker.steps)."""
+    """Both shapes: the first key's for v0-v3, all of them for v4+. Many keys take many steps (process.steps)."""
     response = message_class("FindCoordinatorResponse")
     rows: list[Any] = []
     for piece in pieces(keys):

@@ -1,6 +1,6 @@
 """LeaveGroup (key 13), versions 0 to 5: one member leaves, or (v3+) many, static ones also by instance id alone.
 
-v5 says why. Up to v2 the member's error is the response's. Many leave in many steps (broker.steps).
+v5 says why. Up to v2 the member's error is the response's. Many leave in many steps (broker.process.steps).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Subscriptions and assignments are told of stable groups only. A group that does not exist is "Dead" without an error
 up to v5, and GROUP_ID_NOT_FOUND with a message from v6 on (KIP-1043). Without an authorizer a client that asks what
 it may do (v3+) is told everything. A group that is named twice is told once: a group may take a megabyte, and its name
-a few bytes. Each group is one step (broker.steps), and told as it is at one moment.
+a few bytes. Each group is one step (broker.process.steps), and told as it is at one moment.
 """
 
 from __future__ import annotations

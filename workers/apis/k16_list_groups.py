@@ -18,7 +18,7 @@ from odradek.workers.coordination import Coordinator
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    """The groups of one moment, whose rows are made in steps (broker.steps)."""
+    """The groups of one moment, whose rows are made in steps (broker.process.steps)."""
     response = message_class("ListGroupsResponse")
     states = (request.states_filter or ()) if context.version >= 4 else ()
     types = (request.types_filter or ()) if context.version >= 5 else ()

@@ -2,7 +2,7 @@
 
 Answered when the logs can no longer be reached and every live worker knows it, or with REQUEST_TIMED_OUT when that
 takes longer than the client waits; the deletion goes on. v5+ have error messages. With delete.topic.enable=false:
-INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from then on. Many topics take many steps (broker.steps).
+INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from then on. Many topics take many steps (broker.process.steps).
 """
 
 from __future__ import annotations

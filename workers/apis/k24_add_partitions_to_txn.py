@@ -3,8 +3,8 @@
 All are added or none: with one that does not exist, or is an internal topic's and asked for by a client, the others
 get OPERATION_NOT_ATTEMPTED. v2+ know PRODUCER_FENCED.
 v4+ are for brokers and name many transactions, to be added to or only verified (KIP-890). They are served to clients
-as well, under the rules of clients. Many partitions or transactions take many steps (broker.steps); the partitions of
-one transaction are added in one.
+as well, under the rules of clients. Many partitions or transactions take many steps (broker.process.steps); the
+partitions of one transaction are added in one.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Our own coordinator writes its markers without asking anyone. Answered when all markers have an outcome; what failed is
 the asker's to try again. In `__consumer_offsets` the transaction's offsets count from then on, or are gone. A request
 of a connection that its coordinator has replaced since is refused, as far as this process knows: so late, its markers
-would end the producers' next transactions (broker.coordinator_links). So is a marker of an id or epoch below 0, which
-no producer has.
+would end the producers' next transactions (broker.coordinator.coordinator_links). So is a marker of an id or epoch
+below 0, which no producer has.
 
 Commits are taken from brokers alone (cluster.admitted), aborts from administrators too (`kafka-transactions.sh abort`):
 Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end a
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    """See above. Many markers take many steps (broker.steps)."""
+    """See above. Many markers take many steps (broker.process.steps)."""
     is_broker = coordinator.snapshot.admitted.takes(context.listener, context.client_host)
     if is_broker and not coordinator.admits_markers(context.client_id):
         late = [dict.fromkeys(_wanted(one).partitions, GIVEN_UP) for one in request.markers]

@@ -4,7 +4,7 @@ They are in `__consumer_offsets` when this is answered and wait there for the ma
 of the transaction (AddOffsetsToTxn), which its coordinator is asked for: offsets that come after their transaction's
 end would hold the last stable offset of the partition back for ever. v2+ have leader epochs, v3+ the member and
 generation that read the input (KIP-447), v4+ know TRANSACTION_ABORTABLE. Left out: v5, for transactions of version 2
-(KIP-890). Large requests are read and answered in steps (broker.steps).
+(KIP-890). Large requests are read and answered in steps (broker.process.steps).
 """
 
 from __future__ import annotations

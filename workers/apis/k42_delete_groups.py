@@ -1,6 +1,7 @@
 """DeleteGroups (key 42), versions 0 to 2: forget groups without members, with their offsets.
 
-Answered when the tombstones of all of them are in `__consumer_offsets`. Many are deleted in steps (broker.steps).
+Answered when the tombstones of all of them are in `__consumer_offsets`. Many are deleted in steps
+(broker.process.steps).
 """
 
 from __future__ import annotations

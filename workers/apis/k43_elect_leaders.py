@@ -1,8 +1,8 @@
 """ElectLeaders (key 43), versions 0 to 2: leadership back to preferred replicas, or to any (v1+, KIP-460).
 
 Answered by the controller. Null asks for all partitions; those that need no election are then not in the answer. Many
-partitions take many steps (broker.steps). Where this broker ceases to be the controller between two of them, the client
-asks the next one for all of them again.
+partitions take many steps (broker.process.steps). Where this broker ceases to be the controller between two of them,
+the client asks the next one for all of them again.
 """
 
 from __future__ import annotations

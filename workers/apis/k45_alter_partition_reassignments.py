@@ -2,8 +2,8 @@
 
 Answered by the controller once the moves have begun; ListPartitionReassignments tells how they go. v1 can forbid that
 the number of replicas changes (KIP-860). Each partition is a change of its own, as in Kafka, and many take many steps
-(broker.steps). Where this broker ceases to be the controller between two of them, the client asks the next one for all
-of them again.
+(broker.process.steps). Where this broker ceases to be the controller between two of them, the client asks the next one
+for all of them again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Offsets of topics that members are subscribed to are kept: GROUP_SUBSCRIBED_TO_TOPIC. Answered when the tombstones
 are in `__consumer_offsets`. An error of the group comes without partitions. Of topics without partitions those are in
-the answer that do not exist, as with Kafka. Many partitions take many steps (broker.steps), but are forgotten in one.
+the answer that do not exist, as with Kafka. Many partitions take many steps (broker.process.steps), but are forgotten
+in one.
 """
 
 from __future__ import annotations

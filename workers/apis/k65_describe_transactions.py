@@ -1,6 +1,6 @@
 """DescribeTransactions (key 65), version 0: state, producer and partitions of transactional ids (KIP-664).
 
-One that is named twice is told once, however many partitions it has. Each is one step (broker.steps).
+One that is named twice is told once, however many partitions it has. Each is one step (broker.process.steps).
 """
 
 from __future__ import annotations

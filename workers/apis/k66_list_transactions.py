@@ -21,7 +21,7 @@ INVALID_REGULAR_EXPRESSION = 128
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    """COORDINATOR_LOAD_IN_PROGRESS while not all of them are known. Rows are made in steps (broker.steps)."""
+    """COORDINATOR_LOAD_IN_PROGRESS while not all of them are known. Rows are made in steps (broker.process.steps)."""
     response = message_class("ListTransactionsResponse")
     longer_ms = request.duration_filter if context.version >= DURATION else -1
     error, unknown, found = coordinator.transactions.listing(

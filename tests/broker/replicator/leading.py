@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.broker import config as configuration
-from odradek.broker import replicator
-from odradek.broker.process import Process, role_locks
+from odradek.broker.process.process import Process, role_locks
+from odradek.broker.replicator import replicator
 from odradek.cluster import throttles
 from odradek.cluster.fetch_session import Key
 from odradek.cluster.snapshot import raw_snapshot

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker import link
+from odradek.broker.interbroker import link
 from odradek.ipc.locks import PartitionLocks
 from odradek.storage.log import follow as follow_storage
 from odradek.storage.segment.epochs import EpochCache

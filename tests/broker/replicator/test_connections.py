@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.broker import link
+from odradek.broker.interbroker import link
 
 from ...harness.process import nobody
 from .leading import LEADER, Maker, PlayedLeader, caught_up

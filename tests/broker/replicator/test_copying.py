@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from odradek.broker import stop_limits
-from odradek.broker.supervisor import helpers
+from odradek.broker.supervisor import stop_limits
+from odradek.broker.supervisor.supervisor import helpers
 from odradek.ipc import roles
 
 from .leading import LEADER, OWN, PARKED, Maker, PlayedLeader, caught_up

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker import copies, cuts
+from odradek.broker.replicator import copies, cuts
 from odradek.storage.log import truncate
 from odradek.storage.log.partition import Busy
 from odradek.storage.segment.epochs import EpochCache

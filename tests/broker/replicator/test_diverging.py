@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker import copies
+from odradek.broker.replicator import copies
 from odradek.protocol import errors
 from odradek.storage.log import truncate
 from odradek.storage.segment.epochs import FILE_NAME, EpochCache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker import replicator
+from odradek.broker.replicator import replicator
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Ringer
 

@@ -33,7 +33,7 @@ _ORDERS = ("LeaderAndIsr", "StopReplica", "UpdateMetadata")
 
 
 class Broker:
-    """One broker. `config`, `shared` and `run_dir` are what real code takes for its process (broker.process)."""
+    """One broker. `config`, `shared` and `run_dir` are what real code takes for its process (process.process)."""
 
     role = roles.CONTROLLER
 
@@ -105,7 +105,7 @@ class Broker:
         return self._loops["controller"]
 
     def _boot(self, loop: Loop, former: Snapshot | None) -> None:
-        """broker.enrolment and broker.joining; again from the start when ZooKeeper is away."""
+        """member.enrolment and interbroker.joining; again from the start when ZooKeeper is away."""
         try:
             session = self._join(loop, former)
             self.controller = Controller(self, loop, session, former)

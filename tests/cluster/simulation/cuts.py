@@ -1,4 +1,4 @@
-"""Truncations beside the replicator's loop: broker.cuts with events in the place of its threads.
+"""Truncations beside the replicator's loop: broker.replicator.cuts with events in the place of its threads.
 
 One begins some time after it was asked for, waits for the partition's lock, and may take its time with it. Meanwhile
 anything else happens: the process dies, the partition is assigned again, in its epoch or another, and is cut again.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker import copies, cuts
+from odradek.broker.replicator import copies, cuts
 from odradek.cluster.following import Position
 from odradek.ipc.slots import Fields
 from odradek.storage.log.partition import Busy
@@ -30,7 +30,7 @@ class Cuts(cuts.Cuts):
         self.under_way = 0
 
     def begin(self, partition: Any, epoch: int, cut: copies.Cut, wanted: cuts.Wanted, done: cuts.Done) -> None:
-        """See broker.cuts."""
+        """See broker.replicator.cuts."""
         world, thread = self._world, Thread(self._process)
         lasts = world.between(0, world.random.choice(_LASTS_S))
         self.under_way += 1

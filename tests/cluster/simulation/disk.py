@@ -178,7 +178,7 @@ class Disk:
 
 
 class Dirs:
-    """broker.partition_dirs over such disks."""
+    """broker.controller.replicas.partition_dirs over such disks."""
 
     def __init__(
         self, log_dirs: Sequence[LogDir], turns: None, failed: Callable[[], Any], _fail: Callable[[int], None]

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker import enrolment, replicator
-from odradek.broker.disk_watch import DiskWatch
-from odradek.broker.leader import Leader
-from odradek.broker.member import Member
-from odradek.broker.replicator import limits, link_limits
+from odradek.broker.controller.member import enrolment
+from odradek.broker.controller.member.member import Member
+from odradek.broker.janitor.disk_watch import DiskWatch
+from odradek.broker.replicator import replicator
+from odradek.broker.replicator.leader import Leader
+from odradek.broker.replicator.replicator import limits, link_limits
 from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
@@ -66,16 +67,16 @@ class Loop(Process):
             self.go_on()
 
     def watch(self, descriptor: int, _events: int, ready: Callable[[int], None]) -> None:
-        """broker.peers.Sources."""
+        """broker.interbroker.peers.Sources."""
         self.sources[descriptor] = ready
 
     def unwatch(self, descriptor: int) -> None:
-        """broker.peers.Sources."""
+        """broker.interbroker.peers.Sources."""
         self.sources.pop(descriptor, None)
 
 
 class Controller:
-    """broker.controller: one life of the process."""
+    """broker.controller.controller: one life of the process."""
 
     def __init__(self, broker: Broker, loop: Loop, tree: Any, former: Snapshot | None) -> None:
         self.broker = broker
@@ -93,7 +94,7 @@ class Controller:
         self._after_publish.append(action)
 
     def turn(self) -> float:
-        """As broker.controller's `_turn`."""
+        """As broker.controller.controller's `_turn`."""
         owner, world = self.owner, self.broker.world
         owner.tick()
         if owner.changed:
@@ -128,7 +129,7 @@ class Controller:
 
 
 class Janitor:
-    """broker.janitor: log directories that fail, recovery, checkpoints."""
+    """broker.janitor.janitor: log directories that fail, recovery, checkpoints."""
 
     def __init__(self, broker: Broker, loop: Loop) -> None:
         self.broker = broker
@@ -142,7 +143,7 @@ class Janitor:
         loop.turn = self.turn
 
     def __iter__(self) -> Iterator[Any]:
-        """broker.partitions."""
+        """broker.process.partitions."""
         for name, index, _ in self.snapshot.here():
             partition = self.log.get(name, index)
             if partition is not None:
@@ -173,7 +174,7 @@ class Janitor:
                 partition.release()
 
     def checkpoint(self) -> None:
-        """broker.checkpointing: the high watermarks and log starts; broker.flushing: some logs."""
+        """broker.process.checkpointing: the high watermarks and log starts; broker.process.flushing: some logs."""
         for partition in self:
             values, directory = partition.slot.read(), partition.directory
             if values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER) and not directory.log_dir.broken:

@@ -12,27 +12,11 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker import (
-    admission,
-    copies,
-    cuts,
-    elected,
-    elections,
-    enrolment,
-    isr,
-    leader,
-    leaving,
-    link,
-    member,
-    office,
-    orders,
-    peers,
-    replicas,
-    replicator,
-    slotbook,
-    telling,
-    wording,
-)
+from odradek.broker.controller.elected import elected, elections, office, telling, wording
+from odradek.broker.controller.member import admission, enrolment, isr, leaving, member
+from odradek.broker.controller.replicas import orders, replicas, slotbook
+from odradek.broker.interbroker import link, peers
+from odradek.broker.replicator import copies, cuts, leader, replicator
 from odradek.cluster import znodes
 from odradek.ipc import slots
 from odradek.protocol.fetch_client import Answer, Place

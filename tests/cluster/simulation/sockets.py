@@ -35,7 +35,7 @@ class Sockets:
 
 
 class Resolver:
-    """broker.resolver: it knows at once."""
+    """broker.interbroker.resolver: it knows at once."""
 
     def fileno(self) -> int:
         return _NEVER_READY

@@ -25,7 +25,7 @@ RECORD = struct.Struct(">qqq")
 
 
 class Roll:
-    """storage.log.roll for storage.log.leading, storage.log.repair and broker.copies."""
+    """storage.log.roll for storage.log.leading, storage.log.repair and broker.replicator.copies."""
 
     @staticmethod
     def note_epoch(partition: Any, epoch: int, start: int) -> None:
@@ -121,7 +121,7 @@ def failed(partition: Any, values: Fields, batches: Sequence[Any]) -> None:
 
 
 class Received:
-    """storage.log.received for broker.leader."""
+    """storage.log.received for broker.replicator.leader."""
 
     @staticmethod
     def find(data: Any, leo: int) -> Found:
@@ -134,7 +134,7 @@ class Received:
 
 
 class Follow:
-    """storage.log.follow for broker.copies."""
+    """storage.log.follow for broker.replicator.copies."""
 
     @staticmethod
     def append(partition: Any, values: Fields, data: Any, hw: int, log_start: int, now_ms: int, known: Any) -> int:
@@ -174,7 +174,7 @@ class Follow:
 
 
 class Truncate:
-    """storage.log.truncate for broker.copies."""
+    """storage.log.truncate for broker.replicator.copies."""
 
     @staticmethod
     def truncate(partition: Any, values: Fields, offset: int) -> None:
@@ -231,7 +231,7 @@ def _changing(partition: Any, values: Fields) -> Iterator[None]:
 
 
 def lower(partition: Any, fields: Fields) -> None:
-    """broker.checkpoint_turns for broker.copies."""
+    """broker.process.checkpoint_turns for broker.replicator.copies."""
     directory = partition.directory
     directory.log_dir.write()
     directory.start_checkpoint = min(directory.start_checkpoint, fields[slots.F_LOG_START])

@@ -133,7 +133,7 @@ class Failpoints:
 
     def _wrap_methods(self, wanted: set[str]) -> None:
         """Methods and functions of the broker. Importing their modules here puts the wrapper before every user."""
-        from odradek.broker import nursery
+        from odradek.broker.supervisor import nursery
         from odradek.ipc import channel, doorbell, metadata, processes, producers, region, slots
 
         methods: list[tuple[str, Any, str, Callable[..., Any]]] = [

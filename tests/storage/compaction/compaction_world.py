@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.aging import Aging
+from odradek.broker.janitor.aging import Aging
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.records import batch_v2
@@ -233,7 +233,7 @@ class World:
         note_flushed(self.partition)
         try:
             offsets = checkpoints.read_offsets(self.root, checkpoints.CLEANER)
-        except CheckpointError:  # as broker.cleaner_offsets
+        except CheckpointError:  # as broker.janitor.cleaner_offsets
             offsets = {}
         what = compaction.look(self.partition, offsets.get(TP), self.now_ms)
         if not self.partition.config.compacted or not what.due(0.0):

@@ -10,7 +10,9 @@ from odradek.cluster.tree import Operation, Set
 
 from .kinds import Kinds
 
-_BOOT_S = 1.2  # more than a second, for which its last fetch may let a follower join an ISR (broker.isr)
+_BOOT_S = (
+    1.2  # more than a second, for which its last fetch may let a follower join an ISR (broker.controller.member.isr)
+)
 
 
 class DiskFaults(Kinds):

@@ -1,0 +1,339 @@
+"""The acceptor: accepts on the inherited sockets and hands each connection to a worker.
+
+Role 1. The listening sockets are the supervisor's (or systemd's), so none is refused while an acceptor is
+respawned. Workers register on `acceptor.sock`; a connection goes to the one with the fewest, as its descriptor
+in a message of `ipc.handoff`. While no worker is registered, or a limit is reached, nothing is accepted: the
+kernel's backlog is the queue, and it is bounded.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from odradek.broker.connection_limits import ConnectionCounts, Limits
+from odradek.broker.errors import BootError
+from odradek.broker.listeners import between_brokers
+from odradek.broker.process import process, sockets, systemd
+from odradek.broker.process.process import Process, Signals
+from odradek.cluster import configdef
+from odradek.ipc import channel, handoff, roles
+from odradek.ipc.channel import Channel
+from odradek.ipc.handoff import Client
+from odradek.ipc.processes import COLUMN
+from odradek.ipc.roles import role_name, worker_role
+
+log = logging.getLogger(__name__)
+
+BATCH = 64
+IDLE_S = 0.5
+NO_FILES_PAUSE_S = 0.5
+NO_FILES_LOG_S = 60.0
+MOST_HOMELESS = 4096  # connections handed back while no worker is registered
+_NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Link:
+    """A registered worker: its channel and the connections it has."""
+
+    def __init__(self, link: Channel) -> None:
+        self.channel = link
+        self.worker_id = -1
+        self.draining = False
+        self.clients: Counter[tuple[str, str]] = Counter()  # by listener and host
+        self.load = 0
+        self._unsent: list[int] = []
+
+    @property
+    def takes(self) -> bool:
+        """Whether it may be given connections."""
+        return self.worker_id >= 0 and not self.draining
+
+    def hand(self, client: Client, fd: int) -> None:
+        """Give it a connection; the descriptor here is closed once it is on its way."""
+        self.channel.send(handoff.handoff(client), [fd])
+        self._unsent.append(fd)
+        self.sent()
+
+    def sent(self) -> None:
+        """Close descriptors whose messages have left."""
+        if not self.channel.wants_write:
+            for fd in self._unsent:
+                os.close(fd)
+            self._unsent.clear()
+
+    def close(self) -> None:
+        """The worker is gone."""
+        self.channel.close()
+        for fd in self._unsent:
+            os.close(fd)
+        self._unsent.clear()
+
+
+class Acceptor:
+    """One loop over listening sockets and workers' channels."""
+
+    def __init__(self, me: Process, listening: dict[str, socket.socket]) -> None:
+        self._me = me
+        self._listening = {sock.fileno(): (name, sock) for name, sock in listening.items()}
+        self._links: dict[int, Link] = {}
+        self._homeless: deque[tuple[Client, int]] = deque()
+        self._counts = ConnectionCounts(self._limits(), time.monotonic())
+        self._row = me.shared.processes.row(roles.ACCEPTOR)
+        self._accepting: set[int] = set()
+        self._paused_until = 0.0
+        self._no_files_logged = -NO_FILES_LOG_S
+        self._meta_version = 0
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._door = channel.Listener(me.run_dir / "acceptor.sock")
+        self._epoll = select.epoll()
+        self._epoll.register(self._signals.fileno(), select.EPOLLIN)
+        self._epoll.register(self._door.fileno(), select.EPOLLIN)
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        self._me.running()
+        while True:
+            self._me.beat()
+            timeout = self._adjust()
+            # Workers before clients: else those who come with a worker's registration all go to the one before it.
+            for fd, events in sorted(self._epoll.poll(timeout), key=lambda event: event[0] in self._listening):
+                self._event(fd, events)
+            if self._signals.take():
+                break
+        self._me.draining()
+
+    def _event(self, fd: int, events: int) -> None:
+        if fd in self._listening:
+            self._accept(*self._listening[fd])
+        elif fd in self._links:
+            self._talk(self._links[fd], events)
+        elif fd == self._door.fileno():
+            self._admit_workers()
+
+    def _adjust(self) -> float:
+        """Accept or pause as things are now; seconds until to look again."""
+        self._follow_metadata()
+        now, patience = time.monotonic(), IDLE_S
+        takers = any(link.takes for link in self._links.values())
+        pause = max(0.0, self._paused_until - now)
+        for fd, (name, _) in self._listening.items():
+            waiting = self._counts.wait(now, name)
+            self._set_accepting(fd, takers and waiting == 0 and not pause)
+            if takers and (pause or waiting > 0):
+                patience = min(patience, max(pause, waiting))
+        return patience
+
+    def _set_accepting(self, fd: int, on: bool) -> None:
+        if on == (fd in self._accepting):
+            return
+        self._accepting ^= {fd}
+        if on:
+            self._epoll.register(fd, select.EPOLLIN)
+        else:
+            self._epoll.unregister(fd)
+
+    def _follow_metadata(self) -> None:
+        """The limits may be changed while the broker runs (AlterConfigs)."""
+        version = self._me.shared.metadata.version
+        if version == self._meta_version:
+            return
+        from odradek.cluster.snapshot import Snapshot
+
+        self._meta_version, blob = self._me.shared.metadata.read()
+        snapshot = Snapshot.parse(blob, self._me.config)
+        self._counts.limits = self._limits(*snapshot.dynamic_layers(self._me.config["broker.id"]))
+        self._row[COLUMN["meta_version"]] = self._meta_version
+
+    def _limits(self, *layers: Mapping[str, str]) -> Limits:
+        """With the settings of `layers` before those of the configuration file."""
+        config = self._me.config
+
+        def in_force(name: str) -> Any:
+            for layer in (*layers, config.given):
+                if name in layer:
+                    return configdef.parse(name, layer[name])
+            return config.get(name)
+
+        return Limits.of(in_force, [name for name, _ in self._listening.values()], between_brokers(config))
+
+    # Clients
+
+    def _accept(self, name: str, sock: socket.socket) -> None:
+        for _ in range(BATCH):
+            if self._counts.wait(time.monotonic(), name):
+                return
+            try:
+                connection, address = sock.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._cannot_accept(error)
+                return
+            self._counts.accepted(name)
+            self._welcome(connection, Client(name, _plain(address[0]), address[1]))
+
+    def _cannot_accept(self, error: OSError) -> None:
+        if error.errno not in _NO_FILES:
+            log.warning("accept: %s", error.strerror)
+            return
+        now = time.monotonic()
+        self._paused_until = now + NO_FILES_PAUSE_S
+        self._row[COLUMN["errors"]] += 1
+        if now - self._no_files_logged >= NO_FILES_LOG_S:
+            self._no_files_logged = now
+            log.error("no connection can be accepted (%s): raise `ulimit -n`; clients wait", error.strerror)
+
+    def _welcome(self, connection: socket.socket, client: Client) -> None:
+        if self._counts.refuses(client.host):
+            log.warning("refused %s:%d on %s: that address has as many as it may", *client[1:], client.listener)
+            self._row[COLUMN["errors"]] += 1
+            connection.close()
+            return
+        _set_options(connection, self._me)
+        self._counts.opened(client.host, client.listener)
+        self._give(client, connection.detach())
+
+    def _give(self, client: Client, fd: int) -> None:
+        takers = [link for link in self._links.values() if link.takes]
+        if not takers:
+            self._keep(client, fd)
+            return
+        link = min(takers, key=lambda one: one.load)
+        link.load += 1
+        link.clients[client.listener, client.host] += 1
+        link.hand(client, fd)
+        self._watch(link)
+        self._count()
+        self._row[COLUMN["handoffs"]] += 1
+        log.debug("%s:%d on %s → worker-%d", client.host, client.port, client.listener, link.worker_id)
+
+    def _keep(self, client: Client, fd: int) -> None:
+        if len(self._homeless) < MOST_HOMELESS:
+            self._homeless.append((client, fd))
+            return
+        os.close(fd)
+        self._counts.closed(client.host, client.listener)
+
+    def _count(self) -> None:
+        self._row[COLUMN["connections"]] = self._counts.total
+
+    # Workers
+
+    def _admit_workers(self) -> None:
+        while (arrived := self._door.accept()) is not None:
+            link = self._links[arrived.fileno()] = Link(arrived)
+            self._epoll.register(arrived.fileno(), select.EPOLLIN)
+            self._listen(link)
+
+    def _talk(self, link: Link, events: int) -> None:
+        if events & select.EPOLLOUT:
+            link.channel.flush()
+            link.sent()
+            self._watch(link)
+        if events & ~select.EPOLLOUT:
+            self._listen(link)
+
+    def _listen(self, link: Link) -> None:
+        try:
+            messages = link.channel.receive()
+        except EOFError:
+            self._forget(link)
+            return
+        returned = deque(link.channel.take_fds())
+        for message in messages:
+            self._on_message(link, message, returned)
+
+    def _on_message(self, link: Link, message: bytes, returned: deque[int]) -> None:
+        kind = message[:1]
+        if kind == handoff.REGISTER:
+            self._registered(link, handoff.registered(message))
+        elif kind == handoff.OPENED:
+            listener, host = handoff.whose(message)
+            self._counts.opened(host, listener)
+            self._loaded(link, listener, host, 1)
+        elif kind == handoff.CLOSED:
+            listener, host = handoff.whose(message)
+            self._counts.closed(host, listener)
+            self._loaded(link, listener, host, -1)
+        elif kind == handoff.DRAIN:
+            link.draining = True
+            link.channel.send(handoff.END)
+            self._watch(link)
+        elif kind == handoff.BACK:
+            self._take_back(link, handoff.client(message), returned.popleft() if returned else channel.LOST)
+        self._count()
+
+    def _take_back(self, link: Link, client: Client, fd: int) -> None:
+        self._loaded(link, client.listener, client.host, -1)
+        if fd == channel.LOST:
+            self._counts.closed(client.host, client.listener)
+        else:
+            self._give(client, fd)
+
+    def _registered(self, link: Link, worker_id: int) -> None:
+        link.worker_id = worker_id
+        log.info("%s takes connections", role_name(worker_role(worker_id)))
+        for _ in range(len(self._homeless)):
+            self._give(*self._homeless.popleft())
+
+    def _loaded(self, link: Link, listener: str, host: str, change: int) -> None:
+        link.load += change
+        link.clients[listener, host] += change
+        if not link.clients[listener, host]:
+            del link.clients[listener, host]
+
+    def _forget(self, link: Link) -> None:
+        """A dead worker's connections are dead; those on their way to it as well."""
+        self._epoll.unregister(link.channel.fileno())
+        del self._links[link.channel.fileno()]
+        for (listener, host), count in link.clients.items():
+            if count > 0:
+                self._counts.closed(host, listener, count)
+        link.close()
+        self._count()
+        if link.worker_id >= 0:
+            log.info("%s takes no more connections", role_name(worker_role(link.worker_id)))
+
+    def _watch(self, link: Link) -> None:
+        more = select.EPOLLOUT if link.channel.wants_write else 0
+        self._epoll.modify(link.channel.fileno(), select.EPOLLIN | more)
+
+
+def _plain(host: str) -> str:
+    """An IPv4 client of a dual-stack socket under its IPv4 address; no scope id."""
+    return host.removeprefix("::ffff:").partition("%")[0]
+
+
+def _set_options(connection: socket.socket, me: Process) -> None:
+    connection.setblocking(False)  # of the open file, so it holds in the worker as well
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    size = me.config["socket.send.buffer.bytes"]
+    if "socket.send.buffer.bytes" in me.config.given and size > 0:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
+
+def _inherited() -> list[tuple[str, socket.socket]]:
+    handed = [(name, socket.socket(fileno=fd)) for name, fd in systemd.inherited()]
+    for _, sock in handed:
+        sock.setblocking(False)
+    return handed
+
+
+def main(run_dir: Path) -> None:
+    """Be the acceptor of the broker with this run directory, until SIGTERM."""
+    listening = _inherited()
+    me = process.enter(roles.ACCEPTOR, run_dir)
+    if not listening:
+        raise BootError("an acceptor needs the listening sockets from its supervisor or from systemd (LISTEN_FDS)")
+    Acceptor(me, sockets.by_listener(listening, me.config.listeners)).run()

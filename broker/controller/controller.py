@@ -1,0 +1,298 @@
+"""The controller: owner of the metadata. One loop, one thread; requests come from workers and the coordinator.
+
+Role 4. Listens on `controller.sock` (ipc.channel, messages of ipc.forward). Changes made in one turn of the loop are
+published as one snapshot at its end; replies that must not overtake it wait for everybody
+(broker.controller.publication). Large requests, of which one may name 65,536 topics, are done in steps
+(broker.process.steps): small ones have their turn in between, and so have other large ones. What a handler changes in
+one step is a change of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from odradek.broker.controller import controller_internal
+from odradek.broker.controller.member.member import Member
+from odradek.broker.controller.metadata_owner import MetadataOwner
+from odradek.broker.controller.outage import Outage
+from odradek.broker.controller.publication import Publication
+from odradek.broker.process.process import Process, Signals
+from odradek.broker.process.steps import Steps
+from odradek.broker.process.timeouts import Cancel, Timeouts
+from odradek.cluster import internal
+from odradek.cluster.planning import Defaults
+from odradek.cluster.snapshot import Snapshot
+from odradek.ipc import channel, forward, roles
+from odradek.ipc.channel import Channel
+from odradek.ipc.doorbell import Doorbell
+from odradek.ipc.forward import Forwarded
+from odradek.ipc.processes import COLUMN
+from odradek.protocol import interbroker
+from odradek.protocol.errors import CLUSTER_AUTHORIZATION_FAILED
+from odradek.workers import api, dispatch
+from odradek.workers.api import Api
+
+log = logging.getLogger(__name__)
+
+COLUMN_REQUESTS = COLUMN["requests"]
+TICK_S = 0.001  # while a lock, an acknowledgement or an order is waited for
+IDLE_S = 1.0
+REFUSED_S = 0.1  # before what could not be published is tried again
+PUBLISH_REST = 4  # times as long as a publication takes, before the next one for work that goes on
+
+
+class Controller:
+    """What handlers with runs_in="controller" get as their services."""
+
+    def __init__(self, me: Process, owner: MetadataOwner | Member, publication: Publication, bell: Doorbell) -> None:
+        self.me = me
+        self.owner = owner
+        self.publication = publication
+        self._bell = bell
+        self._row = me.shared.processes.row(roles.CONTROLLER)
+        self._links: dict[int, Channel] = {}
+        self._after_publish: list[Callable[[], None]] = []
+        self._timeouts = Timeouts()
+        self._steps = Steps()
+        self._publish_from = 0.0  # when work in steps has its changes published while it goes on
+        self._refused = False  # the last publication
+        self._outage = Outage(lambda: owner.connected)
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._door = channel.Listener(me.run_dir / "controller.sock")
+        self._epoll = select.epoll()
+        for source in (self._signals, self._door, bell):
+            self._epoll.register(source.fileno(), select.EPOLLIN)
+        self._watched: dict[int, Callable[[int], None]] = {}
+        owner.attach(self)
+
+    # -- for handlers
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The metadata as it is now, with what this turn has changed."""
+        return self.owner.snapshot
+
+    @property
+    def config(self) -> Any:
+        """This broker's static configuration."""
+        return self.me.config
+
+    def defaults(self) -> Defaults:
+        """num.partitions and default.replication.factor."""
+        return Defaults(self.config["num.partitions"], self.config["default.replication.factor"])
+
+    def begin(self, work: Iterator[None]) -> None:
+        """Do something in steps, between which others have their turn."""
+        self._steps.begin(work)
+
+    def when_published(self, action: Callable[[], None]) -> None:
+        """Call `action` when everybody knows what has been changed so far."""
+        self._after_publish.append(partial(_guarded, action))
+
+    def after(self, milliseconds: int, action: Callable[[], None]) -> Cancel:
+        """Call `action` at the end of a time, unless what this returns is called first."""
+        return self._timeouts.add(time.monotonic() + milliseconds / 1000, partial(_guarded, action))
+
+    # -- for the owner (broker.interbroker.peers.Sources)
+
+    def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
+        """Call `ready(events)` whenever one of `events` is there; replaces what was said before of `fd`."""
+        (self._epoll.modify if fd in self._watched else self._epoll.register)(fd, events)
+        self._watched[fd] = ready
+
+    def unwatch(self, fd: int) -> None:
+        """Forget `fd`, before it is closed."""
+        if self._watched.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    # -- the loop
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        self.publish()
+        self.owner.begin()
+        api.load_all()  # what the first request would wait for; others wait for the metadata now
+        while not self._signals.take():
+            for fd, events in self._epoll.poll(self._patience()):
+                self._event(fd, events)
+            self._turn()
+            self.me.beat()
+        self.me.draining()
+
+    def _patience(self) -> float:
+        if self._steps.waiting:
+            return TICK_S if self._steps.idle else 0.0
+        if self.owner.waiting or self.publication.waiting or (self.owner.changed and not self._refused):
+            return TICK_S
+        now = time.monotonic()
+        until = min(now + IDLE_S, self.owner.due(), self._timeouts.next() + TICK_S)
+        if self._refused:
+            until = min(until, self._publish_from)
+        return max(0.0, until - now)
+
+    def _turn(self) -> None:
+        self._steps.go_on()
+        self.owner.tick()
+        self._outage.tick()
+        if self.owner.changed and self._may_publish():
+            self.publish()
+        if not self._refused:
+            actions, self._after_publish = self._after_publish, []
+            for action in actions:
+                self.publication.when_known(partial(self.owner.when_told, action))
+        self.publication.check()
+        self._timeouts.due(time.monotonic())
+        self._flush()
+
+    def _may_publish(self) -> bool:
+        """Every process reads all of what is published: a request of a thousand changes must not cost each as many."""
+        wanted = not self._refused and (self._after_publish or not self._steps.waiting)
+        return bool(wanted) or time.monotonic() >= self._publish_from
+
+    def publish(self) -> None:
+        """Publish the metadata as it is; slots of what was deleted are free once everybody knows.
+
+        Where there is no memory for it, or no descriptor, all go on with what was published last, and whoever waits for
+        a change waits on. Raises OSError where nothing was published yet.
+        """
+        began = time.monotonic()
+        try:
+            self._publish()
+        except OSError as error:
+            if not self.publication.version:
+                raise
+            self._not_published(error)
+            return
+        self._refused = False
+        now = time.monotonic()
+        self._publish_from = now + PUBLISH_REST * (now - began)
+
+    def _publish(self) -> None:
+        self.owner.version = self.publication.publish(lambda version: self._snapshot(version).encode())
+        freed, self.owner.to_free = self.owner.to_free, []
+        self.owner.changed = False
+        if freed:
+            self.publication.when_known(lambda: self._free(freed))
+
+    def _not_published(self, error: OSError) -> None:
+        if not self._refused:
+            log.error("the metadata cannot be published, trying again until they can: %s", error)
+        self._refused, self.owner.changed = True, True
+        self._publish_from = time.monotonic() + REFUSED_S
+
+    def _snapshot(self, version: int) -> Snapshot:
+        return self.owner.snapshot_at(version)
+
+    def _free(self, freed: list[int]) -> None:
+        self.owner.to_free.extend(slot for slot in freed if not self.owner.book.free(slot))
+
+    # -- channels
+
+    def _event(self, fd: int, events: int) -> None:
+        if fd in self._links:
+            self._receive(fd)
+        elif fd == self._door.fileno():
+            self._admit()
+        elif fd == self._bell.fileno():
+            self._bell.drain()
+            self.owner.rung()
+        elif fd in self._watched:
+            self._watched[fd](events)
+
+    def _admit(self) -> None:
+        while (link := self._door.accept()) is not None:
+            self._links[link.fileno()] = link
+            self._epoll.register(link.fileno(), select.EPOLLIN)
+
+    def _receive(self, fd: int) -> None:
+        link = self._links[fd]
+        try:
+            messages = link.receive()
+        except EOFError:
+            self._epoll.unregister(fd)
+            del self._links[fd]
+            link.close()
+            return
+        for message in messages:
+            self._serve(link, forward.decode(message))
+
+    def _flush(self) -> None:
+        for fd, link in self._links.items():
+            if link.wants_write:
+                link.flush()
+            wanted = select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0)
+            self._epoll.modify(fd, wanted)
+
+    def _serve(self, link: Channel, request: Forwarded) -> None:
+        def answer(flags: int, body: bytes) -> None:
+            if link in self._links.values():  # it may have gone while the answer was waited for
+                link.send(forward.encode_reply(request.token, body, flags))
+
+        self._row[COLUMN_REQUESTS] += 1
+        if request.api_key < 0:
+            self._serve_internal(request, answer)
+            return
+        row = api.load_rows().get(request.api_key)
+        if row is None or row.runs_in != api.CONTROLLER or not row.serves(request.version):
+            log.error("API %d v%d is not the controller's", request.api_key, request.version)
+            answer(forward.FAILED, b"")
+            return
+        if row.between_brokers:
+            self._serve_broker(row, request, answer)
+            return
+        self._outage.take(request.api_key, partial(self._serve_client, row, request, answer))
+
+    def _serve_client(self, row: Api, request: Forwarded, answer: dispatch.Answer) -> None:
+        """What anyone may ask for. A large request is read and answered in steps."""
+        if len(request.body) < api.LARGE:
+            dispatch.serve(row, self, request, answer, self.begin)
+        else:
+            self._steps.add(dispatch.serving(row, self, request, answer, self.begin))
+
+    def _serve_broker(self, row: Api, request: Forwarded, answer: dispatch.Answer) -> None:
+        """What only a broker may ask for."""
+
+        def serve(admitted: bool) -> None:
+            if admitted:
+                dispatch.serve(row, self, request, answer)
+            else:
+                answer(forward.OK, interbroker.refusal(row.name, request.version, CLUSTER_AUTHORIZATION_FAILED))
+
+        self.owner.admit(request.listener, request.client_host, len(request.body), serve)
+
+    def _serve_internal(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
+        def reply(body: dict[str, Any]) -> None:
+            answer(forward.OK, internal.encode(body))
+
+        def serve() -> Iterator[None]:
+            try:
+                work = controller_internal.HANDLERS[request.api_key](self, internal.decode(request.body), reply)
+                if work is not None:
+                    yield from work
+            except Exception:
+                log.exception("internal request %d failed", request.api_key)
+                answer(forward.FAILED, b"")
+
+        self.begin(serve())
+
+    def close(self) -> None:
+        """Let go of everything; what becomes of the session with ZooKeeper is the owner's to say."""
+        for link in self._links.values():
+            link.close()
+        self._door.close()
+        self._bell.close()
+        self.owner.close()
+
+
+def _guarded(action: Callable[[], None]) -> None:
+    """A fault in one answer costs that answer only."""
+    try:
+        action()
+    except Exception:
+        log.exception("unexpected error in an answer that waited")

@@ -1,0 +1,106 @@
+"""The controller's answers to the broker's own processes (cluster.internal)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+from odradek.cluster import internal, planning
+from odradek.cluster.errors import NONE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.cluster.tree import TreeError
+from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
+
+if TYPE_CHECKING:
+    from odradek.broker.controller.controller import Controller
+
+log = logging.getLogger(__name__)
+
+Reply = Callable[[dict[str, Any]], None]
+
+
+def auto_create(controller: Controller, request: dict[str, Any], reply: Reply) -> Iterator[None]:
+    """Make the topics that somebody asked for, and answer when every live worker knows them."""
+    errors = {}
+    for name in request["topics"]:
+        errors[name] = yield from _create(controller, name)
+        yield
+    controller.when_published(lambda: reply({"errors": errors}))
+
+
+def _create(controller: Controller, name: str) -> Generator[None, None, tuple[int, str | None]]:
+    owner = controller.owner
+    if name in owner.topics:
+        return NONE, None
+    try:
+        snapshot = owner.snapshot
+        # In a cluster the others may not be there yet: one that is alone at the moment makes nothing smaller.
+        brokers = sys.maxsize if controller.config.clustered else len(snapshot.brokers)
+        request = planning.automatic(name, brokers, owner.config)
+        yield from owner.create_topic(planning.plan_topic(request, snapshot, controller.defaults()))
+    except ApiError as error:
+        if error.code == TOPIC_ALREADY_EXISTS:
+            return NONE, None
+        log.info("automatic creation of topic %s refused: %s", name, error)
+        return error.code, error.message
+    return NONE, None
+
+
+def producer_ids(controller: Controller, _request: dict[str, Any], reply: Reply) -> None:
+    """Give out a block of producer ids."""
+    try:
+        first, count = controller.owner.producer_ids()
+    except ApiError as error:
+        reply({"error": error.code})
+        return
+    reply({"first": first, "count": count})
+
+
+def look_for_brokers(controller: Controller, _request: dict[str, Any], reply: Reply) -> None:
+    """A worker has refused a follower, or the coordinator markers: have the sender looked up again."""
+    controller.owner.look_for_brokers()
+    reply({})
+
+
+def commit_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
+    """Write offsets where ZooKeeper-based consumers look for them."""
+    errors = []
+    for topic, partition, offset in request["offsets"]:
+        code = _known(controller, topic, partition)
+        if code == NONE:
+            try:
+                controller.owner.commit_offset(request["group"], topic, partition, offset)
+            except (TreeError, ValueError) as error:
+                log.error("offset of group %s: %s", request["group"], error)
+                code = UNKNOWN_SERVER_ERROR
+        errors.append([topic, partition, code])
+    reply({"errors": errors})
+
+
+def fetch_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
+    """Read offsets from where ZooKeeper-based consumers wrote them."""
+    offsets = []
+    for topic, partition in request["partitions"]:
+        code, offset = _known(controller, topic, partition), None
+        if code == NONE:
+            try:
+                offset = controller.owner.committed_offset(request["group"], topic, partition)
+            except ValueError:
+                code = UNKNOWN_SERVER_ERROR
+        offsets.append([topic, partition, offset, code])
+    reply({"offsets": offsets})
+
+
+def _known(controller: Controller, topic: str, partition: int) -> int:
+    rows = controller.owner.topics.get(topic, {}).get("partitions", ())
+    return NONE if 0 <= partition < len(rows) else UNKNOWN_TOPIC_OR_PARTITION
+
+
+HANDLERS: dict[int, Callable[[Controller, dict[str, Any], Reply], Iterator[None] | None]] = {
+    internal.LOOK_FOR_BROKERS: look_for_brokers,
+    internal.AUTO_CREATE: auto_create,
+    internal.PRODUCER_IDS: producer_ids,
+    internal.COMMIT_V0: commit_v0,
+    internal.FETCH_V0: fetch_v0,
+}

@@ -1,0 +1,111 @@
+"""The brokers that are registered, as the elected controller knows them: a connection to each, and who is alive.
+
+One that refuses connections is taken for dead at once, although its session lasts. If that is wrong, its partitions
+have other leaders in later epochs: its followers leave it, so that it can acknowledge nothing (acks=all), its changes
+of ISRs are refused, and it is told all as soon as it is reached. acks=1 loses what it does in any failover.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from odradek.broker.interbroker import joining
+from odradek.broker.interbroker.peers import REFUSED, Peer, Switchboard
+from odradek.cluster import znodes
+from odradek.cluster.tree import Stat, Tree
+from odradek.cluster.znodes import BrokerNode, Malformed
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[int], None]  # broker
+
+
+class Brokers:
+    """`nodes` and `epochs` are of all that are registered, `peers` of all but this broker, by number."""
+
+    def __init__(self, config: Any, tree: Tree, switchboard: Switchboard, lost: Report, found: Report) -> None:
+        """`lost` hears of a broker that is taken for dead by its connection, `found` of one that was wrongly so."""
+        self.nodes: dict[int, BrokerNode] = {}
+        self.epochs: dict[int, int] = {}
+        self.peers: dict[int, Peer] = {}
+        self.suspected: set[int] = set()
+        self._config = config
+        self._tree = tree
+        self._switchboard = switchboard
+        self._lost, self._found = lost, found
+
+    def alive(self) -> dict[int, int]:
+        """The epochs of those that are not taken for dead."""
+        return {broker: epoch for broker, epoch in self.epochs.items() if broker not in self.suspected}
+
+    def read(self) -> tuple[set[int], set[int]]:
+        """Who has gone, and who has come; who has begun another life has done both. TreeUnavailable."""
+        registered = read_registered(self._tree, watch=True)
+        epochs = {broker: stat.czxid for broker, (_, stat) in registered.items()}
+        gone = {broker for broker, epoch in self.epochs.items() if epochs.get(broker) != epoch}
+        come = {broker for broker, epoch in epochs.items() if self.epochs.get(broker) != epoch}
+        for broker in gone:
+            self._part_from(broker)
+        for broker in come:
+            self._meet(broker, registered[broker][0])
+        self.epochs = epochs
+        return gone, come
+
+    def _meet(self, broker: int, node: BrokerNode) -> None:
+        self.nodes[broker] = node
+        if broker != self._config["broker.id"]:
+            address = joining.address_of(node, self._config)
+            self.peers[broker] = self._switchboard.connect(broker, address, self._standing_changed)
+
+    def _part_from(self, broker: int) -> None:
+        self.suspected.discard(broker)
+        self.nodes.pop(broker, None)
+        peer = self.peers.pop(broker, None)
+        if peer is not None:
+            peer.close()
+
+    def _standing_changed(self, broker: int, standing: str) -> None:
+        if standing == REFUSED and broker in self.epochs and broker not in self.suspected:
+            log.warning("broker %d refuses connections: it is taken for dead before its session ends", broker)
+            self.suspected.add(broker)
+            self.peers[broker].forget()
+            self._lost(broker)
+        elif standing != REFUSED and broker in self.suspected:
+            self.suspected.discard(broker)
+            log.info("broker %d is there after all", broker)
+            self._found(broker)
+
+    # -- their connections
+
+    def due(self) -> float:
+        """When `tick` has something to do (monotonic seconds)."""
+        return min((peer.due for peer in self.peers.values()), default=math.inf)
+
+    def tick(self, now: float) -> None:
+        """Reach for those that are lost."""
+        for peer in list(self.peers.values()):
+            peer.tick(now)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for peer in self.peers.values():
+            peer.close()
+        self.peers.clear()
+
+
+def read_registered(tree: Tree, watch: bool = False) -> dict[int, tuple[BrokerNode, Stat]]:
+    """Registrations by broker; one that makes no sense is none. TreeUnavailable, NoNode."""
+    names = tree.children(znodes.BROKER_IDS, watch)
+    found = tree.get_many([f"{znodes.BROKER_IDS}/{name}" for name in names])
+    registered = {}
+    for name, node in zip(names, found, strict=True):
+        if node is None:
+            continue
+        try:
+            registered[znodes.decode_broker_id(name)] = znodes.decode_broker(node[0]), node[1]
+        except Malformed as error:
+            log.error("%s/%s is passed over: %s", znodes.BROKER_IDS, name, error)
+    return registered

@@ -1,0 +1,145 @@
+"""This broker as a candidate for controller: it runs for the office, holds it, or watches who does.
+
+The holder's broker is watched by a connection too, which its kernel closes when it dies: if it then refuses to be
+connected to, it is challenged at once, not when its session with ZooKeeper has ended
+(broker.controller.elected.office).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from odradek.broker.controller.elected.elected import Elected, Setting
+from odradek.broker.controller.elected.office import NOBODY, Office
+from odradek.broker.controller.replicas.orders import Orders
+from odradek.broker.interbroker import joining
+from odradek.broker.interbroker.peers import REFUSED, Peer, Switchboard
+from odradek.cluster import znodes
+from odradek.cluster.tree import Tree
+from odradek.cluster.znodes import Malformed
+
+log = logging.getLogger(__name__)
+
+
+class Candidate:
+    """`elected` is this broker's time in office, None while it has none. Methods raise TreeUnavailable."""
+
+    def __init__(
+        self, config: Any, tree: Tree, orders: Orders, switchboard: Switchboard, setting: Setting,
+        guarded: Callable[[Callable[[], Any]], None],
+    ) -> None:  # fmt: skip
+        """`guarded(action)` does what may find ZooKeeper away, from an event that nobody waits for."""
+        self.elected: Elected | None = None
+        self.holder_peer: Peer | None = None
+        self._config = config
+        self._tree = tree
+        self._orders = orders
+        self._switchboard = switchboard
+        self._setting = setting
+        self._guarded = guarded
+        self._office = Office(tree, config["broker.id"])
+        self._runs = True
+
+    @property
+    def undecided(self) -> bool:
+        """Whether nobody is known to be in office, or this broker is and has not begun: ZooKeeper went away."""
+        return self._office.holder == NOBODY or (self._office.ours and self.elected is None)
+
+    def due(self) -> float:
+        """When `tick` has something to do (monotonic seconds)."""
+        retry = math.inf if self.holder_peer is None else self.holder_peer.due
+        return min(retry, math.inf if self.elected is None else self.elected.due())
+
+    def tick(self, now: float) -> None:
+        """Reach for lost peers; in office, what could not be done before."""
+        if self.holder_peer is not None:
+            self.holder_peer.tick(now)
+        if self.elected is not None:
+            self.elected.tick(now)
+
+    def run(self) -> None:
+        """Take the office if it is vacant, unless this broker has withdrawn, else watch who has it."""
+        taken = self._office.run(self._runs)
+        if not self._office.ours:
+            self.resign()
+            self._watch_holder()
+        elif taken or self.elected is None:
+            self._take_office()
+
+    def reconnected(self) -> None:
+        """The watches are lost. A controller reads everything again first, and then sets the watch on /controller."""
+        if self.elected is not None:
+            self.elected.reconnected()
+        if self._office.ours:
+            self._office.watch()
+        else:
+            self._office.holder = NOBODY
+
+    def resign(self) -> None:
+        """Hold the office no longer, if it is ours; the next election gives it another epoch."""
+        if self.elected is not None:
+            self.elected.close()
+            self.elected = None
+        if self._office.ours:
+            self._office.resign()
+
+    def withdraw(self) -> None:
+        """Run no more: the broker is to stop. Who is in office is watched on."""
+        self._runs = False
+
+    def stand(self) -> None:
+        """Run after all: nobody else does."""
+        self._runs = True
+        self.run()
+
+    def leave(self) -> None:
+        """Vacate the office, if it is ours, so that another broker takes it."""
+        if self._office.ours:
+            self._office.give_up()
+        self.resign()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._watch(None)
+        self.resign()
+
+    def _take_office(self) -> None:
+        self._watch(None)
+        if self.elected is not None:
+            self.elected.close()
+        self.elected = Elected(
+            self._config, self._tree, self._office, self._orders, self._switchboard, self._setting, self.resign
+        )
+
+    def _watch_holder(self) -> None:
+        holder = self._office.holder
+        if self.holder_peer is not None and self.holder_peer.broker == holder:
+            return
+        data = self._tree.find(f"{znodes.BROKER_IDS}/{holder}")
+        if data is None:
+            self._watch(None)
+            return
+        try:
+            address = joining.address_of(znodes.decode_broker(data), self._config)
+        except Malformed as error:
+            log.error("broker %d, the controller, is registered with nonsense: %s", holder, error)
+            self._watch(None)
+            return
+        self._watch(self._switchboard.connect(holder, address, self._holder_changed))
+
+    def _watch(self, peer: Peer | None) -> None:
+        if self.holder_peer is not None:
+            self.holder_peer.close()
+        self.holder_peer = peer
+
+    def _holder_changed(self, broker: int, standing: str) -> None:
+        if standing == REFUSED and broker == self._office.holder:
+            self._guarded(self._challenge)
+
+    def _challenge(self) -> None:
+        self._watch(None)
+        self._office.challenge()
+        self.run()

@@ -1,0 +1,308 @@
+"""The elected controller: carries out what `cluster.leadership` decides, for as long as this broker is in office.
+
+    the tree tells by its watches, peers by their connections → facts into Leadership → decisions
+    → conditional writes of state nodes → LeaderAndIsr to who has a replica, UpdateMetadata to all
+
+The tree is the truth (broker.controller.elected.facts, broker.controller.elected.fenced): what is refused is read again
+and decided again. Dying between a write and its telling is harmless: the next in office reads everything and tells
+everybody everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from odradek.broker.controller.elected import errands
+from odradek.broker.controller.elected.brokers import Brokers
+from odradek.broker.controller.elected.deletions import Deletions
+from odradek.broker.controller.elected.elections import Elections
+from odradek.broker.controller.elected.facts import Facts
+from odradek.broker.controller.elected.fenced import Fenced
+from odradek.broker.controller.elected.moves import Moves
+from odradek.broker.controller.elected.office import Office
+from odradek.broker.controller.elected.offline_replicas import OfflineReplicas
+from odradek.broker.controller.elected.settled_lives import SettledLives
+from odradek.broker.controller.elected.telling import Telling
+from odradek.broker.controller.elected.topic_ids import TopicIds
+from odradek.broker.controller.elected.topics import Topics
+from odradek.broker.controller.replicas.orders import Orders
+from odradek.broker.interbroker.peers import Switchboard
+from odradek.cluster import znodes
+from odradek.cluster.leadership import Change, Leadership
+from odradek.cluster.telling import Replica
+from odradek.cluster.tree import Event, Tree, TreeError
+from odradek.cluster.znodes import Malformed, Partition
+
+log = logging.getLogger(__name__)
+
+_TRIES = 10
+_AGAIN_S = 0.25
+
+Setting = Callable[[str, str], Any]  # a topic's config in force
+Decide = Callable[[], Sequence[Change]]
+
+
+class Elected:
+    """One time in office. Its methods raise TreeUnavailable; `tick` then starts over from what the tree says."""
+
+    def __init__(
+        self, config: Any, tree: Tree, office: Office, orders: Orders, switchboard: Switchboard,
+        setting: Setting, deposed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._tree = tree
+        self._office = office
+        self._setting = setting
+        self._deposed = deposed
+        self._over = False
+        self._stale = True
+        self._again_at = 0.0
+        self._own = config["broker.id"]
+        self.fenced = Fenced(tree, office.epoch_version, self._depose)
+        self._facts = Facts(tree, office.epoch, TopicIds(tree, self.fenced, orders.topic_id))
+        self._lives = SettledLives(tree, self.fenced)
+        self.brokers = Brokers(config, tree, switchboard, self._lost, self._found)
+        self.offline = OfflineReplicas(self)
+        self.telling = Telling(self._own, self._facts, orders, self.brokers, self.offline.heard)
+        self.topics = Topics(self, self._facts)
+        self.elections = Elections(self, config)
+        self.deletions = Deletions(self)
+        self.moves = Moves(self)
+
+    # -- life
+
+    @property
+    def tree(self) -> Tree:
+        """The metadata tree."""
+        return self._tree
+
+    @property
+    def leadership(self) -> Leadership:
+        """What is known."""
+        return self._facts.leadership
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` should be called in a millisecond."""
+        return self.telling.waiting or (self.offline.waiting and not self._stale)
+
+    def due(self) -> float:
+        """When `tick` has something to do (monotonic seconds)."""
+        return min(self.brokers.due(), self._again_at if self._stale else self.elections.due)
+
+    def tick(self, now: float) -> None:
+        """Reach for lost peers; start over if something could not be done."""
+        self.brokers.tick(now)
+        self.telling.tick(now)
+        if self._stale and now >= self._again_at:
+            self._again_at = now + _AGAIN_S
+            self.take_over()
+        if self.offline.waiting and not self._stale:
+            with self._done_or_stale():
+                self.offline.settle()
+        if not self._stale:
+            self.elections.tick(now)
+
+    def reconnected(self) -> None:
+        """There is a connection to ZooKeeper again: watches are lost, and whatever happened meanwhile."""
+        self._stale, self._again_at = True, 0.0
+
+    def close(self) -> None:
+        """The time in office ends; what brokers answer later comes to nothing."""
+        self._over = True
+        self.brokers.close()
+        self.telling.tick(math.inf)
+
+    def _depose(self) -> None:
+        if not self._over:
+            self._deposed()
+
+    def attempt(self, action: Callable[[], Any]) -> None:
+        """Do something that follows an answer or a lost connection; if ZooKeeper is away, start over later."""
+        if self._over:
+            return
+        try:
+            action()
+        except (TreeError, Malformed) as error:
+            log.warning("%r", error)
+            self.reconnected()
+
+    def take_over(self) -> None:
+        """Read everything, tell everybody everything, and elect where leaders are gone."""
+        began = time.monotonic()
+        self._stale = True
+        self._facts.begin_anew()
+        self._facts.take_notices(self.fenced.in_office)
+        self._read_brokers()
+        self._lives.read()
+        self.leadership.started(self.brokers.alive())
+        self.leadership.died(self.brokers.suspected, suspected=True)
+        self.deletions.read()
+        self._stale = False
+        with self._done_or_stale():
+            self._begin()
+        log.info(
+            "controller %d, epoch %d: %d brokers, %d partitions, ready after %.0f ms",
+            self._own, self._office.epoch, len(self.leadership.live), len(self.leadership.standings),
+            (time.monotonic() - began) * 1000,
+        )  # fmt: skip
+
+    def _begin(self) -> None:
+        """Tell and decide, by what was just read."""
+        self._pass_over(self._facts.reborn(self._lives.unsettled(self.leadership.live)))
+        resumed = self._facts.resumed()
+        self.settle(lambda: self.leadership.begun_again(resumed))
+        self.telling.welcome(set(self.leadership.live))
+        self.replace_failed()
+        self._note_lives()
+        self.topics.make_all_new()
+        self.deletions.go_on()
+        self.moves.resume()
+        self.offline.look()
+        errands.run(self)
+
+    @contextmanager
+    def _done_or_stale(self) -> Iterator[None]:
+        """What ZooKeeper did not let us finish is begun anew soon: it need not lose the connection to be away."""
+        try:
+            yield
+        except (TreeError, Malformed):
+            self._stale = True
+            raise
+
+    def _pass_over(self, replicas: dict[int, set[Partition]]) -> None:
+        """Replicas of brokers that are there, but shall lead nothing if others can, nor count as in sync."""
+        self.leadership.offline = replicas
+        if replicas:
+            self.replace_failed()
+        self.leadership.offline = {}
+
+    def event(self, event: Event) -> None:
+        """A watch has fired."""
+        if not self._stale:
+            with self._done_or_stale():
+                self._follow(event.path)
+
+    def _follow(self, path: str) -> None:
+        if path == znodes.BROKER_IDS:
+            self.brokers_changed()
+        elif path == znodes.TOPICS:
+            self.topics.changed()
+        elif path == znodes.DELETE_TOPICS:
+            self.deletions.changed()
+        elif path == znodes.ISR_CHANGES:
+            self.topics.isrs_changed()
+        elif path == znodes.LOG_DIR_EVENTS:
+            self.offline.look()
+        elif path in errands.PATHS:
+            errands.run(self)
+        elif path.startswith(znodes.TOPICS + "/"):
+            self.topics.one_changed(path.removeprefix(znodes.TOPICS + "/"))
+
+    # -- brokers
+
+    def brokers_changed(self) -> None:
+        """Registrations came or went."""
+        gone, come = self._read_brokers()
+        if gone:
+            self._fail(gone)
+        if come:
+            self._welcome(come)
+
+    def _read_brokers(self) -> tuple[set[int], set[int]]:
+        gone, come = self.brokers.read()
+        for broker in gone:
+            self.offline.forget(broker)
+        return gone, come
+
+    def _lost(self, broker: int) -> None:
+        self._unless_stale(lambda: self._fail({broker}, suspected=True))
+
+    def _found(self, broker: int) -> None:
+        self._unless_stale(lambda: self._welcome({broker}))
+
+    def _unless_stale(self, action: Callable[[], Any]) -> None:
+        """What is known may be half read: `take_over` sees to all that live."""
+        if not self._stale:
+            self.attempt(action)
+
+    def _fail(self, brokers: Collection[int], suspected: bool = False) -> None:
+        self.leadership.died(brokers, suspected)
+        self.deletions.interrupted(brokers)
+        changed = self.replace_failed()
+        if not changed:
+            self.telling.show()
+        log.info("brokers %s failed: %d partitions changed", sorted(brokers), changed)
+
+    def _welcome(self, brokers: Collection[int]) -> None:
+        self.leadership.started({broker: self.brokers.epochs[broker] for broker in brokers})
+        self.telling.welcome(brokers)
+        self.settle(lambda: self.leadership.brokers_started(self._unclean))
+        self._note_lives()
+        self.topics.make_all_new()
+        self.deletions.go_on()
+        self.moves.resume()
+        log.info("brokers %s started", sorted(brokers))
+
+    def _note_lives(self) -> None:
+        """Write the lives of the live brokers, and the states that they change; nothing if the view is stale."""
+        if not self._stale and not self._stale_office():
+            self._lives.note(self.leadership.live, self.brokers.epochs)
+
+    def replicas_moved(self, partitions: Collection[Partition]) -> None:
+        """Replicas of these are offline, or are not any more, on brokers that live."""
+        self.replace_failed()
+        self.telling.show(list(partitions))
+
+    def replace_failed(self) -> int:
+        """Other leaders and ISRs where brokers have failed; how many partitions were changed."""
+        return self.settle(lambda: self.leadership.brokers_failed(self._unclean))
+
+    def configs_changed(self, topics: Collection[str]) -> None:
+        """unclean.leader.election.enable may be another for these: what waits for a leader may get one."""
+        if not self._stale:
+            waiting = [name for name in topics if self._unclean(name)]
+            self.settle(lambda: self.leadership.brokers_started(self._unclean, waiting))
+
+    def _unclean(self, topic: str) -> bool:
+        return bool(self._setting(topic, "unclean.leader.election.enable"))
+
+    # -- decisions
+
+    def settle(self, decide: Decide, new: bool = False, stop: Mapping[Replica, bool] | None = None) -> int:
+        """Write what `decide` says and tell it, until it says nothing more; how many partitions were changed.
+
+        If any are, the replicas of `stop` are not told of it, but to stop.
+        """
+        with self._done_or_stale():
+            return self._settled(decide, new, stop)
+
+    def _settled(self, decide: Decide, new: bool, stop: Mapping[Replica, bool] | None) -> int:
+        changed = 0
+        for _ in range(_TRIES):
+            changes = decide()
+            if not changes or self._stale_office():
+                return changed
+            done, refused = self.fenced.write(self.leadership, changes)
+            self.telling.changed(done, done if new else (), stop)
+            changed += len(done)
+            if not refused:
+                return changed
+            self._facts.read_states(refused)
+        log.error("%d partitions are changed by others all the time", len(changes))
+        self.reconnected()
+        return changed
+
+    def _stale_office(self) -> bool:
+        return self._over or not self._office.ours
+
+    def refused(self, changes: Sequence[Change]) -> list[Partition]:
+        """Write changes that are told by who asks; those that were not what they were thought to be, read again."""
+        with self._done_or_stale():
+            refused = self.fenced.write(self.leadership, changes)[1]
+            self._facts.read_states(refused)
+        return refused

@@ -1,0 +1,52 @@
+"""What tools of Kafka before 2.4 ask the controller for by making a node: preferred leaders, and moves of partitions.
+
+The node goes when what it asks for is done, or, for moves, has begun: new moves are seen in the topics' nodes. One
+node is one errand; a tool that wants another waits until it is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from odradek.cluster import notices, znodes
+from odradek.cluster.tree import NoNode, NotEmpty
+
+if TYPE_CHECKING:
+    from odradek.broker.controller.elected.elected import Elected
+
+log = logging.getLogger(__name__)
+
+PATHS = (znodes.PREFERRED_ELECTION, znodes.REASSIGN_PARTITIONS)
+
+
+def run(elected: Elected) -> None:
+    """Do what is asked for, and watch for the next. Raises TreeUnavailable."""
+    for path, errand in zip(PATHS, (_prefer, _move), strict=True):
+        if elected.tree.exists(path, watch=True) is None:
+            continue
+        data = elected.tree.find(path)
+        if data is not None:
+            errand(elected, data)
+            _drop(elected, path)
+            elected.tree.exists(path, watch=True)
+
+
+def _prefer(elected: Elected, data: bytes) -> None:
+    partitions = notices.decode_partitions(data)
+    refused = elected.elections.elect(partitions, unclean=False)
+    log.info("preferred leaders: %d asked for, %d not elected", len(partitions), len(refused))
+
+
+def _move(elected: Elected, data: bytes) -> None:
+    for partition, error in elected.moves.ask(notices.decode_reassignment(data)).items():
+        log.warning("%s-%d is not moved: %s", *partition, error)
+
+
+def _drop(elected: Elected, path: str) -> None:
+    try:
+        elected.tree.delete(path)
+    except NoNode:
+        pass
+    except NotEmpty:
+        log.warning("%s stays: somebody has made nodes below it", path)

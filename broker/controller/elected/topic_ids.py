@@ -1,0 +1,43 @@
+"""Ids for topics that tools of ZooKeeper's time have written: their nodes have none (Kafka's setTopicIds, KIP-516).
+
+The elected controller adds one before it tells anybody of the topic. A tool that writes the node of a known topic anew,
+for more partitions, leaves its id out: then it is what it was, for the brokers' logs bear it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from odradek.broker.controller.elected.fenced import Fenced
+from odradek.cluster import znodes
+from odradek.cluster.tree import Set, Tree, TreeError, TreeUnavailable
+from odradek.cluster.znodes import TopicNode
+
+log = logging.getLogger(__name__)
+
+
+class TopicIds:
+    """One time in office. `known(topic)` is the id by which this broker knows a topic, None if it does not."""
+
+    def __init__(self, tree: Tree, fenced: Fenced, known: Callable[[str], bytes | None]) -> None:
+        self._tree = tree
+        self._fenced = fenced
+        self._known = known
+
+    def identified(self, name: str, data: bytes, version: int) -> TopicNode:
+        """A topic's node as it was read, with an id. TreeUnavailable: not in office, or it was changed meanwhile."""
+        node = znodes.decode_topic(data)
+        return node if node.id is not None else self._write(name, node, version)
+
+    def _write(self, name: str, node: TopicNode, version: int) -> TopicNode:
+        node = node._replace(id=self._known(name) or znodes.random_uuid())
+        path = znodes.topic_path(name)
+        try:
+            self._tree.multi([self._fenced.in_office, Set(path, znodes.encode_topic(node), version)])
+        except TreeError as error:
+            self._fenced.check_refusal(error)
+            raise TreeUnavailable(f"{path} was changed while it got an id") from error
+        assert node.id is not None
+        log.info("topic %s had no id: it is %s", name, znodes.uuid_text(node.id))
+        return node

@@ -1,0 +1,217 @@
+"""The ISRs of the partitions that this broker leads, kept right in ZooKeeper: shrunk, expanded, and told of.
+
+In this order, of which each step may be the last one if this process dies:
+  expansion: the high watermark waits for the joining follower (leading.expect) → the state node is written → it counts.
+  shrinking: the state node is written → the follower counts no longer.
+So no replica is ever in the ISR of the tree, and electable, that the high watermark does not wait for. A write names
+the version of the node that was read, and that node must name this broker and its epoch: whoever was elected meanwhile
+has changed it, and the write is refused.
+
+Where the high watermark waits for others than the ISR that is known here (a write was refused, or nobody knows its
+outcome, or this process died behind it), the next look writes what it reads, changed or not, and only a write that is
+done settles it. Reading alone would not do: the server that is asked may be behind, and even the newest state (`sync`)
+may be followed by a write of ours that was on its way when the connection was lost. Of two writes that name the same
+version one is refused; if it is the later one, the next look reads what the earlier one has written. The same goes for
+what the slot says of the ISR's size, by which min.insync.replicas is kept.
+
+Who joins must have fetched just now: a follower's row outlives it, and says nothing of the log that it comes back with.
+That is no proof, as this process may be stopped, or the write be slow: another leader epoch is (cluster.lives). A
+controller that is Apache Kafka's begins none.
+Nor does who is offline by the controller's word: a broker in controlled shutdown fetches for a while after it has left
+the ISRs, and acks=all would wait for it when it is gone.
+
+The controller learns of it by a node under /isr_change_notification, and tells everybody else. A node that could not
+be made is made at the next look.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+from odradek.broker.controller.replicas.replicas import Replicas
+from odradek.cluster import isr as rules
+from odradek.cluster import notices, znodes
+from odradek.cluster.state import EPOCH, ISR, LEADER, OFFLINE
+from odradek.cluster.tree import Create, Set, Tree, TreeError, TreeUnavailable
+from odradek.cluster.view import Row, View
+from odradek.cluster.znodes import Malformed, PartitionState
+from odradek.ipc import replicas as followers
+from odradek.ipc import slots
+from odradek.ipc.replicas import OUT
+from odradek.storage.log import leading
+from odradek.storage.log.partition import Busy, Gone, Partition
+
+log = logging.getLogger(__name__)
+
+_LEAST_PAUSE_S = 0.1  # between looks that a follower asked for
+_FRESH_MS = 1000  # since the fetch of who joins; each one that lets it join asks for a look
+
+
+class _Change(NamedTuple):
+    topic: str
+    number: int
+    row: Row
+    partition: Partition
+    joining: list[int]
+    leaving: list[int]
+
+
+class IsrKeeper:
+    """Looks at all led partitions now and then, and soon after a follower has caught up."""
+
+    def __init__(self, view: View, replicas: Replicas, tree: Tree, lag_ms: int, changed: Callable[[], None]) -> None:
+        self._view = view
+        self._replicas = replicas
+        self._tree = tree
+        self._lag_ms = lag_ms
+        self._changed = changed
+        self._asked = False
+        self._last = 0.0
+        self._undecided: list[tuple[Partition, int, list[int]]] = []  # written, but the lock was taken
+        self._unknown: dict[tuple[str, int], int] = {}  # epochs of partitions of whose last write nobody knows
+        self._untold: dict[tuple[str, int], None] = {}  # changed, and the controller does not know
+
+    def rung(self) -> None:
+        """A worker saw a follower that may join."""
+        self._asked = True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` should be called in a millisecond."""
+        return bool(self._undecided)
+
+    def due(self) -> float:
+        """When to look next (monotonic seconds)."""
+        return self._last + (_LEAST_PAUSE_S if self._asked else max(self._lag_ms / 2000, _LEAST_PAUSE_S))
+
+    def tick(self, now: float) -> None:
+        """Look if it is time, and nothing is left of the look before: it would undo what this one expects."""
+        if self._undecided:
+            self._decide()
+        if now >= self.due() and not self._undecided:
+            self._asked, self._last = False, now
+            self._look()
+
+    def _look(self) -> None:
+        wanted = [change for one in self._replicas if (change := self._wanted(*one)) is not None]
+        wanted = [change for change in wanted if self._expect(change)]
+        try:
+            if wanted:
+                self._write(wanted)
+            if self._untold:
+                self._notify()
+        except TreeError as error:
+            self._asked = True
+            log.warning("ISRs cannot be changed now: %s", error)
+
+    def _wanted(self, topic: str, index: int, row: Row) -> _Change | None:
+        if row[LEADER] != self._view.broker:
+            return None
+        partition = self._replicas.partition(topic, index)
+        assert partition is not None
+        values = partition.slot.read()
+        if values[slots.F_STATE] != slots.LEADER or values[slots.F_INCARNATION] != partition.incarnation:
+            return None
+        known = followers.read(partition.slot)
+        hw, start, now_ms = values[slots.F_HW], values[slots.F_EPOCH_START], time.monotonic_ns() // 1_000_000
+        fresh = [one for one in known if now_ms - one.seen_ms <= _FRESH_MS]
+        joining = rules.joining(fresh, row[ISR], self._staying(row), hw, start)
+        leaving = rules.leaving(known, row[ISR], values[slots.F_LEO], now_ms, self._lag_ms)
+        unsure = self._unknown.get((topic, index)) == row[EPOCH]
+        unsure |= any((one.standing != OUT) != (one.broker in row[ISR]) for one in known)
+        unsure |= values[slots.F_ISR_COUNT] != len(row[ISR])  # a process died between a write and `decided`
+        if not (joining or leaving or unsure):
+            return None
+        return _Change(topic, index, row, partition, joining, leaving)
+
+    def _staying(self, row: Row) -> Collection[int]:
+        """Brokers that may join the ISR of a partition."""
+        offline = row[OFFLINE] if len(row) > OFFLINE else ()
+        return self._view.brokers.keys() - set(offline)
+
+    def _expect(self, change: _Change) -> bool:
+        """Have the high watermark wait for who is about to join; False if the lock is not to be had.
+
+        It may have risen since it was looked at, without those who did not count: only who is there now can join.
+        """
+        if not change.joining:
+            return True
+        try:
+            with change.partition.locked() as values:
+                if values[slots.F_STATE] != slots.LEADER or values[slots.F_LEADER_EPOCH] != change.row[EPOCH]:
+                    return False
+                known = [one for one in followers.read(change.partition.slot) if one.broker in change.joining]
+                hw, start = values[slots.F_HW], values[slots.F_EPOCH_START]
+                change.joining[:] = rules.joining(known, change.row[ISR], self._staying(change.row), hw, start)
+                leading.expect(change.partition, values, change.joining)
+        except (Busy, Gone, OSError):
+            self._asked = True
+            return False
+        return bool(change.joining or change.leaving)
+
+    # -- the tree
+
+    def _write(self, wanted: Sequence[_Change]) -> None:
+        paths = [znodes.state_path(change.topic, change.number) for change in wanted]
+        writes, written = [], []
+        for change, found, path in zip(wanted, self._tree.get_many(paths), paths, strict=True):
+            state = _readable(found[0], path) if found else None
+            if found is None or state is None or (state.leader, state.leader_epoch) != _claim(change.row):
+                continue  # another decision is on its way here
+            members = rules.changed(state.isr, change.joining, change.leaving)
+            writes.append([Set(path, znodes.encode_state(state._replace(isr=members)), found[1].version)])
+            written.append((change, members))
+        for (change, members), result in zip(written, self._tree.each(writes), strict=True):
+            if isinstance(result, TreeError):
+                self._not_written(change, members, result)
+            else:
+                self._written(change, members)
+
+    def _not_written(self, change: _Change, members: list[int], error: TreeError) -> None:
+        log.info("%s-%d: the ISR %s is refused: %r", change.topic, change.number, members, error)
+        self._asked = True
+        if isinstance(error, TreeUnavailable):
+            self._unknown[change.topic, change.number] = change.row[EPOCH]
+
+    def _written(self, change: _Change, members: list[int]) -> None:
+        self._unknown.pop((change.topic, change.number), None)
+        self._untold[change.topic, change.number] = None
+        what = "expanded" if change.joining else "shrunk" if change.leaving else "corrected"
+        if members != change.row[ISR]:
+            log.info("%s-%d: ISR %s from %s to %s", change.topic, change.number, what, change.row[ISR], members)
+            self._changed()
+        self._undecided.append((change.partition, change.row[EPOCH], members))
+        change.row[ISR] = members
+        self._decide()
+
+    def _decide(self) -> None:
+        """Have those count who are in the tree's ISR; what is locked waits a millisecond."""
+        undecided, self._undecided = self._undecided, []
+        for partition, epoch, members in undecided:
+            try:
+                with partition.locked() as values:
+                    if values[slots.F_STATE] == slots.LEADER and values[slots.F_LEADER_EPOCH] == epoch:
+                        leading.decided(partition, values, members)
+            except Busy:
+                self._undecided.append((partition, epoch, members))
+            except (Gone, OSError) as error:
+                log.warning("%r: its ISR is not taken over: %r", partition, error)
+
+    def _notify(self) -> None:
+        self._tree.multi([Create(znodes.ISR_CHANGE, notices.encode_partitions(list(self._untold)), sequence=True)])
+        self._untold.clear()
+
+
+def _readable(data: bytes, path: str) -> PartitionState | None:
+    try:
+        return znodes.decode_state(data)
+    except Malformed as error:
+        log.error("%s: %s: the ISR stays as it is", path, error)
+        return None
+
+
+def _claim(row: Row) -> tuple[Any, Any]:
+    return row[LEADER], row[EPOCH]

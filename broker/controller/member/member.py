@@ -1,0 +1,317 @@
+"""This broker as a member of a cluster on ZooKeeper: what its controller process does beside serving requests.
+
+    start     recover the logs that are here → register in ZooKeeper → run for controller
+    (broker.controller.elected.candidate) orders    from the elected controller, by LeaderAndIsr, StopReplica and
+    UpdateMetadata (broker.controller.replicas.orders) ISRs      of what this broker leads
+    (broker.controller.member.isr) configs   read from the tree, again when it says that they changed
+    (broker.controller.member.tree_configs) stop      have other brokers lead what this one leads, then go
+
+Order at a crash: what the tree says is carried out again when the broker registers anew, since then the controller
+tells it everything. If only this process ends, however it does, the next one goes on with its session with ZooKeeper
+and with its slots.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from odradek.broker.controller.elected.candidate import Candidate
+from odradek.broker.controller.elected.elected import Elected
+from odradek.broker.controller.member.administration import Administration
+from odradek.broker.controller.member.admission import Admission
+from odradek.broker.controller.member.failed_dirs import FailedDirs
+from odradek.broker.controller.member.isr import IsrKeeper
+from odradek.broker.controller.member.leaving import Leaving
+from odradek.broker.controller.replicas.orders import Orders
+from odradek.broker.controller.replicas.replicas import Replicas
+from odradek.broker.interbroker import joining
+from odradek.broker.interbroker.peers import Sources, Switchboard
+from odradek.broker.process import systemd
+from odradek.broker.process.process import Process
+from odradek.broker.process.steps import WAITS
+from odradek.cluster import znodes
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeError, TreeUnavailable
+from odradek.cluster.view import View
+from odradek.cluster.znodes import Malformed
+from odradek.cluster.zookeeper import ZooKeeperTree
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 0.25
+_UNTOLD_S = 5.0  # as long as an election may take where a broker has just been lost; then it serves all the same
+
+
+class Member(Administration):
+    """The controller process's owner of metadata in a cluster; see controller.metadata_owner for the one alone."""
+
+    def __init__(
+        self, me: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: Replicas,
+        registration: bytes, successor: bool,
+    ) -> None:  # fmt: skip
+        """`registration`: what its node says; `successor`: this process follows one that died, in the same broker."""
+        super().__init__(me.config, tree, store, view)
+        self.changed = True
+        self.book = replicas.book
+        self._me = me
+        self._replicas = replicas
+        self._registration = registration
+        self._registered = False
+        self._successor = successor
+        self._session = 0
+        self._connected = False
+        self._again_at = 0.0
+        self._serves_by = math.inf
+        self.orders = Orders(view, replicas, self._view_changed, self._vouch)
+        self._failed_dirs = FailedDirs(me.shared, tree, view.broker, successor)
+        self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
+        self._switchboard: Switchboard
+        self._admission: Admission
+        self._candidate: Candidate
+        self._leaving: Leaving
+
+    # -- for the controller's loop
+
+    def attach(self, sources: Sources) -> None:
+        """Have the loop watch what this waits for."""
+        self._switchboard = Switchboard(sources, self.config["controller.socket.timeout.ms"])
+        self._admission = Admission(self.config, self._view, self._tree, sources, self._changed_here)
+        self._candidate = Candidate(
+            self.config, self._tree, self.orders, self._switchboard, self._topic_setting, self._guarded
+        )  # fmt: skip
+        self._leaving = Leaving(self._me, self._candidate, self.orders)
+        sources.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
+
+    def begin(self) -> None:
+        """The loop runs; others rely on this process once the broker is registered.
+
+        Before that its logs are recovered, by processes that a service manager starts when this one is ready.
+        """
+        systemd.notify("READY=1\nSTATUS=joining the cluster")
+
+    @property
+    def to_free(self) -> list[int]:
+        """Slots of deleted replicas, free once nobody refers to them."""
+        return self._replicas.to_free
+
+    @to_free.setter
+    def to_free(self, slots: list[int]) -> None:
+        self._replicas.to_free = slots
+
+    @property
+    def connected(self) -> bool:
+        """Whether ZooKeeper can be asked."""
+        return self._connected
+
+    @property
+    def elected(self) -> Elected | None:
+        """This broker's time in office, None while it is not the controller."""
+        return self._candidate.elected
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` has something to try again in a millisecond."""
+        told = self.elected is not None and self.elected.waiting
+        return self.orders.waiting or self._replicas.unsettled or self._isr.waiting or told
+
+    def when_told(self, action: Callable[[], None]) -> None:
+        """Call `action` when other brokers know what was decided so far, if this one decides."""
+        if self.elected is None:
+            action()
+        else:
+            self.elected.telling.when_heard(action)
+
+    def due(self) -> float:
+        """When `tick` has something to do (monotonic seconds)."""
+        times = [self._candidate.due(), self._leaving.due(), self._serving_due(), self._admission.due()]
+        if self._connected:  # else `tick` leaves these alone, and the loop would not sleep
+            behind = not self._registered or self._candidate.undecided or self._configs.waiting or self.orders.unvouched
+            times += [self._isr.due(), *([self._again_at] if behind else [])]
+        return min(times)
+
+    def rung(self) -> None:
+        """The doorbell: a follower has caught up, a log is recovered, or the broker stops."""
+        self._isr.rung()
+        self._leave_if_told()
+
+    def tick(self) -> None:
+        """Whatever is due."""
+        now = time.monotonic()
+        if now >= self._serving_due():
+            self._serve()
+        self.orders.tick()
+        self._replicas.settle()
+        self.changed |= self._replicas.try_again(now)
+        self._admission.tick(now, self._connected)
+        if self._connected:
+            self._isr.tick(now)
+            if self._registered:
+                self._guarded(self._failed_dirs.tell)
+            if now >= self._again_at:
+                self._again_at = now + _AGAIN_S
+                self._guarded(self._catch_up)
+        self._guarded(lambda: self._candidate.tick(now))  # who was elected just now knows all before it is asked
+        self._leaving.tick(now)
+
+    def _orders_done(self) -> Iterator[None]:
+        """See Administration."""
+        left = [True]
+        self.orders.when_done(left.clear)
+        while left:
+            yield WAITS
+
+    def _guarded(self, action: Callable[[], Any]) -> None:
+        """ZooKeeper may be away, or have what it must not: all is tried again when there is a connection, or soon."""
+        try:
+            action()
+        except (TreeError, Malformed) as error:
+            log.warning("%r", error)
+            self._again_at = time.monotonic() + _AGAIN_S
+
+    def close(self) -> None:
+        """Vacate the office, and where the whole broker stops end the session, and with it the registration.
+
+        Else the next process of this broker goes on with the session: its connection goes with this process.
+        """
+        self._guarded(self._candidate.leave)
+        self._candidate.close()
+        self._switchboard.close()
+        self._admission.close()
+        if self._me.shared.draining:
+            self._tree.close()
+            joining.forget_session(self._me.run_dir)
+
+    def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
+        """Call `then` with whether a connection to `listener` from `host` is another broker's; see member.admission."""
+        self._admission.ask(listener, host, size, then)
+
+    def look_for_brokers(self) -> None:
+        """An address that is not known may be a broker's by now."""
+        self._admission.look()
+
+    def _changed_here(self) -> None:
+        self.changed = True
+
+    def _view_changed(self) -> None:
+        self.changed = True
+        self._admission.follow()
+        if self._configs.follow():
+            self._again_at = 0.0
+
+    def _configs_changed(self, topics: Collection[str]) -> None:
+        self.changed = True
+        self._replicas.configs_changed(topics)
+        if self.elected is not None:
+            self.elected.configs_changed(topics)
+
+    # -- ZooKeeper
+
+    def _tree_events(self) -> None:
+        for event in self._tree.poll():
+            self._guarded(lambda event=event: self._tree_event(event))  # type: ignore[misc]
+
+    def _tree_event(self, event: Event) -> None:
+        if event.kind == DISCONNECTED:
+            log.warning("the connection to ZooKeeper is lost")
+            self._connected = False
+        elif event.kind == CONNECTED:
+            self._connect()
+        elif event.path == znodes.CONTROLLER:
+            if self._registered:
+                self._candidate.run()
+        elif event.path == znodes.CONFIG_CHANGES:
+            self._configs.stale()
+            self._again_at = 0.0
+        elif self.elected is not None:
+            self.elected.event(event)
+
+    def _connect(self) -> None:
+        """There is a connection, perhaps of another session; all watches are to be set anew."""
+        self._connected, self._again_at = True, 0.0
+        self._configs.stale()
+        if self._tree.session != self._session:
+            self._begin_session()
+        self._candidate.reconnected()
+
+    def _begin_session(self) -> None:
+        if self._session:
+            log.warning("the session with ZooKeeper has expired: registering anew")
+        self._session, self._registered = self._tree.session, False
+        self._candidate.resign()
+        credentials = self._tree.credentials
+        if credentials is not None:
+            joining.save_session(self._me.run_dir, credentials)
+
+    def _catch_up(self) -> None:
+        """What could not be done yet: registration, election, configs."""
+        if not self._registered and not self._replicas.recovering:
+            self._register()
+        self.orders.verify()
+        if self._registered and self._candidate.undecided:
+            self._candidate.run()
+        if self._configs.waiting:
+            self._configs.read()
+
+    def _vouch(self, epoch: int) -> bool | None:
+        """Whether the controller of that epoch is in office; None while ZooKeeper cannot be asked.
+
+        One that was, and is not any more, has said what is not so now; a process that begins has heard of no later one.
+        """
+        if not self._connected:
+            return None
+        try:
+            return int(self._tree.latest(znodes.CONTROLLER_EPOCH)[0]) == epoch
+        except (NoNode, ValueError):
+            return False
+        except TreeUnavailable as error:
+            log.warning("controller epoch %d cannot be looked up: %s", epoch, error)
+            return None
+
+    def _register(self) -> None:
+        path = f"{znodes.BROKER_IDS}/{self._view.broker}"
+        if not self._me.shared.draining:
+            self._create(path)
+        stat = self._tree.exists(path)
+        if stat is None or stat.owner != self._tree.session:
+            self._not_registered()
+            return
+        self.orders.broker_epoch = stat.czxid
+        self._registered = True
+        self._serves_by = time.monotonic() + _UNTOLD_S
+        log.info("registered as broker %d, epoch %d", self._view.broker, stat.czxid)
+        self._leave_if_told()
+
+    def _serving_due(self) -> float:
+        """When this broker counts as serving: when what the controller told it is published, or without that at last.
+
+        Until then Metadata names no controller, and an admin client of librdkafka that hears that asks no more before
+        its request has timed out.
+        """
+        told = self._view.controller_id in self._view.brokers
+        return 0.0 if told and self._serves_by < math.inf else self._serves_by
+
+    def _serve(self) -> None:
+        self._serves_by = math.inf
+        if not self._me.shared.draining:
+            self._me.running()
+
+    def _create(self, path: str) -> None:
+        try:
+            self._tree.create(path, self._registration, ephemeral=True)
+        except NodeExists:  # of a process before this one, if it is of our session
+            pass
+
+    def _leave_if_told(self) -> None:
+        """Not before a successor has found the registration that its forerunner has left."""
+        if self._me.shared.draining and (self._registered or not self._successor):
+            self._leaving.begin()
+
+    def _not_registered(self) -> None:
+        if self._me.shared.draining:
+            self._leaving.begin()
+        else:
+            log.warning("broker %d is registered by somebody else: waiting", self._view.broker)

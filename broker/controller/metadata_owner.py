@@ -1,0 +1,397 @@
+"""What the controller owns, put together: the cluster's state, this broker's partition directories and slots.
+
+Every change goes to the tree first, then to the disk, then to shared memory; `changed` says that a new snapshot is
+due. What makes partitions does so in steps (broker.process.steps): the topic's node in the tree says at once which
+there are to be, their states, directories and slots follow, and nobody else is told of them before all are there. Order
+at a crash: a partition of a topic's node without state, directory or slot gets them at the next start; a topic marked
+for deletion is deleted then, and so are directories of a deleted one that the disk did not let rename
+(broker.controller.replicas.leftovers).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from odradek.broker.controller import adoption
+from odradek.broker.controller.replicas import leftovers
+from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
+from odradek.broker.controller.replicas.slotbook import SlotBook
+from odradek.broker.interbroker.peers import Sources
+from odradek.broker.process.steps import WAITS
+from odradek.cluster.errors import (
+    ELECTION_NOT_NEEDED,
+    INVALID_REPLICA_ASSIGNMENT,
+    KAFKA_STORAGE_ERROR,
+    NO_REASSIGNMENT_IN_PROGRESS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    ApiError,
+    Outcomes,
+)
+from odradek.cluster.planning import TopicPlan
+from odradek.cluster.reassignment import Assignment
+from odradek.cluster.slotalloc import SlotsExhausted
+from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.state import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT, TOGETHER, ClusterState
+from odradek.cluster.tree import TreeUnavailable
+from odradek.cluster.znodes import Partition
+from odradek.ipc import slots
+from odradek.ipc.slots import SlotState
+from odradek.storage.dirs.reserve import Reserve
+
+log = logging.getLogger(__name__)
+
+_NOT_NEEDED = ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+_UNKNOWN = ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+_NO_MOVE = ApiError(NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+
+AT_ONCE = 64  # partitions whose logs are taken out of use between two looks at what else there is to do
+
+Row = list[Any]
+T = TypeVar("T")
+
+
+class MetadataOwner:
+    """Topics, their logs' directories and their slots, changed together. Used by the controller's API handlers."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        dirs: PartitionDirs,
+        book: SlotBook,
+        config: Mapping[str, Any],
+        ring: Callable[[int], None],
+        reserve: Reserve | None = None,
+        running: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`running` is called when others may rely on this process."""
+        self.state = state
+        self.dirs = dirs
+        self.book = book
+        self.config = config
+        self.changed = False
+        self.version = 0
+        self.to_free: list[int] = []  # slots of deleted partitions, free once nobody refers to them
+        self._ring = ring
+        self._reserve = reserve
+        self.begin = running
+        self.connected = True  # its tree is a file
+        self._deletions: dict[str, _Deletion] = {}
+        self._numbers = itertools.count()
+        self._making: dict[str, list[int]] = {}  # by topic: the first of the partitions that each request makes
+
+    def attach(self, sources: Sources) -> None:
+        """Nothing but this process changes the metadata: there is nothing to watch."""
+
+    def when_told(self, action: Callable[[], None]) -> None:
+        """There is nobody else to be told."""
+        action()
+
+    def due(self) -> float:
+        """When `tick` has something to do though it is not `waiting`."""
+        return self.dirs.due()
+
+    def rung(self) -> None:
+        """Nothing that others do matters here."""
+
+    def close(self) -> None:
+        """Ephemeral nodes go with the tree's session."""
+        self.state.tree.close()
+
+    def admit(self, _listener: str, _host: str, _size: int, then: Callable[[bool], None]) -> None:
+        """There is no other broker."""
+        then(False)
+
+    def look_for_brokers(self) -> None:
+        """There is none."""
+
+    def check_office(self) -> None:
+        """This broker is the controller."""
+
+    @property
+    def topics(self) -> dict[str, dict[str, Any]]:
+        """Topics by name, as in snapshots."""
+        return self.state.topics
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The metadata as it is now, published or not, also what is still being made."""
+        return self.state.snapshot(self.version, self.config)
+
+    def snapshot_at(self, version: int) -> Snapshot:
+        """The metadata as it is now, to be published as `version`."""
+        return self.state.snapshot(version, self.config, {name: firsts[0] for name, firsts in self._making.items()})
+
+    def _stored(self, write: Callable[[], T]) -> T:
+        """Call `write`; a tree that cannot be written becomes KAFKA_STORAGE_ERROR.
+
+        On a full disk the reserve lends its room: a topic that cannot be deleted would keep the disk full.
+        """
+        try:
+            try:
+                return write()
+            except TreeUnavailable:
+                if self._reserve is None or not self._reserve.free():
+                    raise
+            try:
+                return write()
+            finally:
+                self._reserve.fill()
+        except TreeUnavailable as error:
+            log.error("metadata: %s", error)
+            raise ApiError(KAFKA_STORAGE_ERROR, f"The metadata cannot be written: {error}") from error
+
+    # -- at start
+
+    def open_partitions(self, former: Snapshot | None) -> None:
+        """Give every partition of this broker its directory and slot; those of `former` that live keep theirs."""
+        known = former.slots() if former else {}
+        places = {(topic, index): info for topic, index, info in known.values()}
+        for name, topic in self.state.topics.items():
+            topic_id = bytes.fromhex(topic["id"])
+            for index, row in enumerate(topic["partitions"]):
+                info = places.get((name, index))
+                same = info is not None and former is not None and former.topics[name].id == topic_id
+                if same and info is not None and self.book.matches(info.slot, info.incarnation):
+                    row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
+                elif self.state.broker in row[REPLICAS] and name not in self.state.marked:
+                    self._open(name, index, row, topic_id)
+        for name in self.state.marked:
+            self.delete_topic(name, lambda error: None)
+        leftovers.finish_deletions(self.state, self.dirs)
+        if former:
+            used = {row[SLOT] for topic in self.state.topics.values() for row in topic["partitions"]}
+            self.to_free.extend(self.book.leftovers(used))
+        self.changed = True
+
+    def _open(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
+        """A partition that was there before: its log is to be recovered, unless there is none yet."""
+        state = slots.OFFLINE
+        try:
+            row[LOG_DIR] = self.dirs.adopt(name, index, topic_id)
+            state = slots.RECOVERING if self.dirs.has_log(name, index) else slots.LEADER
+        except OSError as error:
+            log.error("%s-%d: %s: the partition is offline", name, index, error)
+            row[LOG_DIR] = max(row[LOG_DIR], 0)
+        row[SLOT], row[INCARNATION] = self.book.open(_first(state, row))
+
+    # -- topics
+
+    def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
+        """Make a topic with empty logs; its id. ApiError KAFKA_STORAGE_ERROR leaves nothing behind."""
+        self._stored(lambda: adoption.end(self.state))
+        topic_id = self._stored(lambda: self.state.create_topic(plan, states=TOGETHER))
+        try:
+            yield from self._make(plan.name, 0)
+        except ApiError:
+            self.delete_topic(plan.name, lambda error: None)
+            raise
+        log.info("created topic %s with %d partitions", plan.name, len(plan.replicas))
+        return topic_id
+
+    def add_partitions(self, name: str, replicas: Mapping[int, list[int]]) -> Iterator[None]:
+        """Add planned partitions with empty logs. ApiError KAFKA_STORAGE_ERROR."""
+        if name in self._deletions:
+            raise _going()
+        self._stored(lambda: self.state.add_partitions(name, replicas, states=TOGETHER))
+        yield from self._make(name, min(replicas))
+        log.info("topic %s has %d partitions now", name, max(replicas) + 1)
+
+    def _make(self, name: str, first: int) -> Iterator[None]:
+        """What is missing of a topic's partitions from `first` on; behind those that others make before them.
+
+        A topic that is being deleted is left to that.
+        """
+        making = self._making.setdefault(name, [])
+        making.append(first)
+        end = len(self.state.topics[name]["partitions"])
+        try:
+            for said in self._steps(name, range(first, end)):
+                yield said
+                if name in self._deletions:
+                    raise _going()
+        except (OSError, SlotsExhausted) as error:
+            log.error("%s: %s", name, error)
+            raise ApiError(KAFKA_STORAGE_ERROR, str(error)) from error
+        finally:
+            making.remove(first)
+            if not making:
+                del self._making[name]
+            self.changed = True
+
+    def _steps(self, name: str, indexes: range) -> Iterator[None]:
+        """States, directories and slots. A new log needs no recovery: it is led at once."""
+        while self._making[name][0] != indexes[0]:
+            yield WAITS
+        for start in range(TOGETHER, len(indexes), TOGETHER):
+            some = indexes[start : start + TOGETHER]
+            self._stored(lambda some=some: self.state.write_states(name, some))  # type: ignore[misc]
+            yield
+        topic = self.state.topics[name]
+        topic_id, rows = bytes.fromhex(topic["id"]), topic["partitions"]
+        mine = {index: rows[index] for index in indexes if self.state.broker in rows[index][REPLICAS]}
+        for index, row in mine.items():
+            row[LOG_DIR] = self.dirs.create(name, index, topic_id)
+            yield
+        self.dirs.sync()
+        yield
+        for row in mine.values():
+            row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row))
+            yield
+
+    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
+        """Delete a topic; `done` is called when its logs can no longer be reached (perhaps before this returns).
+
+        Not any more once what this returns was called.
+        """
+        deletion = self._deletions.get(name)
+        if deletion is None:
+            self._stored(lambda: self.state.mark_deletion(name))
+            deletion = self._deletions[name] = _Deletion()
+        number = next(self._numbers)
+        deletion.done[number] = done
+        self.tick()
+        return partial(deletion.done.pop, number, None)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` has something to try again."""
+        return bool(self._deletions)
+
+    def tick(self) -> None:
+        """Go on with what waits for partition locks; call every millisecond while `waiting`."""
+        self.dirs.try_again(time.monotonic())
+        left = AT_ONCE
+        for name, deletion in list(self._deletions.items()):
+            if name in self._making:  # it ends with its next step
+                continue
+            if not deletion.begun:
+                deletion.begun = True
+                deletion.rows.update(enumerate(self.state.topics[name]["partitions"]))
+            for index, row in list(deletion.rows.items()) if left else ():
+                if self._retire(name, index, row):
+                    del deletion.rows[index]
+                    left -= 1
+                    if not left:
+                        break
+            if not deletion.rows:
+                self._finish_deletion(name, deletion)
+
+    def _retire(self, name: str, index: int, row: Row) -> bool:
+        """Take a partition's log out of use; False while somebody holds its lock."""
+        slot = row[SLOT]
+        if slot == NOWHERE:
+            self._retire_dir(name, index)
+            return True
+        if not self.book.try_lock(slot):
+            return False
+        self.book.mark_deleting(slot)
+        self._retire_dir(name, index)
+        for role in self.book.unlock(slot):
+            self._ring(role)
+        self.to_free.append(slot)
+        return True
+
+    def _retire_dir(self, name: str, index: int) -> None:
+        if (name, index) in self.dirs:
+            self.dirs.put_away(name, index, self.dirs.retire)
+
+    def _finish_deletion(self, name: str, deletion: _Deletion) -> None:
+        """With the next `tick` where the topic has many partitions."""
+        error = None
+        try:
+            if self._stored(lambda: self.state.delete_some_states(name)):
+                return
+            unrenamed = not self.dirs.all_renamed(name)
+            self._stored(lambda: self.state.delete_topic(name, unrenamed))
+            log.info("deleted topic %s", name)
+        except ApiError as refused:
+            error = refused
+        del self._deletions[name]
+        self.changed = True
+        for done in list(deletion.done.values()):
+            done(error)
+
+    # -- configs
+
+    def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
+        """Replace a topic's overrides (already validated)."""
+        self._stored(lambda: self.state.set_topic_config(name, configs))
+        self.changed = True
+
+    def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
+        """Replace dynamic broker configs (already validated)."""
+        self._stored(lambda: self.state.set_broker_config(broker, configs))
+        self.changed = True
+
+    def current_config(self, topic: str) -> dict[str, str]:
+        """A topic's overrides as text."""
+        return dict(self.state.topics[topic]["config"])
+
+    def broker_setting(self, name: str) -> Any:
+        """A broker config in force on this broker."""
+        return self.snapshot.broker_config(name, self.state.broker)
+
+    def producer_ids(self) -> tuple[int, int]:
+        """(first, count) of a block of producer ids. ApiError KAFKA_STORAGE_ERROR."""
+        return self._stored(self.state.producer_ids)
+
+    # -- what there is to decide with one broker
+
+    def partitions(self) -> list[Partition]:
+        """All partitions."""
+        return [(name, index) for name, topic in self.topics.items() for index in range(len(topic["partitions"]))]
+
+    def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
+        """Every partition has its preferred leader."""
+        return {partition: _NOT_NEEDED if self._has(*partition) else _UNKNOWN for partition in partitions}
+
+    def _has(self, name: str, index: int) -> bool:
+        return 0 <= index < len(self.topics.get(name, {}).get("partitions", ()))
+
+    def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
+        """A partition may be moved to where it is; there is nowhere else, and never a move to cancel."""
+        refused = {}
+        for (name, index), target in targets.items():
+            if not self._has(name, index):
+                refused[name, index] = _UNKNOWN
+            elif target is None:
+                refused[name, index] = _NO_MOVE
+            elif sorted(target) != sorted(self.topics[name]["partitions"][index][REPLICAS]):
+                message = f"Replicas can only be on {self.state.broker}, and each there once."
+                refused[name, index] = ApiError(INVALID_REPLICA_ASSIGNMENT, message)
+        return refused
+
+    def moves(self) -> dict[Partition, Assignment]:
+        """There are none."""
+        return {}
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Where ZooKeeper-based consumers would look for it."""
+        self.state.commit_offset(group, topic, partition, offset)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        """An offset committed so, None when there is none."""
+        return self.state.committed_offset(group, topic, partition)
+
+
+def _first(state: int, row: Row) -> SlotState:
+    """What a partition's slot begins with; min.insync.replicas counts for no more than there are replicas: one."""
+    return SlotState(state=state, leader_epoch=row[EPOCH], isr_count=len(row[ISR]), log_dir=row[LOG_DIR])
+
+
+def _going() -> ApiError:
+    return ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The topic is being deleted.")
+
+
+class _Deletion:
+    """A topic on its way out: the partitions whose lock was not to be had yet, and who waits."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Row] = {}
+        self.begun = False
+        self.done: dict[int, Callable[[ApiError | None], None]] = {}

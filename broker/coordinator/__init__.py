@@ -1,0 +1,1 @@
+"""The coordinator process: groups, transactions, their internal topics, and markers."""

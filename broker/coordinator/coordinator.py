@@ -1,0 +1,334 @@
+"""The coordinator: owner of all groups and transactions. One loop, one thread; requests come from workers.
+
+Role 2. Listens on `coordinator.sock` (ipc.channel, messages of ipc.forward). What arrives in one turn of the loop is
+handled first and written then: many commits become one append for each partition of `__consumer_offsets`, and only
+after that are they answered. Groups have no other state than that log: dying loses nothing that was answered, and a
+successor reads it all again; so it is with transactions (broker.coordinator.transactions). Workers tell the clients of
+requests under way when we are gone. Large requests, of which one may name 65,536 groups, wait in line: heartbeats and
+their like, which are small, wait for one step of one of them at most (broker.process.steps). A fault in what concerns
+one group or transactional id costs that one alone (groups.ownership): a request must not end this process.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from odradek.broker.coordinator.controller_link import ControllerLink
+from odradek.broker.coordinator.coordinator_links import NewestConnections
+from odradek.broker.coordinator.group_coordinator import GroupCoordinator
+from odradek.broker.coordinator.marker_links import MarkerLinks
+from odradek.broker.coordinator.transactions import TransactionCoordinator
+from odradek.broker.coordinator.verification_links import VerificationLinks
+from odradek.broker.process import process
+from odradek.broker.process.process import Process, Signals
+from odradek.broker.process.steps import Line
+from odradek.cluster import internal
+from odradek.cluster.snapshot import Snapshot
+from odradek.groups.errors import Error
+from odradek.groups.events import Answer, Now
+from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.events import Producer
+from odradek.groups.transactions.transactions import Transactions
+from odradek.ipc import channel, forward, roles
+from odradek.ipc.channel import Channel
+from odradek.ipc.doorbell import Doorbell
+from odradek.ipc.forward import Forwarded
+from odradek.ipc.processes import COLUMN
+from odradek.workers import api, dispatch
+from odradek.workers.catalog import Catalog
+from odradek.workers.coordination import Wanted
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.25  # the longest sleep: nothing depends on a doorbell alone
+CONNECT_S = 0.05  # while the controller is not there
+LOADING_S = 0.005  # while what is to be loaded waits for others
+LARGE = 1024  # bytes of a request from which on it waits in line
+LONG_ANSWERS = (9, 15, 16, 65, 66)  # APIs whose small requests do, too: OffsetFetch, Describe and List of both kinds
+COLUMN_REQUESTS, COLUMN_CONNECTIONS = COLUMN["requests"], COLUMN["connections"]
+
+
+class Coordinator:
+    """What handlers with runs_in="coordinator" get as their services (workers.coordination)."""
+
+    def __init__(self, me: Process) -> None:
+        self.me = me
+        self.config = me.config
+        self.now = _now()
+        self._catalog = Catalog(
+            me.shared, me.run_dir, roles.COORDINATOR, me.config, me.config.log_dirs, me.config.clean
+        )
+        self._row = me.shared.processes.row(roles.COORDINATOR)
+        self._controller = ControllerLink(me.run_dir)
+        self._groups = GroupCoordinator(self._catalog, me.config, self._controller, self._row, self.now)
+        self.groups = self._groups.machine
+        self._watched: dict[int, Callable[[int], None]] = {}  # what is called with a descriptor's events
+        self._links = MarkerLinks(me.config, self._watch)
+        self._verifications = VerificationLinks(me.config, self._watch)
+        self._transactions = TransactionCoordinator(
+            self._catalog, me.config, self.groups, self._groups.holds_markers, self._links, self._verifications,
+            self._controller,
+        )  # fmt: skip
+        self._newest = NewestConnections()
+        self._line = Line()
+        self._topics = (self._groups.topic, self._transactions.topic)
+        self._rows = api.load_rows()
+        self._channels: dict[int, Channel] = {}
+        self._writing: set[int] = set()  # descriptors whose writability is polled for
+        self._loaded_some = False
+        self._bell = Doorbell(me.run_dir, roles.COORDINATOR)
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._epoll = select.epoll()
+        self._door = channel.Listener(me.run_dir / "coordinator.sock")
+        for source in (self._signals, self._door, self._bell):
+            self._epoll.register(source.fileno(), select.EPOLLIN)
+
+    # -- for handlers
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster's metadata."""
+        return self._catalog.snapshot
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactional ids."""
+        return self._transactions.machine
+
+    def begin(self, work: Iterator[None]) -> None:
+        """Do the rest of a request in steps, between which small ones have their turn."""
+        self._line.add_first(work)
+
+    def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._groups.topic.when_there(ready, groups, self.now)
+
+    def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._transactions.topic.when_there(ready, ids, self.now)
+
+    def admits_markers(self, client_id: str | None) -> bool:
+        """See `workers.coordination.Coordinator`."""
+        return self._newest.admits(client_id)
+
+    def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._transactions.verify(producer, partition, done)
+
+    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._transactions.write_markers(wanted, done, self.now)
+
+    def look_for_brokers(self) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._controller.look_for_brokers()
+
+    def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._controller.tree_commit(group, offsets, done)
+
+    def tree_fetch(
+        self, group: str, partitions: list[TopicPartition], done: Callable[[dict[TopicPartition, int] | None], None]
+    ) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._controller.tree_fetch(group, partitions, done)
+
+    # -- the controller
+
+    def _connect(self) -> None:
+        if self._controller.connect():
+            link = self._controller.channel
+            assert link is not None
+            self._epoll.register(link.fileno(), select.EPOLLIN)
+        self._controller.tick()
+
+    def _receive_from_controller(self, fd: int) -> None:
+        self._controller.receive(lambda: self._unwatch(fd))
+
+    # -- the loop
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        _warm_up()
+        self._follow()
+        self.me.running()
+        while not self._signals.take():
+            events = self._epoll.poll(self._patience())
+            self.now = _now()
+            self._follow()
+            for fd, what in events:
+                self._event(fd, what)
+            self._turn()
+            self.me.beat()
+        self.me.draining()
+        self._turn()
+
+    def _patience(self) -> float:
+        if self._line.waiting:
+            return 0.0
+        if any(topic.is_loading for topic in self._topics):
+            return 0.0 if self._loaded_some else LOADING_S
+        longest = CONNECT_S if self._controller.channel is None else LOOK_S
+        waits = self._groups.patience(self.now), self._transactions.patience(self.now)
+        return min([longest, *[wait for wait in waits if wait is not None]])
+
+    def _turn(self) -> None:
+        """Everything that is not a message: loading, deadlines, the log, answers."""
+        self._line.go_on()
+        self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
+        for topic in self._topics:
+            topic.tell(self.now)
+        self._groups.turn(self.now, _deliver)
+        self._transactions.turn(self.now, _deliver)
+        self._flush()
+
+    def _follow(self) -> None:
+        """Take over new metadata before anything that may refer to it."""
+        if not self._catalog.stale:
+            return
+        before = self._catalog.snapshot
+        if self._catalog.follow():
+            self._groups.follow(before, self._catalog.snapshot, self.now)
+            self._transactions.follow(self._catalog.snapshot, self.now)
+
+    # -- channels
+
+    def _event(self, fd: int, what: int) -> None:
+        if fd in self._channels:
+            self._receive(fd)
+        elif fd in self._watched:
+            self._ready(fd, what)
+        elif fd == self._door.fileno():
+            self._admit()
+        elif fd == self._bell.fileno():
+            self._bell.drain()
+        elif self._controller.channel is not None and fd == self._controller.channel.fileno():
+            self._receive_from_controller(fd)
+
+    def _ready(self, fd: int, what: int) -> None:
+        """A fault in what one descriptor's events come to costs the others nothing: it is watched no more."""
+        try:
+            self._watched[fd](what)
+        except Exception:
+            log.exception("unexpected error in the events of descriptor %d", fd)
+            self._watch(fd, 0, lambda _: None)
+
+    def _admit(self) -> None:
+        while (link := self._door.accept()) is not None:
+            self._channels[link.fileno()] = link
+            self._epoll.register(link.fileno(), select.EPOLLIN)
+        self._row[COLUMN_CONNECTIONS] = len(self._channels)
+
+    def _receive(self, fd: int) -> None:
+        link = self._channels[fd]
+        try:
+            messages = link.receive()
+        except EOFError:
+            self._unwatch(fd)
+            del self._channels[fd]
+            link.close()
+            self._row[COLUMN_CONNECTIONS] = len(self._channels)
+            return
+        for message in messages:
+            self._serve(link, forward.decode(message))
+
+    def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
+        """Call `ready` with what comes of `events`; 0: of nothing any more."""
+        if not events:
+            if self._watched.pop(fd, None) is not None:
+                self._epoll.unregister(fd)
+            return
+        (self._epoll.modify if fd in self._watched else self._epoll.register)(fd, events)
+        self._watched[fd] = ready
+
+    def _unwatch(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+        self._writing.discard(fd)
+
+    def _serve(self, link: Channel, request: Forwarded) -> None:
+        def answer(flags: int, body: bytes) -> None:
+            if link in self._channels.values():  # the worker may have gone while the answer was waited for
+                link.send(forward.encode_reply(request.token, body, flags))
+
+        self._row[COLUMN_REQUESTS] += 1
+        if request.api_key == internal.VERIFY:
+            self._verify(request, answer)
+            return
+        row = self._rows.get(request.api_key)
+        place = row.place(request.version, request.body) if row is not None else ""
+        if row is None or place != api.COORDINATOR or not row.serves(request.version):
+            log.error("API %d v%d is not the coordinator's", request.api_key, request.version)
+            answer(forward.FAILED, b"")
+            return
+        if len(request.body) < LARGE and request.api_key not in LONG_ANSWERS:
+            dispatch.serve(row, self, request, answer)
+        else:
+            self._line.add(dispatch.serving(row, self, request, answer, self.begin))
+
+    def _verify(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
+        """A worker's question (cluster.internal)."""
+        body = internal.decode(request.body)
+        topic, index = body["partition"]
+
+        def done(error: Error) -> None:
+            answer(forward.OK, internal.encode({"error": int(error)}))
+
+        self.verify(Producer(body["transactional_id"], *body["producer"]), (topic, index), done)
+
+    def _flush(self) -> None:
+        """Send what the sockets did not take at once."""
+        self._connect()
+        links = [*self._channels.values(), *filter(None, [self._controller.channel])]
+        for link in links:
+            fd = link.fileno()
+            if link.wants_write:
+                link.flush()
+            if link.wants_write != (fd in self._writing):
+                self._writing ^= {fd}
+                self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for link in self._channels.values():
+            link.close()
+        self._links.close()
+        self._verifications.close()
+        self._door.close()
+        self._bell.close()
+        self._catalog.log.close()
+
+
+def _deliver(answer: Answer) -> None:
+    """One answer that cannot be sent must not keep the others from being sent."""
+    try:
+        answer.token(answer.result)
+    except Exception:
+        log.exception("an answer could not be sent: %r", answer.result)
+
+
+def _warm_up() -> None:
+    """Load the message classes before the first client waits for them, and keep the collector off them."""
+    for row in api.load_rows().values():
+        if row.runs_in == api.COORDINATOR or row.route is not None:
+            api.message_class(row.name + "Response")
+    gc.collect()
+    gc.freeze()
+
+
+def _now() -> Now:
+    return Now(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+
+
+def main(run_dir: Path) -> None:
+    """Be the coordinator of the broker with this run directory, until SIGTERM."""
+    coordinator = Coordinator(process.enter(roles.COORDINATOR, run_dir))
+    try:
+        coordinator.run()
+    finally:
+        coordinator.close()

@@ -1,0 +1,127 @@
+"""The groups' part of the coordinator process: it feeds groups.groups and does what comes out of it.
+
+Their state is in `__consumer_offsets` and nowhere else. The coordinator's loop owns one of these and calls it once a
+turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from odradek.broker.coordinator.controller_link import ControllerLink
+from odradek.broker.coordinator.offsets_journal import TOPIC, OffsetsJournal
+from odradek.broker.coordinator.offsets_topic import OffsetsTopic
+from odradek.broker.coordinator.settling import settle
+from odradek.broker.process.steps import Line
+from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.view import NO_ID
+from odradek.groups.events import Answer, Append, Limits, Now, Reload
+from odradek.groups.groups import Groups
+from odradek.groups.journal import Writer
+from odradek.groups.loading import Replay
+from odradek.ipc import roles
+from odradek.ipc.processes import COLUMN
+from odradek.workers.catalog import Catalog
+
+BUSY_S = 0.001
+SLICE_S = 0.02
+COLUMN_APPENDS = COLUMN["appends"]
+
+
+class GroupCoordinator:
+    """The machine, its topic, its writer. `row` counts."""
+
+    def __init__(self, catalog: Catalog, config: Any, controller: ControllerLink, row: memoryview, now: Now) -> None:
+        self.machine = Groups(limits(config))
+        self._controller = controller
+        self._row = row
+        self._journal = OffsetsJournal(catalog, roles.COORDINATOR)
+        codec = int(config["offsets.topic.compression.codec"])
+        self._writer = Writer(
+            self._journal, self.machine.partition_of, self.machine.limits.commit_timeout_ms, codec, self.machine.reset
+        )  # fmt: skip
+        self.topic = OffsetsTopic(
+            self.machine, self._journal, self._writer, config["broker.id"], self._create_topic, Replay
+        )
+        self._expiry_ms: int = config["offsets.retention.check.interval.ms"]
+        self._expire_at_ms = now.steady_ms + self._expiry_ms
+        self._sweeps = Line()  # through all groups, which may have a million offsets: clients wait meanwhile
+        self._now = now
+
+    def _create_topic(self) -> None:
+        self._controller.create_topic(TOPIC, lambda why: self.topic.creation_failed(why, self._now))
+
+    def holds_markers(self, partition: int, producer_id: int) -> bool:
+        """Whether a partition of `__consumer_offsets` takes no marker of this producer yet: what it ends must be known.
+
+        It does not wait for others' offsets, of which some are always on their way: of two commits of one partition
+        the later record wins, whichever is decided first.
+        """
+        return self.topic.is_behind(partition) or self._writer.has_some_of(producer_id)
+
+    def follow(self, before: Snapshot, snapshot: Snapshot, now: Now) -> None:
+        """Take over a new snapshot; what goes by the one before ends first, since a topic's name may come back."""
+        self._now = now
+        self._sweeps.go_on(math.inf)
+        self.topic.follow(snapshot, now)
+        gone = _deleted(before, snapshot)
+        if gone:
+            self._sweeps.add(self.machine.forgetting(gone, now))
+
+    def patience(self, now: Now) -> float | None:
+        """Seconds for which nothing need be done here; None: until something happens."""
+        if self._sweeps.waiting:
+            return 0.0
+        if self._writer.is_waiting:
+            return BUSY_S
+        due = self.machine.next_ms()
+        return None if due is None else max(0.0, (due - now.steady_ms) / 1000)
+
+    def turn(self, now: Now, deliver: Callable[[Answer], None]) -> None:
+        """Deadlines, then effects until there are none left but what waits for others."""
+        self._now = now
+        self.machine.tick(now)
+        if now.steady_ms >= self._expire_at_ms:
+            self._expire_at_ms = now.steady_ms + self._expiry_ms
+            self._sweeps.add(self.machine.expiring(now))
+        self._sweeps.go_on(SLICE_S)
+
+        def do(effect: Answer | Append | Reload) -> None:
+            if isinstance(effect, Answer):
+                deliver(effect)
+            elif isinstance(effect, Reload):
+                self.topic.reload(effect.key)
+            else:
+                self._writer.add(effect, now)
+                self._row[COLUMN_APPENDS] += 1
+
+        settle(self.machine, do, self._writer, self._journal, now)
+
+
+def limits(config: Any) -> Limits:
+    """The groups' limits in a broker's configuration."""
+    return Limits(
+        min_session_ms=config["group.min.session.timeout.ms"],
+        max_session_ms=config["group.max.session.timeout.ms"],
+        initial_delay_ms=config["group.initial.rebalance.delay.ms"],
+        max_size=config["group.max.size"],
+        max_metadata=config["offset.metadata.max.bytes"],
+        retention_ms=config["offsets.retention.minutes"] * 60_000,
+        commit_timeout_ms=config["offsets.commit.timeout.ms"],
+    )
+
+
+def _deleted(before: Snapshot, after: Snapshot) -> set[str]:
+    """Topics that are gone, or of the same name but not the same."""
+    return {
+        name
+        for name, topic in before.topics.items()
+        if name not in after.topics or _is_another(topic.id, after.topics[name].id)
+    }
+
+
+def _is_another(before: bytes, after: bytes) -> bool:
+    """Whether both topics' ids are known and differ: one is read without it where a tool has just left it out."""
+    return before != after and NO_ID not in (before, after)

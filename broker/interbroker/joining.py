@@ -1,0 +1,171 @@
+"""A broker's session with ZooKeeper, and what it settles there before it starts: which cluster this is, which broker.
+
+Layout    : `zookeeper-session` in the run directory, 0600: the number and the password of the session, a line each.
+Owner     : the controller process writes it whenever the session is another. When the broker stops (`draining` in
+            shared memory) it ends the session and removes the file; one that is left all the same, as by a process
+            that was killed then, the last steps of the stop end (broker.supervisor.shutdown).
+Crash rule: a controller process that ends while its broker serves on, by a signal (SIGTERM too) or by an error, leaves
+            the session. Its successor goes on with it, so that nobody in the cluster notices. A broker that died
+            altogether ends it at its next start, before it registers: its former registration goes at once, not when
+            the session has expired.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from odradek.broker import listeners
+from odradek.broker.config import BrokerConfig
+from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.process.process import wait_for
+from odradek.cluster import znodes
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import Tree, TreeError, TreeUnavailable
+from odradek.cluster.znodes import BrokerNode
+from odradek.cluster.zookeeper import ConnectError, NoAnswer, ZooKeeperTree
+
+log = logging.getLogger(__name__)
+
+SESSION_FILE = "zookeeper-session"
+_SEQUENCE = "/brokers/seqid"
+_GRACE_S = 3.0  # a session ends up to a tick of the server's after its timeout
+_LAST_MS = 5000  # to connect at the end of a stop, which waits for it
+
+Credentials = tuple[int, bytes]
+
+
+def open_tree(config: BrokerConfig, former: Credentials | None = None, ends: bool = False) -> ZooKeeperTree:
+    """The metadata tree at zookeeper.connect. Raises BootError, and OdradekError where the next try may do.
+
+    After a power failure brokers may start before ZooKeeper does. `ends`: see ZooKeeperTree.
+    """
+    session_ms, connect_ms = config["zookeeper.session.timeout.ms"], _connect_ms(config)
+    auth = config["odradek.zookeeper.auth"]
+    try:
+        return ZooKeeperTree(
+            config["zookeeper.connect"], session_ms, connect_ms, auth, config["zookeeper.set.acl"], former, ends
+        )
+    except NoAnswer as error:
+        raise OdradekError(str(error)) from None
+    except ConnectError as error:
+        raise BootError(str(error)) from None
+
+
+def _connect_ms(config: BrokerConfig) -> int:
+    return int(config["zookeeper.connection.timeout.ms"] or config["zookeeper.session.timeout.ms"])
+
+
+def failed(config: BrokerConfig, error: Exception) -> OdradekError:
+    """What to raise where the tree gave `error` and this process cannot begin without an answer."""
+    kind = OdradekError if isinstance(error, TreeUnavailable) else BootError
+    return kind(f"ZooKeeper at {config['zookeeper.connect']}: {error!r}")
+
+
+def save_session(run_dir: Path, credentials: Credentials) -> None:
+    """Note the session for the process that comes after this one; where the disk refuses that, none is noted."""
+    try:
+        _save(run_dir, f"{credentials[0]}\n{credentials[1].hex()}\n")
+    except OSError as error:
+        log.error("%s cannot be written, a successor of this process registers again: %s", SESSION_FILE, error)
+        with suppress(OSError):
+            forget_session(run_dir)
+
+
+def _save(run_dir: Path, text: str) -> None:
+    beside = run_dir / f"{SESSION_FILE}.new"
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
+    os.replace(beside, run_dir / SESSION_FILE)
+
+
+def former_session(run_dir: Path) -> Credentials | None:
+    """The session that was noted last, None when there is none."""
+    try:
+        number, password = (run_dir / SESSION_FILE).read_text().split()
+        return int(number), bytes.fromhex(password)
+    except (OSError, ValueError):
+        return None
+
+
+def forget_session(run_dir: Path) -> None:
+    """The session was ended."""
+    (run_dir / SESSION_FILE).unlink(missing_ok=True)
+
+
+def end_session(config: BrokerConfig) -> None:
+    """At the end of a stop: end the session that no process is left to end; without ZooKeeper it expires."""
+    former = former_session(config.run_dir)
+    if former is None:
+        return
+    try:
+        quick = config.with_value("zookeeper.connection.timeout.ms", min(_LAST_MS, _connect_ms(config)))
+        open_tree(quick, former, ends=True).close()
+    except OdradekError as error:
+        log.warning("this broker stays registered until its session with ZooKeeper expires: %s", error)
+    else:
+        forget_session(config.run_dir)
+
+
+def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) -> tuple[int, str]:
+    """(broker id, cluster id) of a broker that is about to start. Raises as `open_tree`.
+
+    `former_id` and `cluster_id` are what its log directories say; the cluster's own id is told whatever they say, and
+    is made from theirs where the cluster is new.
+    """
+    former = former_session(config.run_dir)
+    if former is not None:
+        open_tree(config, former, ends=True).close()
+        forget_session(config.run_dir)
+    tree = open_tree(config)
+    try:
+        state = ClusterState(tree, max(0, config["broker.id"]))
+        known = state.prepare(cluster_id)
+        broker = _broker_id(tree, config, former_id)
+        _refuse_second(tree, broker)
+    except TreeError as error:
+        raise failed(config, error) from None
+    finally:
+        tree.close()
+    return broker, known
+
+
+def settling_s(config: BrokerConfig) -> float:
+    """How long `settle` may take: two connections, a wait for another registration, and one call without an answer."""
+    return (2 * _connect_ms(config) + 2 * config["zookeeper.session.timeout.ms"]) / 1000 + _GRACE_S
+
+
+def _broker_id(tree: Tree, config: BrokerConfig, former: int | None) -> int:
+    """broker.id, or the one the directories have, or a new one of the cluster's (Kafka's /brokers/seqid)."""
+    if config["broker.id"] >= 0:
+        return int(config["broker.id"])
+    if former is not None:
+        return former
+    return int(config["reserved.broker.max.id"]) + tree.set(_SEQUENCE, b"").version
+
+
+def _refuse_second(tree: ZooKeeperTree, broker: int) -> None:
+    """Wait until a former registration has expired; one that stays is another broker's.
+
+    ZooKeeper gives no session less than its `minSessionTimeout`, whatever zookeeper.session.timeout.ms says.
+    """
+    path = f"{znodes.BROKER_IDS}/{broker}"
+    patience = tree.session_ms / 1000 + _GRACE_S
+    if tree.exists(path) is None:
+        return
+    log.warning("broker %d is still registered: waiting until its session ends", broker)
+    if not wait_for(lambda: tree.exists(path) is None, patience, 0.1):
+        data = tree.find(path) or b""
+        raise BootError(
+            f"broker.id={broker} is another broker's: ZooKeeper says {data.decode(errors='replace')}; "
+            "stop that one, or give this one an id and log.dirs of its own"
+        )
+
+
+def address_of(node: BrokerNode, config: Any) -> tuple[str, int]:
+    """Where this broker reaches another one: by the listener of that name, or the first it has."""
+    return node.endpoints.get(listeners.between_brokers(config)) or next(iter(node.endpoints.values()))

@@ -1,0 +1,169 @@
+"""Connections from this broker's controller process to other brokers: requests in order, and who is gone at once.
+
+A dead process closes its connections, and a host whose broker is dead refuses new ones, all in milliseconds, where a
+session with ZooKeeper lasts for seconds. So each peer tells its broker's standing: REACHED, or REFUSED when nobody
+listens there. REFUSED is a suspicion, not knowledge: whoever acts on it must be right also when it is wrong
+(broker.controller.elected.brokers). What does not answer at all is left to the session.
+
+Requests to a broker are sent one at a time, in order, and again after a lost connection, until the peer is closed: the
+receiver takes each twice without harm (Kafka's RequestSendThread). How connections are made, and when they are given
+up, is broker.interbroker.link's.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import select
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+from weakref import WeakSet
+
+from odradek.broker.interbroker.link import SMALL, Address, Limits, Link
+from odradek.broker.interbroker.resolver import Resolver
+from odradek.cluster.view import CONTROLLER
+
+log = logging.getLogger(__name__)
+
+REACHED, REFUSED = "reached", "refused"
+CLIENT_ID = CONTROLLER
+_LARGEST = 64 << 20  # bytes of an answer
+# Apache's brokers register 0.2 s and more before they listen, and tell clients that there is no broker at all until
+# they hear from the controller: librdkafka may ask nobody else. This is the pause of Kafka's RequestSendThread.
+_LONGEST_MS = 100
+
+Encode = Callable[[int], bytes]  # correlation id → the whole frame
+Answered = Callable[[bytes], None]  # the response frame without its length
+Changed = Callable[[int, str], None]  # broker, REACHED | REFUSED
+
+
+class _Request(NamedTuple):
+    encode: Encode
+    answered: Answered
+
+
+class Sources(Protocol):
+    """Where a peer has its descriptor watched: the controller's loop."""
+
+    def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
+        """Call `ready(events)` whenever one of `events` is there; replaces what was said before of `fd`."""
+
+    def unwatch(self, fd: int) -> None:
+        """Forget `fd`."""
+
+
+class Switchboard:
+    """Makes the connections of one process. An answer is waited for `patience_ms`: controller.socket.timeout.ms."""
+
+    def __init__(self, sources: Sources, patience_ms: int) -> None:
+        self._sources = sources
+        self._limits = Limits(
+            usual=SMALL, most=_LARGEST, patience_ms=patience_ms, receive_buffer=-1, longest_ms=_LONGEST_MS
+        )
+        self._resolver = Resolver()
+        self._peers: WeakSet[Peer] = WeakSet()
+        sources.watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
+
+    def connect(self, broker: int, address: Address, changed: Changed) -> Peer:
+        """A connection to a broker; `changed` is called when its standing is another than last told."""
+        peer = Peer(broker, address, self._sources, self._resolver, self._limits, changed)
+        self._peers.add(peer)
+        return peer
+
+    def _resolved(self) -> None:
+        self._resolver.drain()
+        for peer in list(self._peers):
+            peer.link.resolved()
+
+    def close(self) -> None:
+        """Look no names up any more; the peers are closed by who asked for them."""
+        self._sources.unwatch(self._resolver.fileno())
+        self._resolver.close()
+
+
+class Peer:
+    """One broker, and what is said to it (link.Talk). Its connection is made as soon as `tick` is called first."""
+
+    def __init__(
+        self, broker: int, address: Address, sources: Sources, resolver: Resolver, limits: Limits, changed: Changed
+    ) -> None:  # fmt: skip
+        self.broker = broker
+        self.link = Link(f"broker {broker} at {address[0]}:{address[1]}", address, self, resolver, limits)
+        self._sources = sources
+        self._changed = changed
+        self._standing = ""
+        self._queue: deque[_Request] = deque()
+        self._under_way: _Request | None = None
+        self._correlation = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything sent is answered."""
+        return not self._queue
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do (monotonic seconds)."""
+        due_ms = self.link.due_ms
+        return math.inf if due_ms is None else due_ms / 1000
+
+    def tick(self, now: float) -> None:
+        """Connect when it is time, give up what does not come."""
+        self.link.tick(int(now * 1000))
+
+    def send(self, encode: Encode, answered: Answered) -> None:
+        """Send a request behind those sent before."""
+        self._queue.append(_Request(encode, answered))
+        self.link.ask()
+
+    def forget(self) -> None:
+        """Forget what was not answered: the broker is taken for dead, and told everything if it is not."""
+        self._queue.clear()
+
+    def close(self) -> None:
+        """Forget the connection and what was not answered."""
+        self.forget()
+        self.link.close()
+
+    def _tell(self, standing: str) -> None:
+        if standing != self._standing:
+            self._standing = standing
+            self._changed(self.broker, standing)
+
+    # -- the talk
+
+    def watch(self, fd: int, events: int) -> None:
+        """See link.Talk."""
+        if events:
+            self._sources.watch(fd, events, self._ready)
+        else:
+            self._sources.unwatch(fd)
+
+    def _ready(self, events: int) -> None:
+        self.link.ready(events)
+        if self.link.up:
+            self._tell(REACHED)
+
+    def request(self, link: Link) -> bytes | None:
+        """See link.Talk. It stays in the queue until it is answered."""
+        if not self._queue:
+            return None
+        self._under_way = self._queue[0]
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        return self._under_way.encode(self._correlation)
+
+    def answer(self, link: Link, frame: memoryview) -> None:
+        """See link.Talk. What was forgotten meanwhile is answered to nobody."""
+        if not self._queue or self._queue[0] is not self._under_way:
+            return
+        request = self._queue.popleft()
+        try:
+            request.answered(bytes(frame))
+        except Exception:
+            log.exception("an answer of broker %d could not be used", self.broker)
+
+    def lost(self, link: Link) -> None:
+        """See link.Talk."""
+        if link.refused:
+            self._tell(REFUSED)

@@ -1,0 +1,1 @@
+"""The janitor process: retention, the log cleaner, free space, checkpoints."""

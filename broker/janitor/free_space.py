@@ -1,0 +1,145 @@
+"""Keeping room on the disks: the reserve (storage.dirs.reserve), and deleting old segments before a disk is full.
+
+With `odradek.retention.free.bytes` set, segments are sealed early when room gets short, so that a few huge active
+ones cannot hold it all, and the oldest sealed ones of all topics that delete are let go until there is enough again.
+They are unlinked at once: file.delete.delay.ms would keep their room for a minute.
+
+Looks are rare while nothing is written. The faster the room shrinks the sooner is the next look, so that a part of
+the room is left at each.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.janitor import removal
+from odradek.broker.janitor.aging import Aging
+from odradek.broker.process import flushing
+from odradek.ipc import slots
+from odradek.storage import retention
+from odradek.storage.dirs.reserve import Reserve
+from odradek.storage.files import disks
+from odradek.storage.log import roll
+from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.retention import LogFacts
+
+log = logging.getLogger(__name__)
+
+_EARLY = 2  # times the room to keep: from here on large active segments are sealed
+_PIECES = 8  # of the room to keep: an active segment smaller than one such piece may stay
+_SILENCE_S = 60.0
+RARELY_MS = 500.0
+_OFTEN_MS = 20.0
+_LOOKS = 4  # as many at least until a disk would be full
+
+
+class FreeSpace:
+    """The janitor's look at one log directory after the other."""
+
+    def __init__(self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], aging: Aging) -> None:
+        self._partitions = partitions
+        self._aging = aging
+        self._keep = int(config["odradek.retention.free.bytes"])
+        size = int(config["odradek.disk.reserve.bytes"])
+        self._reserves = [Reserve(log_dir, size) for log_dir in config.log_dirs]
+        self._paces = [Pace() for _ in config.log_dirs]
+        self._warned = -_SILENCE_S
+
+    def look(self, number: int, log_dir: str, now_ms: int) -> float:
+        """See to log directory `number`; in how many ms to look again. Raises OSError as the disk does."""
+        pause = RARELY_MS
+        if self._keep:
+            pause = self._keep_free(number, log_dir, now_ms)
+        self._reserves[number].fill()
+        return pause
+
+    def _keep_free(self, number: int, log_dir: str, now_ms: int) -> float:
+        pace, free = self._paces[number], disks.room(log_dir).free
+        pace.see(free, time.monotonic())
+        if free < self._keep * _EARLY:
+            self._make_room(number, log_dir, free, now_ms)
+            free = disks.room(log_dir).free
+            pace.start(free, time.monotonic())
+        return pace.pause_ms(free)
+
+    def _make_room(self, number: int, log_dir: str, free: int, now_ms: int) -> None:
+        mine = [one for one in self._partitions() if one.state().log_dir == number and _deletes(one)]
+        self._seal(mine, now_ms)
+        if free >= self._keep:
+            return
+        removal.remove_directories(log_dir, now_ms, 0)
+        self._each(mine, lambda one: removal.remove_segments(one, now_ms, 0))
+        self._delete(mine, self._keep - disks.room(log_dir).free)
+        self._each(mine, lambda one: removal.remove_segments(one, now_ms, 0))
+        if disks.room(log_dir).free < self._keep:
+            self._warn(log_dir)
+
+    def _seal(self, partitions: Iterable[Partition], now_ms: int) -> None:
+        large = [one for one in partitions if one.state().active_size >= max(1, self._keep // _PIECES)]
+
+        def seal(partition: Partition) -> None:
+            with flushing.patiently(partition) as values:
+                roll.roll(partition, values, now_ms)
+
+        self._each(large, seal)
+
+    def _delete(self, partitions: Iterable[Partition], wanted: int) -> None:
+        logs: dict[Partition, LogFacts] = {}
+
+        def note(partition: Partition) -> None:
+            logs[partition] = self._aging.look(partition)
+
+        self._each(partitions, note)
+        doomed = retention.for_space(logs, wanted)
+        self._each(doomed, lambda one: self._aging.make_space(one, doomed[one]))
+
+    def _each(self, partitions: Iterable[Partition], act: Callable[[Partition], object]) -> None:
+        """One that is busy, or has no room itself to be sealed, must not keep the others."""
+        for partition in partitions:
+            try:
+                act(partition)
+            except (Busy, Gone, FileNotFoundError):
+                continue
+            except OSError as error:
+                if disks.is_broken(error):
+                    raise
+                log.warning("%r: %s", partition, error)
+
+    def _warn(self, log_dir: str) -> None:
+        if time.monotonic() - self._warned >= _SILENCE_S:
+            self._warned = time.monotonic()
+            log.warning("%s: less than odradek.retention.free.bytes is free, and nothing more may be deleted", log_dir)
+
+
+class Pace:
+    """How fast a disk fills, by what is free from look to look; and when to look again."""
+
+    def __init__(self) -> None:
+        self._rate = 0.0  # bytes a second; a shorter pause of the writers does not make us slow at once
+        self._free, self._at = 0, 0.0
+
+    def see(self, free: int, now: float) -> None:
+        """Take what is free at `now` (s, monotonic)."""
+        seconds = now - self._at
+        lately = (self._free - free) / seconds if self._at and seconds > 0 else 0.0
+        self._rate = max(lately, self._rate / 2)
+        self.start(free, now)
+
+    def start(self, free: int, now: float) -> None:
+        """Measure from here on: what we do ourselves is not the writers' doing."""
+        self._free, self._at = free, now
+
+    def pause_ms(self, free: int) -> float:
+        """How long the next look may wait."""
+        if self._rate <= 0:
+            return RARELY_MS
+        return min(RARELY_MS, max(_OFTEN_MS, free / self._rate * 1000 / _LOOKS))
+
+
+def _deletes(partition: Partition) -> bool:
+    served = partition.state().state in (slots.LEADER, slots.FOLLOWER)
+    config = partition.config
+    return served and "delete" in config.cleanup_policy and not config.retention_unknown

@@ -1,0 +1,332 @@
+"""The janitor: everything that may block on a disk, so that workers do not.
+
+Role 5. At boot it helps the workers recover partitions; then its loop is the table of (period, task) below.
+Rolling by time (`segment.ms`) is not among the tasks: Kafka rolls when a record comes, by that record's time, and
+a clock here would cut a log of old records into segments of one batch each.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from odradek.broker.janitor import aging, removal
+from odradek.broker.janitor.cleaning import Cleaner
+from odradek.broker.janitor.disk_watch import DiskWatch
+from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace
+from odradek.broker.process import flushing, process
+from odradek.broker.process.checkpoint_turns import Turns
+from odradek.broker.process.checkpointing import Checkpoints
+from odradek.broker.process.partitions import Partitions
+from odradek.broker.process.process import Process, Signals
+from odradek.ipc import roles, slots
+from odradek.ipc.doorbell import Doorbell
+from odradek.storage.dirs import logdirs, machine
+from odradek.storage.files import checkpoints, disks
+from odradek.storage.log import opening, reindex
+from odradek.storage.log.partition import Busy, Gone, Partition
+
+log = logging.getLogger(__name__)
+
+LOOK_MS = 500  # the longest sleep: a ring that tells of new metadata may be lost
+RECOVER_MS = 20  # while partitions wait for recovery that others may leave half done
+FLUSH_LOOK_MS = 500
+TRUNCATION_LOOK_MS = 500
+DAMAGE_LOOK_MS = 500
+REMOVE_LOOK_MS = 1000
+FORGET_MS = 3_600_000
+NOTE_LOOK_MS = 100  # until everything is recovered
+NOTE_AGAIN_MS = 5000  # while there are logs that the metadata does not name
+
+
+@dataclass
+class Task:
+    """Something done every `period_ms`."""
+
+    period_ms: float
+    run: Callable[[], None]
+    due: float = 0.0
+
+
+class Janitor:
+    """One loop; one thread."""
+
+    def __init__(self, me: Process) -> None:
+        self._me = me
+        self._partitions = Partitions(me.shared, me.run_dir, me.config, roles.JANITOR)
+        turns = Turns(me.run_dir)
+        self._checkpoints = Checkpoints(me.config.log_dirs, turns)
+        self._aging = aging.Aging()
+        self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
+        self._doomed = True  # there may be directories of deleted partitions
+        self._disks = DiskWatch(me.shared, self._partitions, me.config.log_dirs)
+        self._space = FreeSpace(me.config, self._intact, self._aging)
+        self._recovering = False
+        self._truncations = 0
+        self._faulty: set[tuple[str, int, int]] = set()  # tasks that had a fault of ours: what, slot, incarnation
+        self._bell = Doorbell(me.run_dir, roles.JANITOR)
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._cleaner = Cleaner(me.config, self._intact, turns, self._disks.met)
+        self._cleaning = Task(self._cleaner.backoff_ms, self._clean)
+        self._keeping = Task(RARELY_MS, self._keep_space)
+        self._noting = Task(NOTE_LOOK_MS, self._note_boot)
+        self._tasks = self._table()
+
+    def _table(self) -> list[Task]:
+        config = self._me.config
+        return [
+            Task(FLUSH_LOOK_MS, self._flush),
+            Task(TRUNCATION_LOOK_MS, self._note_truncations),
+            Task(DAMAGE_LOOK_MS, self._mend),
+            Task(REMOVE_LOOK_MS, self._remove),
+            self._keeping,
+            Task(config["log.retention.check.interval.ms"], self._retain),
+            Task(config["producer.id.expiration.check.interval.ms"], self._expire),
+            Task(
+                _period_ms(config, "log.flush.offset.checkpoint.interval.ms"),
+                self._checkpoint(checkpoints.RECOVERY_POINT),
+            ),
+            Task(
+                _period_ms(config, "log.flush.start.offset.checkpoint.interval.ms"),
+                self._checkpoint(checkpoints.LOG_START),
+            ),
+            Task(
+                _period_ms(config, "replica.high.watermark.checkpoint.interval.ms"),
+                self._checkpoint(checkpoints.HIGH_WATERMARK),
+            ),
+            Task(FORGET_MS, self._aging.forget),
+            self._cleaning,
+            self._noting,
+        ]
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        poll = select.poll()
+        poll.register(self._signals, select.POLLIN)
+        poll.register(self._bell, select.POLLIN)
+        self._postpone()
+        self._follow()
+        self._me.running()
+        while not self._signals.take():
+            self._me.beat()
+            self._bell.drain()
+            self._follow()
+            self._disks.turn()
+            self._run_due()
+            poll.poll(self._sleep_ms())
+        self._me.draining()
+        self._cleaner.close()
+
+    # The loop
+
+    def _postpone(self) -> None:
+        """Every task has its first turn a period from now: the start is busy enough."""
+        now = time.monotonic()
+        for task in self._tasks:
+            task.due = now + task.period_ms / 1000
+
+    def _run_due(self) -> None:
+        for task in self._tasks:
+            if task.due <= time.monotonic():
+                self._guarded(task)
+                task.due = time.monotonic() + task.period_ms / 1000
+            if self._me.shared.draining:
+                return
+
+    def _guarded(self, task: Task) -> None:
+        """A disk that fails in one task must not end the others."""
+        try:
+            task.run()
+        except OSError as error:
+            log.error("%s: %s", getattr(task.run, "__name__", "task"), error)
+            self._me.shared.processes.add(roles.JANITOR, "errors")
+
+    def _sleep_ms(self) -> float:
+        next_due = min(task.due for task in self._tasks)
+        look = RECOVER_MS if self._recovering else LOOK_MS
+        return max(0.0, min(look, (next_due - time.monotonic()) * 1000))
+
+    def _follow(self) -> None:
+        """Take over new metadata, and recover what nobody else has recovered yet."""
+        if self._partitions.follow():
+            self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
+            self._recovering = self._doomed = True
+            if self._cleaner.configure(self._setting):
+                self._cleaning.due = 0.0
+        if self._recovering:
+            self._recover()
+            self._recovering = bool(self._me.shared.slots.numbers(slots.RECOVERING))
+
+    def _setting(self, name: str) -> Any:
+        """A broker config in force, which may change while the broker runs."""
+        return self._partitions.snapshot.broker_config(name, self._me.config["broker.id"])
+
+    def _recover(self) -> None:
+        """From the end, as the workers begin at the start."""
+        if not self._me.shared.slots.numbers(slots.RECOVERING):
+            return
+        wanted = reversed(self._partitions.names())
+        opening.open_all(self._partitions.log, wanted, self._partitions.log_dirs(), self._recovered)
+
+    def _recovered(self) -> None:
+        self._me.shared.processes.add(roles.JANITOR, "recovered")
+
+    # Tasks
+
+    def _each(self, what: str, act: Callable[[Partition], object], among: Iterable[Partition] | None = None) -> None:
+        """`act` on partitions one by one; one that is busy has its turn the next time."""
+        for partition in self._partitions if among is None else among:
+            if partition.state().log_dir in self._disks.broken or self._me.shared.draining:
+                continue
+            self._me.beat()
+            try:
+                act(partition)
+            except (Busy, Gone, FileNotFoundError) as error:
+                log.debug("%s: %r not now: %s", what, partition, error or type(error).__name__)
+            except OSError as error:
+                self._disks.met(partition, error)
+            except Exception:
+                self._show(what, partition)
+
+    def _show(self, what: str, partition: Partition) -> None:
+        """A fault of ours costs the one partition its turn, and is told once."""
+        place = what, partition.slot.number, partition.state().incarnation
+        if place not in self._faulty:
+            self._faulty.add(place)
+            log.exception("%s: %r", what, partition)
+            self._me.shared.processes.add(roles.JANITOR, "errors")
+
+    def _flush(self) -> None:
+        self._each("flush", _flush_due, self._partitions.unflushed())
+
+    def _mend(self) -> None:
+        """Indexes that a reader found damaged."""
+        found = self._me.shared.slots.damaged()
+        if found:
+            self._each("indexes", reindex.mend, self._partitions.at(found))
+
+    def _retain(self) -> None:
+        now_ms, self._doomed = _now_ms(), True
+        self._each("retention", lambda partition: self._aging.trim(partition, now_ms))
+
+    def _expire(self) -> None:
+        now_ms, expiration_ms = _now_ms(), self._setting("producer.id.expiration.ms")
+        self._each("producers", lambda partition: aging.expire_producers(partition, now_ms, expiration_ms))
+
+    def _remove(self) -> None:
+        now_ms = _now_ms()
+        changed = self._partitions.changed(self._tidy)
+        self._each("removal", lambda partition: self._remove_in(partition, now_ms), changed)
+        if self._doomed:  # until all have been removed, also if a disk fails meanwhile
+            self._doomed = self._remove_directories(now_ms) > 0
+
+    def _remove_directories(self, now_ms: int) -> int:
+        """Of deleted partitions, which are renamed before the metadata says so; how many still wait."""
+        delay, waiting = self._setting("log.segment.delete.delay.ms"), 0
+        for index, log_dir in enumerate(self._me.config.log_dirs):
+            if index not in self._disks.broken:
+                waiting += removal.remove_directories(log_dir, now_ms, delay, partial(self._disks.judge, index))[1]
+        return waiting
+
+    def _remove_in(self, partition: Partition, now_ms: int) -> None:
+        """Every change of a partition's set of files is a new generation: without one there is nothing new."""
+        state = partition.state()
+        _, waiting = removal.remove_segments(partition, now_ms)
+        if not waiting:
+            self._tidy[partition.slot.number] = (state.incarnation, state.generation)
+
+    def _intact(self) -> Iterable[Partition]:
+        """The partitions in log directories that work."""
+        return (partition for partition in self._partitions if partition.state().log_dir not in self._disks.broken)
+
+    def _clean(self) -> None:
+        """A step of compaction, so short that the other tasks have their turns in time."""
+        self._cleaning.period_ms = self._cleaner.backoff_ms  # unless the next line fails
+        self._cleaning.period_ms = self._cleaner.step()
+
+    def _checkpoint(self, name: str) -> Callable[[], None]:
+        def write() -> None:
+            for number, error in self._checkpoints.write(self._partitions, name, self._disks.broken).items():
+                if disks.is_broken(error):
+                    self._me.shared.fail_dir(number)
+
+        write.__name__ = name
+        return write
+
+    def _note_truncations(self) -> None:
+        """The recovery point of a log that was truncated may be past its end, and the cleaner's past what is clean."""
+        truncations = self._partitions.truncations()
+        if truncations != self._truncations:
+            self._checkpoint(checkpoints.RECOVERY_POINT)()
+            self._cleaner.note_truncations()
+            self._truncations = truncations
+
+    def _note_boot(self) -> None:
+        """Once: what recovery has found the next one need not excuse. A log that is not named yet is still to come, and
+        so is one that could not be looked at.
+        """
+        if self._recovering or not self._partitions.snapshot.version:
+            return
+        known, self._noting.period_ms = set(self._partitions.names()) - self._not_recovered(), math.inf
+        for number, log_dir in enumerate(self._me.config.log_dirs):
+            if number in self._disks.broken:
+                continue
+            if logdirs.holds_only(log_dir, known):
+                machine.note_boot(log_dir)
+            else:
+                self._noting.period_ms = NOTE_AGAIN_MS
+
+    def _not_recovered(self) -> set[tuple[str, int]]:
+        """Partitions that are offline without a word on their logs: an error that may pass came before it."""
+        offline = self._partitions.at(self._me.shared.slots.numbers(slots.OFFLINE))
+        return {(one.topic, one.index) for one in offline if one.state().recovers_to != slots.OFFLINE}
+
+    def _keep_space(self) -> None:
+        self._keeping.period_ms = RARELY_MS
+        for number, log_dir in enumerate(self._me.config.log_dirs):
+            if number not in self._disks.broken:
+                self._keeping.period_ms = min(self._keeping.period_ms, self._room_in(number, log_dir))
+
+    def _room_in(self, number: int, log_dir: str) -> float:
+        """Keep room in one log directory; ms until the next look. One that breaks must not keep the others."""
+        try:
+            return self._space.look(number, log_dir, _now_ms())
+        except OSError as error:
+            log.error("%s: %s", log_dir, error)
+            if disks.is_broken(error):
+                self._me.shared.fail_dir(number)
+            return RARELY_MS
+
+
+def _flush_due(partition: Partition) -> None:
+    """What is older than flush.ms; and sealed segments, as Kafka syncs them after a roll."""
+    state = partition.state()
+    if state.flushed >= state.leo:
+        return
+    waited = _now_ms() - state.unflushed_since if state.unflushed_since else 0
+    if waited >= partition.config.flush_ms:
+        flushing.sync(partition)
+    elif state.flushed < state.active_base:
+        flushing.sync(partition, lambda now: now.active_base)
+
+
+def _period_ms(config: Mapping[str, Any], name: str) -> float:
+    """Kafka's scheduler repeats nothing whose period is 0 or less; here it would be done all the time."""
+    return config[name] if config[name] > 0 else math.inf
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def main(run_dir: Path) -> None:
+    """Be the janitor of the broker with this run directory, until SIGTERM."""
+    Janitor(process.enter(roles.JANITOR, run_dir)).run()

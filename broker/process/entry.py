@@ -1,0 +1,45 @@
+"""Being one process of a broker: the one way in, whether its process was forked, spawned or started by hand."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+from odradek.ipc import roles
+
+MODULES = {
+    "acceptor": "odradek.broker.acceptor.acceptor",
+    "controller": "odradek.broker.controller.controller_process",
+    "coordinator": "odradek.broker.coordinator.coordinator",
+    "janitor": "odradek.broker.janitor.janitor",
+    "replicator": "odradek.broker.replicator.replicator",
+    "supervisor": "odradek.broker.supervisor.overseer",
+    "worker": "odradek.broker.process.worker",
+}
+
+
+def kind(role: int) -> str:
+    """`worker` for every worker, else the role's name: a key of MODULES."""
+    return "worker" if role >= roles.FIRST_WORKER else roles.role_name(role)
+
+
+def load(role: int) -> ModuleType:
+    """The code of a role, and what it would load at its first request."""
+    module = importlib.import_module(MODULES[kind(role)])
+    if kind(role) == "worker":
+        from odradek.workers import api
+
+        api.load_all()
+    return module
+
+
+def serve(role: int, run_dir: Path) -> None:
+    """Be `role` of the broker with this run directory until SIGTERM."""
+    module = load(role)
+    gc.freeze()  # what is loaded now lives for ever: no collection need look at it again
+    if role >= roles.FIRST_WORKER:
+        module.main(run_dir, role - roles.FIRST_WORKER)
+    else:
+        module.main(run_dir)

@@ -1,0 +1,1 @@
+"""The replicator process: one fetcher for each leader."""

@@ -1,0 +1,250 @@
+"""The replicator: copies from their leaders what this broker has replicas of and does not lead.
+
+Role 3, in a cluster only. One loop, one thread. Which partitions those are the slots say, and who leads them the
+metadata; whenever either changes, which a ring tells, all are looked at. In between nothing is done for each of them:
+answers come, are appended (broker.replicator.leader), and the next request leaves. Dying loses nothing: what a follower
+has is in its log, and its successor goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import time
+import zlib
+from pathlib import Path
+
+from odradek.broker.interbroker.link import Address
+from odradek.broker.interbroker.link import Limits as LinkLimits
+from odradek.broker.interbroker.resolver import Resolver
+from odradek.broker.listeners import between_brokers
+from odradek.broker.process import process
+from odradek.broker.process.process import Process, Signals
+from odradek.broker.replicator import copies
+from odradek.broker.replicator.cuts import Cuts
+from odradek.broker.replicator.held_back import Throttled
+from odradek.broker.replicator.leader import Leader
+from odradek.cluster import throttles
+from odradek.cluster.fetch_session import Key
+from odradek.cluster.following import Limits
+from odradek.ipc import roles, slots
+from odradek.ipc.columns import Columns
+from odradek.ipc.doorbell import Doorbell
+from odradek.storage.log.partition import Partition
+from odradek.workers.catalog import Catalog
+
+log = logging.getLogger(__name__)
+
+LOOK_MS = 250  # the longest sleep: nothing depends on a doorbell alone
+SLACK = 1 << 20  # what an answer has beside records: 64 bytes for each of 16,000 partitions
+
+Connection = tuple[int, int]  # leader, which of the connections to it
+
+
+class Replicator:
+    """The loop, and which leader is asked for what."""
+
+    def __init__(self, me: Process) -> None:
+        self._me = me
+        self._own: int = me.config["broker.id"]
+        self._listener = between_brokers(me.config)
+        self._limits = (limits(me.config), link_limits(me.config))
+        self._catalog = Catalog(me.shared, me.run_dir, roles.REPLICATOR, me.config, me.config.log_dirs, me.config.clean)
+        self._leaders: dict[Connection, Leader] = {}
+        self._watched: dict[int, Leader] = {}
+        self._seen: list[list[int]] = []  # the slots as they were looked at last
+        self._columns = Columns(me.shared.slots)
+        self._look_at_ms = 0
+        self._resolver = Resolver()
+        self._cuts = Cuts(me.shared, me.run_dir)
+        self._bell = Doorbell(me.run_dir, roles.REPLICATOR)
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._epoll = select.epoll()
+        for source in (self._signals, self._bell, self._resolver, self._cuts):
+            self._epoll.register(source.fileno(), select.EPOLLIN)
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        self._look(_now_ms())
+        self._me.running()
+        while not self._signals.take():
+            self.turn(self._patience_ms())
+        self._me.draining()
+
+    def turn(self, patience_ms: float) -> None:
+        """Wait for something, and do it: answers first."""
+        for fd, events in self._epoll.poll(patience_ms / 1000):
+            if fd in self._watched:
+                self._watched[fd].link.ready(events)
+            elif fd == self._bell.fileno():
+                self._bell.drain()
+                self._look_at_ms = 0
+            elif fd == self._resolver.fileno():
+                self._resolved()
+            elif fd == self._cuts.fileno():
+                self._cuts.drain()
+        now_ms = _now_ms()
+        self._look(now_ms)
+        for leader in self._leaders.values():
+            leader.tick(now_ms)
+        self._me.beat()
+
+    def _resolved(self) -> None:
+        self._resolver.drain()
+        for leader in self._leaders.values():
+            leader.link.resolved()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._cuts.close()
+        for leader in self._leaders.values():
+            leader.close()
+        self._resolver.close()
+        self._bell.close()
+        self._epoll.close()
+        self._catalog.log.close()
+
+    def _patience_ms(self) -> float:
+        dues = [leader.due_ms for leader in self._leaders.values()]
+        due = min((due for due in dues if due is not None), default=self._look_at_ms)
+        return max(0, min(self._look_at_ms, due) - _now_ms())
+
+    def _watch(self, fd: int, events: int, leader: Leader) -> None:
+        if not events:
+            self._epoll.unregister(fd)
+            del self._watched[fd]
+        elif fd in self._watched:
+            self._epoll.modify(fd, events)
+        else:
+            self._epoll.register(fd, events)
+            self._watched[fd] = leader
+        self._me.shared.processes.set(roles.REPLICATOR, "connections", len(self._watched))
+
+    # -- who is asked for what
+
+    def _look(self, now_ms: int) -> None:
+        """Notice new metadata at once, and when rung or after LOOK_MS slots that have changed."""
+        new = self._catalog.stale and self._catalog.follow()
+        if new:
+            self._tell_unreachable()
+        if not new and now_ms < self._look_at_ms:
+            return
+        self._look_at_ms = now_ms + LOOK_MS
+        self._catalog.log.sweep()
+        seen = self._slots()
+        if new or seen != self._seen:
+            self._seen = seen
+            self._assign()
+
+    def _outdated(self) -> None:
+        """A slot has changed since it was looked at."""
+        self._look_at_ms, self._seen = 0, []
+
+    def _slots(self) -> list[list[int]]:
+        """What `_assign` goes by, of all slots: a few copies in C, whatever their number."""
+        chunks = self._me.shared.slots.capacity // slots.CHUNK
+        fields = (slots.F_STATE, slots.F_LEADER_EPOCH, slots.F_INCARNATION)
+        return [self._columns.get(field, chunk) for chunk in range(chunks) for field in fields]
+
+    def _assign(self) -> None:
+        wanted, throttled = self._wanted(), self._throttled()
+        for connection in list(self._leaders):
+            if connection not in wanted or self._leaders[connection].address != self._address(connection[0]):
+                self._leaders.pop(connection).close()
+        for connection, partitions in wanted.items():
+            leader = self._leaders.get(connection)
+            if leader is None:
+                leader = self._leaders[connection] = self._connect(connection)
+            leader.follow(partitions, throttled)
+
+    def _wanted(self) -> dict[Connection, dict[Key, tuple[Partition, int]]]:
+        """The followed partitions with their leader epochs, by the connection they are to be fetched over."""
+        snapshot = self._catalog.snapshot
+        spread = snapshot.broker_config("num.replica.fetchers", self._own)
+        wanted: dict[Connection, dict[Key, tuple[Partition, int]]] = {}
+        for name, topic in snapshot.topics.items():
+            first = zlib.crc32(topic.id)
+            for index, info in enumerate(topic.partitions):
+                if info.slot < 0 or info.leader == self._own or self._address(info.leader) is None:
+                    continue
+                partition = self._catalog.log.get(name, index)
+                epoch = -1 if partition is None else self._epoch(partition)
+                if partition is not None and epoch >= 0:
+                    connection = info.leader, (first + index) % max(1, spread)
+                    wanted.setdefault(connection, {})[(topic.id, index)] = partition, epoch
+        return wanted
+
+    def _throttled(self) -> Throttled | None:
+        """The throttle of what this broker follows, with the partitions concerned."""
+        snapshot, me = self._catalog.snapshot, self._me
+        throttle = throttles.in_force(throttles.FOLLOWER, snapshot, me.config, me.shared.traffic, roles.REPLICATOR)
+        if throttle is None:
+            return None
+        return throttle, {
+            (topic.id, index): self._own in info.isr
+            for topic in map(snapshot.topics.__getitem__, throttle.topics)
+            for index, info in enumerate(topic.partitions)
+            if throttle.covers(topic.name, index)
+        }
+
+    def _epoch(self, partition: Partition) -> int:
+        epoch = copies.follows(partition)
+        if epoch < 0:
+            partition.slot.wait(roles.REPLICATOR)  # a ring when it has recovered; a lost one is made up for by LOOK_MS
+        return epoch
+
+    def _tell_unreachable(self) -> None:
+        for broker in self._catalog.snapshot.brokers:
+            if self._address(broker) is None:
+                log.error("broker %d has no listener %s: nothing can be copied from it", broker, self._listener)
+
+    def _address(self, broker: int) -> Address | None:
+        """Where a live broker is reached by others."""
+        found = self._catalog.snapshot.brokers.get(broker)
+        return None if found is None else found.endpoints.get(self._listener)
+
+    def _connect(self, connection: Connection) -> Leader:
+        address = self._address(connection[0])
+        assert address is not None
+        row = self._me.shared.processes.row(roles.REPLICATOR)
+        return Leader(
+            connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row, self._cuts
+        )  # fmt: skip
+
+
+def limits(config: process.BrokerConfig) -> Limits:
+    """What fetches ask for, in a broker's configuration."""
+    return Limits(
+        replica=config["broker.id"],
+        max_wait_ms=config["replica.fetch.wait.max.ms"],
+        min_bytes=config["replica.fetch.min.bytes"],
+        max_bytes=config["replica.fetch.response.max.bytes"],
+        part_bytes=config["replica.fetch.max.bytes"],
+        backoff_ms=config["replica.fetch.backoff.ms"],
+    )
+
+
+def link_limits(config: process.BrokerConfig) -> LinkLimits:
+    """What connections allow. A leader sends a whole batch, however large; it has got it in a request."""
+    usual = config["replica.fetch.response.max.bytes"] + SLACK
+    given = "replica.socket.receive.buffer.bytes" in config.given
+    return LinkLimits(
+        usual=usual,
+        most=usual + config["socket.request.max.bytes"],
+        patience_ms=max(config["replica.socket.timeout.ms"], 2 * config["replica.fetch.wait.max.ms"]),
+        receive_buffer=config["replica.socket.receive.buffer.bytes"] if given else -1,
+    )
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def main(run_dir: Path) -> None:
+    """Be the replicator of the broker with this run directory, until SIGTERM."""
+    replicator = Replicator(process.enter(roles.REPLICATOR, run_dir))
+    try:
+        replicator.run()
+    finally:
+        replicator.close()

@@ -1,0 +1,351 @@
+"""What comes before the first process, in this order: limits, directories, role byte, shared memory, listening
+sockets, config.json. Each failure is a BootError: one line, and the former state untouched.
+
+`odradek start` keeps what it made, until its end. Under systemd a unit makes it and goes, and `again` takes it up for
+the last steps."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.process import checkpoint_turns, process, sockets
+from odradek.broker.process.kept_dirs import KeptDirs
+from odradek.broker.supervisor import limits
+from odradek.ipc import roles, rundir
+from odradek.ipc.locks import RoleLocks
+from odradek.ipc.region import RegionError
+from odradek.ipc.shm import Shared
+from odradek.storage.dirs import logdirs
+from odradek.storage.dirs.reserve import Reserve
+from odradek.storage.files import checkpoints
+
+log = logging.getLogger(__name__)
+
+DYING_PATIENCE_S = 5.0
+OFFLINE = "offline"  # there where no log directory is left: odradek-offline.path has systemd stop the broker
+_OTHERS = range(1, roles.ROLES)
+_RUN_FILES = (
+    "config.json",
+    "log-levels.json",
+    "*.json.new",
+    "partition.lock",
+    checkpoint_turns.FILE_NAME,
+    "acceptor.sock",
+    "coordinator.sock",
+    "controller.sock",
+    "bell-*",
+    "control-*.ipc",
+    "events.ipc",
+    OFFLINE,
+)
+
+
+@dataclass
+class Boot:
+    """What a supervisor owns while it lives."""
+
+    config: BrokerConfig
+    run_dir: Path
+    locks: RoleLocks
+    shared: Shared
+    listening: dict[str, socket.socket]
+
+    def stop_listening(self) -> None:
+        """Refuse new clients; harmless when done already."""
+        for sock in self.listening.values():
+            sock.close()
+
+    def leave(self) -> None:
+        """Give everything back; nothing of the broker is left but its data."""
+        self.stop_listening()
+        if self.locks.seal(_OTHERS):
+            self.shared.destroy()
+            clear_run_dir(self.run_dir)
+            _remove(self.locks, self.config, self.run_dir)
+        self.locks.close()
+
+
+def _remove(locks: RoleLocks, config: BrokerConfig, run_dir: Path) -> None:
+    """The last of a broker. Caller has sealed the locks."""
+    if not config.former_roles:
+        locks.remove()
+    with suppress(OSError):  # the directory has other files, too
+        run_dir.rmdir()
+
+
+def clear_run_dir(run_dir: Path) -> None:
+    """Remove what brokers put there and nothing else: somebody may have named a directory with other things."""
+    for path in run_dir.iterdir():
+        if any(path.match(pattern) for pattern in _RUN_FILES):
+            path.unlink(missing_ok=True)
+
+
+def _give_up(error: OdradekError) -> None:
+    raise error
+
+
+def prepare(
+    config: BrokerConfig, listen: bool = True, hold: Callable[[], None] = lambda: None,
+    away: Callable[[OdradekError], None] = _give_up,
+) -> Boot:  # fmt: skip
+    """Take possession of the log directories; without `listen` somebody else opens the sockets. Raises BootError.
+
+    `hold` is called after the last wait, before this makes anything that a death would leave behind.
+    `away` is called when ZooKeeper gives no answer: it raises the error, or waits before ZooKeeper is asked again. The
+    log directories stay locked meanwhile."""
+    if line := limits.too_few_files():
+        raise BootError(line)
+    for line in limits.shortages():
+        log.warning("%s", line)
+    if not config.clustered:
+        _make_first_dir(config)
+    run_dir, locks = _own(config)
+    try:
+        _await_former_version(config)
+        config, offline = _identified(config, locks, away)
+    except BaseException:
+        if locks.seal(_OTHERS):
+            _remove(locks, config, run_dir)
+        locks.close()
+        raise
+    hold()
+    shared = _shared_memory(config, locks, run_dir)
+    for number in offline:
+        shared.fail_dir(number)
+    try:
+        return _listen(config, run_dir, locks, shared, listen)
+    except BaseException:
+        Boot(config, run_dir, locks, shared, {}).leave()
+        raise
+
+
+def _own(config: BrokerConfig) -> tuple[Path, RoleLocks]:
+    """The run directory, and in it the supervisor's byte. Raises BootError when a broker has it."""
+    while True:
+        run_dir = _run_dir(config)
+        with _boot_errors():
+            locks = process.role_locks(config)
+        if locks.hold(roles.SUPERVISOR):
+            return run_dir, locks
+        if locks.current():
+            raise BootError(_second(config))
+        locks.close()  # a broker has ended just now
+
+
+def _await_former_version(config: BrokerConfig) -> None:
+    """Wait until no process of a broker that a version before has started is left here. Raises BootError."""
+    path = os.path.join(config.data_dir, process.FORMER_LOCK)
+    if not os.path.isfile(path):
+        return
+    try:
+        former = RoleLocks(path)
+    except OSError:  # its disk has failed: then they are passed over with the directory
+        return
+    try:
+        if not process.wait_for(lambda: not former.anyone(range(roles.ROLES)), DYING_PATIENCE_S):
+            raise BootError(_second(config))
+    finally:
+        former.close()
+
+
+def again(config: BrokerConfig) -> Boot:
+    """What `prepare` made in a process that has gone, when the others have gone too. Raises OdradekError.
+
+    A log directory that cannot be locked has failed, whatever else is known of it."""
+    with _boot_errors():
+        locks = process.role_locks(config)
+    if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_PATIENCE_S):
+        raise BootError(_second(config))
+    try:
+        shared = Shared.attach(rundir.shm_prefix(config.data_dir))
+    except RegionError as error:
+        raise BootError(str(error)) from None
+    kept = KeptDirs(config.log_dirs, process.broker_number(config, locks), shared.failed_dirs())
+    kept.turn()
+    for number in kept.free:
+        shared.fail_dir(number)
+    return Boot(config, config.run_dir, locks, shared, {})
+
+
+def _make_first_dir(config: BrokerConfig) -> None:
+    """The first log directory holds the metadata of a broker that is alone, so without it there is none."""
+    if os.path.lexists(config.data_dir) and not os.path.isdir(config.data_dir):
+        raise BootError(f"log.dirs: {config.data_dir} {logdirs.NO_DIRECTORY}")
+    try:
+        os.makedirs(config.data_dir, exist_ok=True)
+    except OSError as error:
+        raise BootError(f"log.dirs: {config.data_dir}: {error.strerror}") from None
+    if not os.access(config.data_dir, os.R_OK | os.W_OK | os.X_OK):
+        raise BootError(f"log.dirs: {config.data_dir} cannot be written by this user")
+
+
+@contextmanager
+def _boot_errors() -> Iterator[None]:
+    """What fails in the log directories becomes a BootError."""
+    try:
+        yield
+    except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
+        raise BootError(str(error)) from None
+    except OSError as error:  # not every call names its file: a lock or a listing may fail without
+        raise BootError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+
+
+def _identified(
+    config: BrokerConfig, locks: RoleLocks, away: Callable[[OdradekError], None]
+) -> tuple[BrokerConfig, list[int]]:
+    """Lock every log directory (its `.lock` stays locked until this process ends) and settle whose it is.
+
+    Also tells which cannot be used. broker.id -1 is the id that the directories have already, else 0: alone there is
+    nobody to differ from."""
+    found: list[logdirs.PartitionPlace] = []
+    with _boot_errors():
+        locked = logdirs.open_log_dirs(config.log_dirs, process.broker_number(config, locks))
+        opened = [_looked_through(one, config, found) for one in locked]
+        logdirs.refuse_without_any(opened)
+        logdirs.refuse_doubles(found)
+        identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened, away))
+    offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
+    return config.with_value("broker.id", identity.node_id), offline
+
+
+def _looked_through(
+    log_dir: logdirs.LogDir, config: BrokerConfig, found: list[logdirs.PartitionPlace]
+) -> logdirs.LogDir:
+    """The log directory, offline if its disk does not let it be read; `found` gets what is in it.
+
+    Refuses directories that are none of a broker's.
+    """
+    if not log_dir.problem:
+        try:
+            _make_room(str(log_dir.path), config["odradek.disk.reserve.bytes"])
+            with suppress(FileNotFoundError):
+                Path(log_dir.path, checkpoints.META_PROPERTIES).read_bytes()
+            found += logdirs.partitions_in(log_dir.path)
+        except OSError as error:
+            log_dir = log_dir._replace(problem=f"it cannot be read: {error.strerror or error}")
+    if log_dir.problem:
+        log.error("log directory %s is offline: %s", log_dir.path, log_dir.problem)
+    return log_dir
+
+
+def _wanted_identity(
+    config: BrokerConfig, opened: list[logdirs.LogDir], away: Callable[[OdradekError], None]
+) -> tuple[int, str | None]:
+    """Broker id and cluster id, as far as they are known beside the directories."""
+    wanted, former = config["broker.id"], _former_id(opened)
+    if config.clustered:
+        return _settled(config, former, _cluster_of(opened), away)
+    return (wanted if wanted >= 0 else former or 0), _former_cluster(config, opened)
+
+
+def _settled(
+    config: BrokerConfig, former: int | None, cluster: str | None, away: Callable[[OdradekError], None]
+) -> tuple[int, str]:
+    """What the cluster says."""
+    from odradek.broker.interbroker import joining
+
+    while True:
+        try:
+            return joining.settle(config, former, cluster)
+        except BootError:
+            raise
+        except OdradekError as error:
+            away(error)
+
+
+def _make_room(log_dir: str, reserve: int) -> None:
+    """On a full disk a start needs what was kept back for it."""
+    given = Reserve(log_dir, reserve).free_if_needed()
+    if given:
+        log.warning("the disk of %s is full: gave the %d bytes of its reserve back to start", log_dir, given)
+
+
+def _former_id(opened: list[logdirs.LogDir]) -> int | None:
+    metas = (logdirs.identity(one.path) for one in opened if not one.problem)
+    return next((meta.node_id for meta in metas if meta and meta.node_id is not None), None)
+
+
+def _cluster_of(opened: list[logdirs.LogDir]) -> str | None:
+    metas = (logdirs.identity(one.path) for one in opened if not one.problem)
+    return next((meta.cluster_id for meta in metas if meta and meta.cluster_id), None)
+
+
+def _former_cluster(config: BrokerConfig, opened: list[logdirs.LogDir]) -> str | None:
+    """The cluster by the metadata, where no meta.properties is left to say it."""
+    if any(logdirs.identity(one.path) for one in opened if not one.problem):
+        return None
+    from odradek.cluster import embedded, znodes
+
+    stored = embedded.peek(os.path.join(config.data_dir, embedded.FILE_NAME), znodes.CLUSTER_ID)
+    return znodes.decode_cluster_id(stored) if stored else None
+
+
+def _second(config: BrokerConfig) -> str:
+    return (
+        f"a broker is running already on {config.data_dir}: `odradek stop` ends it, "
+        "`--override log.dirs=…` starts another one elsewhere"
+    )
+
+
+def _run_dir(config: BrokerConfig) -> Path:
+    try:
+        return rundir.make_run_dir(config.run_dir)
+    except (OSError, rundir.RunDirError) as error:
+        raise BootError(str(error)) from None
+
+
+def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Shared:
+    """A new memory when no process of a former run lives; that of the living ones otherwise.
+
+    Children of a supervisor that was killed are dying themselves, so there is some patience."""
+    prefix = rundir.shm_prefix(config.data_dir)
+    alone = process.wait_for(lambda: not locks.anyone(_OTHERS), DYING_PATIENCE_S)
+    try:
+        if alone:
+            clear_run_dir(run_dir)
+            return Shared.create(prefix, time.time_ns(), config["odradek.partition.slots"])
+        log.warning("processes of this broker are alive: joining them")
+        return Shared.attach(prefix)
+    except RegionError as error:
+        raise BootError(str(error)) from None
+
+
+def _take_mark(shared: Shared, number: int, log_dir: str) -> bool:
+    """Whether the former run ended cleanly in a log directory. The mark goes now: if this run dies, it has not.
+
+    A directory whose mark cannot be removed for good is offline, as for Kafka: the next start would trust whatever this
+    run leaves. One that is offline keeps its mark, as nothing is changed there.
+    """
+    if number in shared.failed_dirs():
+        return False
+    try:
+        return checkpoints.take_clean_shutdown(log_dir)
+    except OSError as error:
+        log.error(
+            "log directory %s is offline: %s cannot be removed: %s", log_dir, checkpoints.CLEAN_SHUTDOWN, error.strerror
+        )
+        shared.fail_dir(number)
+        return False
+
+
+def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Shared, listen: bool) -> Boot:
+    listening: dict[str, socket.socket] = {}
+    if listen and not locks.alive(roles.ACCEPTOR):  # one that runs on its own has its own sockets
+        listening = sockets.open_all(
+            config.listeners,
+            sockets.backlog(config),
+            config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.given else -1,
+        )
+        config = config.with_ports(sockets.bound_ports(listening))
+    config = config.with_clean([_take_mark(shared, *place) for place in enumerate(config.log_dirs)])
+    config.save(run_dir)
+    return Boot(config, run_dir, locks, shared, listening)

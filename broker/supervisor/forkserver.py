@@ -1,0 +1,185 @@
+"""The fork server itself: one thread, no lock, no shared memory, one socket; it imports, and forks on request.
+
+A child is forked twice. The one in between ends at once, so that the kernel gives the child to the supervisor; only
+then is its pid told, and only then does it begin. Whichever of the three is killed half way, the child ends by itself
+or is a child of the supervisor whose pid is known.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from odradek.broker import logs
+from odradek.broker.errors import FAILED, OK
+from odradek.broker.process import entry, systemd
+from odradek.broker.supervisor import limits, spawn, titles
+from odradek.ipc import roles
+
+TITLE = "odradek fork-server"
+AHEAD = (roles.CONTROLLER, roles.ACCEPTOR, roles.FIRST_WORKER, roles.JANITOR, roles.COORDINATOR)
+_STANDARD = 3  # descriptors 0, 1 and 2
+_GO = b"g"
+READY = b"ready"
+
+
+def command_line(_role: int, run_dir: Path) -> list[str]:
+    """The command of one that replaces another. The run directory makes room for its children's titles."""
+    return [sys.executable, "-m", "odradek.broker.supervisor.forkserver", "run", "--run-dir", str(run_dir)]
+
+
+def run(sock: socket.socket, supervisor: int, ahead: Callable[[], None] = lambda: None) -> NoReturn:
+    """Serve requests (see `nursery`) until the supervisor is gone. Called right behind the fork."""
+    code = FAILED
+    try:
+        _settle(supervisor)
+        ahead()
+        _serve(sock, supervisor)
+        code = OK
+    except ConnectionError:  # the supervisor was killed with an answer unread
+        code = OK
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)  # the stack above is the supervisor's
+
+
+def replace() -> NoReturn:
+    """Behind an exec: import everything, say so, and serve."""
+    supervisor = int(os.environ.pop(spawn.PARENT_VARIABLE))
+    for name in systemd.listen_environment(["supervisor"]):
+        os.environ.pop(name, None)
+    sock = socket.socket(fileno=systemd.FIRST_FD)
+
+    def ahead() -> None:
+        for role in AHEAD:
+            _import(role)
+        sock.send(READY)
+
+    run(sock, supervisor, ahead)
+
+
+def _settle(supervisor: int) -> None:
+    """Become a process of its own. Without a command line of its own it would be taken for the supervisor."""
+    spawn.die_with(supervisor)
+    os.setpgid(0, 0)
+    for number in spawn.RESET:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])  # children unblock it once they have a handler
+    for name in systemd.MANAGER:
+        os.environ.pop(name, None)
+    if not titles.set_title(TITLE):
+        raise OSError("the command line cannot be changed")
+    limits.raise_open_files()
+    gc.disable()  # nothing here is garbage, and a collection would touch what children share
+
+
+def _serve(sock: socket.socket, supervisor: int) -> None:
+    """Import what will be asked for while nothing is asked."""
+    ahead = list(AHEAD)
+    asked = select.poll()
+    asked.register(sock, select.POLLIN)
+    while True:
+        if ahead and not asked.poll(0):
+            _import(ahead.pop(0))
+            continue
+        request, fds, _, _ = socket.recv_fds(sock, 65536, 64)
+        if not request:
+            return
+        _answer(sock, supervisor, json.loads(request), fds)
+        for fd in fds:
+            os.close(fd)
+
+
+def _import(role: int) -> None:
+    """A fault is shown by the process that needs the module."""
+    try:
+        entry.load(role)
+    except Exception:
+        traceback.print_exc()
+
+
+def _answer(sock: socket.socket, supervisor: int, request: dict[str, object], fds: list[int]) -> None:
+    """Fork a child and tell its pid; it begins when it is a child of the supervisor."""
+    role = int(str(request["role"]))
+    _import(role)
+    gc.freeze()
+    told, tell = os.pipe()
+    begun, begin = os.pipe()
+    between = os.fork()
+    if between == 0:
+        child = os.fork()
+        if child == 0:
+            os.close(begin)
+            _be(role, request, fds, supervisor, begun)
+        os.write(tell, b"%d" % child)
+        os._exit(OK)
+    os.close(tell)
+    os.close(begun)
+    pid = os.read(told, 32)
+    os.waitpid(between, 0)
+    sock.send(json.dumps({"pid": int(pid)} if pid else {"error": "it cannot fork"}).encode())
+    if pid:
+        os.write(begin, _GO)
+    os.close(told)
+    os.close(begin)
+
+
+def _be(role: int, request: dict[str, object], fds: list[int], supervisor: int, begun: int) -> NoReturn:
+    """The child: wait until it may begin, keep nothing but the sockets that are meant for it, and live."""
+    code = FAILED
+    try:
+        if os.read(begun, 1) == _GO:
+            run_dir = Path(str(request["run_dir"]))
+            _leave_home(role, run_dir, supervisor)
+            _take(fds, [str(name) for name in request["names"]])  # type: ignore[attr-defined]
+            code = _live(role, run_dir)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        logs.end()
+        os._exit(code)
+
+
+def _leave_home(role: int, run_dir: Path, supervisor: int) -> None:
+    """What exec would have made new."""
+    spawn.die_with(supervisor)
+    os.setpgid(0, 0)
+    words = " ".join(spawn.role_arguments(role))
+    titles.set_title(f"odradek run {words}", f"--run-dir {run_dir}")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.enable()
+
+
+def _take(fds: list[int], names: list[str]) -> None:
+    """Close every descriptor but the standard ones and `fds`, which come to be 3 and up, as systemd passes them."""
+    high = [os.dup2(fd, spawn.SAFE_FD + i, inheritable=False) for i, fd in enumerate(fds)]
+    os.closerange(_STANDARD, spawn.SAFE_FD)
+    for i, fd in enumerate(high):
+        os.dup2(fd, systemd.FIRST_FD + i, inheritable=False)
+    os.closerange(max(_STANDARD + len(high), spawn.SAFE_FD), os.sysconf("SC_OPEN_MAX"))
+    for name in spawn.NOT_INHERITED:
+        os.environ.pop(name, None)
+    os.environ.update(systemd.listen_environment(names))
+
+
+def _live(role: int, run_dir: Path) -> int:
+    from odradek.broker import cli
+
+    try:
+        return cli.outcome(lambda: entry.serve(role, run_dir))
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FAILED
+
+
+if __name__ == "__main__":
+    replace()

@@ -1,0 +1,70 @@
+"""What the machine allows: open files and shared memory, each shortage in one line with its remedy."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from odradek.broker.supervisor import spawn
+
+# A worker keeps a file or three open for each partition it touches, and one for each connection.
+WANTED_FILES = 4096
+# Sockets reach a child by descriptors above this (broker.supervisor.spawn): with fewer no process could be started at
+# all.
+LEAST_FILES = spawn.SAFE_FD + 64
+SHM = "/dev/shm"
+WANTED_SHM = 64 << 20
+
+
+def raise_open_files() -> tuple[int, int]:
+    """Raise this process's soft limit of open files to the hard one; returns both as they are now.
+
+    Children inherit it across exec."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):  # an unlimited hard limit above fs.nr_open
+            pass
+    return soft, hard
+
+
+def shortages() -> list[str]:
+    """One line for each thing there is too little of; empty on a machine fit for a broker."""
+    return [line for line in (_files_line(raise_open_files()[0]), _shm_line(shm_free())) if line]
+
+
+def too_few_files() -> str:
+    """The line that says so when no broker can be started with the open files that are allowed, else ""."""
+    soft, _ = raise_open_files()
+    return _files_line(soft) if 0 <= soft < LEAST_FILES else ""
+
+
+def shm_free(path: str = SHM) -> int:
+    """Free bytes in the file system of POSIX shared memory; -1 when it is not mounted."""
+    try:
+        found = os.statvfs(path)
+    except FileNotFoundError:
+        return -1
+    return found.f_bavail * found.f_frsize
+
+
+def _files_line(soft: int) -> str:
+    if soft < 0 or soft >= WANTED_FILES:  # RLIM_INFINITY is -1
+        return ""
+    return (
+        f"only {soft} open files are allowed, {WANTED_FILES} or more are wanted: "
+        "run `ulimit -n 65536` first, or raise nofile in /etc/security/limits.conf (systemd: LimitNOFILE=)"
+    )
+
+
+def _shm_line(free: int) -> str:
+    if free < 0:
+        return f"{SHM} is not there: mount a tmpfs on it (mount -t tmpfs -o size=1g tmpfs {SHM})"
+    if free >= WANTED_SHM:
+        return ""
+    return (
+        f"{SHM} has {free >> 20} MiB free, {WANTED_SHM >> 20} MiB are wanted: "
+        f"enlarge it (mount -o remount,size=1g {SHM}; with containers --shm-size=1g)"
+    )

@@ -1,0 +1,165 @@
+"""The fork server as the supervisor sees it: it has imported everything once, and forks the broker's processes.
+
+Seven interpreters that import the same modules take most of a start's time and a good part of its memory. So `odradek
+start` forks one process before it has threads, locks, sockets or shared memory (`forkserver`), and asks it for the
+others. What it forks become children of the supervisor all the same (PR_SET_CHILD_SUBREAPER), to be waited for,
+signalled by pid, and killed by the kernel with it.
+
+Layout    : a SOCK_SEQPACKET pair. Request: JSON {"role", "run_dir", "names"}, with the sockets of `names` beside it;
+            answer: {"pid": …} or {"error": …}. One that replaces another says READY first, once it has imported all.
+Owner     : the supervisor.
+Crash rule: without a fork server (killed, or stopped) processes are spawned with exec, as by hand, until another one,
+            which is spawned too, is ready.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from odradek.broker.supervisor import forkserver, spawn
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 30.0  # it may be importing, on a busy machine
+LOOK_S = 0.2
+GONE_S = 2.0  # for the kernel to end it
+_STEP_S = 0.005
+REPLACE_S = 5.0  # between two: what kills it may do so again, and importing all is work
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Gone(Exception):
+    """The fork server cannot answer, now or later."""
+
+
+class Nursery:
+    """Starts processes: a `spawner` for the supervisor."""
+
+    def __init__(self, pid: int, sock: socket.socket) -> None:
+        self._pid = pid
+        self._socket: socket.socket | None = sock
+        self._ready = True  # it may be asked: if it is importing, then what is needed first
+        self._not_before = 0.0
+
+    @classmethod
+    def open(cls) -> Nursery:
+        """Fork the fork server. The caller has one thread, and nothing that a child must not inherit."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            forkserver.run(theirs, parent)
+        theirs.close()
+        return cls(pid, ours)
+
+    @property
+    def pid(self) -> int:
+        """The fork server's pid, 0 when there is none."""
+        return self._pid
+
+    def __call__(self, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]] = ()) -> int:
+        """Start the process of `role`, with `sockets` (name, fd) handed over; returns its pid."""
+        if self._socket is not None and self._is_ready(self._socket):
+            try:
+                return self._ask(self._socket, role, run_dir, sockets)
+            except (Gone, OSError) as error:
+                log.warning("no fork server any more (%s): starting processes without it", error)
+                self.close()
+        pid = spawn.spawn(role, run_dir, sockets)
+        self._replace(run_dir)
+        return pid
+
+    def _replace(self, run_dir: Path) -> None:
+        """Spawn another fork server, if there is none."""
+        now = time.monotonic()
+        if self._socket is not None or now < self._not_before:
+            return
+        self._not_before = now + REPLACE_S
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs, ExitStack() as unless_spawned:
+                unless_spawned.callback(ours.close)
+                self._pid = spawn.spawn(0, run_dir, [("supervisor", theirs.fileno())], forkserver.command_line)
+                unless_spawned.pop_all()
+        except OSError as error:
+            log.warning("no other fork server: %s", error)
+            return
+        self._socket, self._ready = ours, False
+
+    def _is_ready(self, sock: socket.socket) -> bool:
+        """Whether it can be asked and does not let the supervisor wait."""
+        try:
+            self._ready = self._ready or sock.recv(len(forkserver.READY), socket.MSG_DONTWAIT) == forkserver.READY
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._ready = False
+        if not self._ready:
+            self.close()
+        return self._ready
+
+    def _ask(self, sock: socket.socket, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]]) -> int:
+        request = {"role": role, "run_dir": str(run_dir), "names": [name for name, _ in sockets]}
+        socket.send_fds(sock, [json.dumps(request).encode()], [fd for _, fd in sockets])
+        answer = json.loads(self._answer(sock))
+        if "pid" not in answer:
+            raise Gone(answer["error"])
+        return int(answer["pid"])
+
+    def _answer(self, sock: socket.socket) -> bytes:
+        sock.settimeout(LOOK_S)
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline and not _stopped(self._pid):
+            try:
+                answer = sock.recv(65536)
+            except TimeoutError:
+                continue
+            if not answer:
+                raise Gone("it died")
+            return answer
+        raise Gone("it does not answer")
+
+    def look(self) -> None:
+        """After SIGCHLD: bury it when it is dead."""
+        if self._pid and os.waitpid(self._pid, os.WNOHANG)[0]:
+            self._pid = 0
+
+    def close(self) -> None:
+        """End the fork server. It holds nothing: if nobody can wait for it, as in a debugger, nobody does."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)  # it may be stopped
+            if not _reaped(self._pid, GONE_S):
+                log.warning("the fork server (pid %d) cannot be waited for: leaving it behind", self._pid)
+            self._pid = 0
+
+
+def _reaped(pid: int, seconds: float) -> bool:
+    """Whether a child has ended within a time."""
+    deadline = time.monotonic() + seconds
+    while not os.waitpid(pid, os.WNOHANG)[0]:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_STEP_S)
+    return True
+
+
+def _stopped(pid: int) -> bool:
+    """Whether somebody has sent it SIGSTOP."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
+    except OSError:
+        return False

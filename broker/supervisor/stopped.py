@@ -1,0 +1,66 @@
+"""Finding processes of the broker that somebody has stopped, and ending them so that they are started again.
+
+A stopped process (SIGSTOP, or SIGTSTP from a terminal) may hold a partition's lock, a group's state or a thousand
+clients' connections, and nobody can know when it goes on. So one that is found stopped at every look for
+`odradek.stopped.kill.ms` is killed: the kernel frees its locks and closes its connections, and its successor takes
+over. Looks are counted, not time: the supervisor may have been stopped itself, together with the rest.
+A process under a debugger (tracing stop) is left alone: somebody is looking at it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from odradek.broker.supervisor import spawn
+from odradek.ipc.roles import role_name
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+STOPPED, TRACED = "T", "t"
+_STAT_BYTES = 4096
+
+
+def process_state(pid: int) -> str:
+    """The kernel's letter for what a process does (`R`, `S`, `D`, `T`, …); "" when there is none."""
+    try:
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(file, _STAT_BYTES).rpartition(b") ")[2][:1].decode()
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
+
+
+class StoppedProcesses:
+    """The supervisor's look at its broker's processes; a negative `kill_ms` lets them be."""
+
+    def __init__(self, kill_ms: int) -> None:
+        self._patience = math.ceil(kill_ms / (LOOK_S * 1000)) + 1 if kill_ms >= 0 else 0
+        self._looks: dict[tuple[int, int], int] = {}  # (role, pid) → looks in a row that found it stopped
+        self._next_look = 0.0
+
+    def sweep(self, pids: Callable[[], dict[int, int]], alive: Callable[[int], bool]) -> list[int]:
+        """Look, when it is time again; the pids killed. `pids` gives role → pid, `alive` who holds its role's byte."""
+        now = time.monotonic()
+        if not self._patience or now < self._next_look:
+            return []
+        self._next_look = now + LOOK_S
+        stopped = [item for item in pids().items() if process_state(item[1]) == STOPPED]
+        self._looks = {item: self._looks.get(item, 0) + 1 for item in stopped}
+        due = [item for item, looks in self._looks.items() if looks >= self._patience]
+        return [pid for role, pid in due if self._kill(role, pid, alive)]
+
+    def _kill(self, role: int, pid: int, alive: Callable[[int], bool]) -> bool:
+        killed = spawn.signal_exactly(pid, signal.SIGKILL, lambda: alive(role) and process_state(pid) == STOPPED)
+        if killed:
+            log.error("%s (pid %d) was stopped by a signal: killed, so that others can go on", role_name(role), pid)
+        return killed

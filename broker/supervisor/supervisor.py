@@ -1,0 +1,332 @@
+"""The process of `odradek start`: spawns the others, respawns what dies, stops them in order.
+
+One thread, one loop. Signal handlers only enqueue; every turn of the loop (at a signal, at a command, every
+200 ms at the latest) takes the queue, serves the control bus, reaps, starts what is missing and looks for stuck
+lock holders. Boot and stop are the same turns with a condition to wait for.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import select
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from odradek.broker import logs
+from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
+from odradek.broker.process import control, systemd
+from odradek.broker.process.process import STOP_SIGNALS, Signals
+from odradek.broker.supervisor import spawn, stop_limits
+from odradek.broker.supervisor.banner import banner, ready_line
+from odradek.broker.supervisor.boot import Boot
+from odradek.broker.supervisor.children import Children, Death, is_fatal
+from odradek.broker.supervisor.stopped import StoppedProcesses
+from odradek.broker.supervisor.sweep import StuckHolders
+from odradek.ipc import processes, roles, shm
+from odradek.ipc.doorbell import Ringer
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.roles import role_name
+from odradek.ipc.slots import RECOVERING
+
+log = logging.getLogger(__name__)
+
+TURN_S = 0.2
+RESTART_TURN_S = 0.05  # while a dead process waits for its next start
+BOOT_TURN_S = 0.01  # children say in shared memory that they run, which wakes nobody
+FIRST_PROGRESS_S = 2.0
+PROGRESS_S = 5.0
+_STARTING_S = 2.0  # for a controller process that has not registered the broker yet to say that there is nothing to do
+MOST_BOOT_DEATHS = 5  # a broker that never becomes ready helps nobody; once ready it never gives up
+HELPERS = (roles.CONTROLLER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
+
+
+class Supervisor:
+    """The broker's root process, once `boot.prepare` has taken the data directory."""
+
+    def __init__(
+        self,
+        boot: Boot,
+        last_steps: Callable[[], Callable[[Boot], None]],
+        spawner: Callable[..., int] = spawn.spawn,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._boot = boot
+        self._last_steps = last_steps
+        self._spawner = spawner
+        self._look = look  # after any death, for whoever else has children here
+        self._began = time.monotonic()
+        self._next_progress = FIRST_PROGRESS_S
+        self._ready = False
+        self._stopping = False
+        self._hurry = False
+        self._exit_code = OK
+        self._killed: list[str] = []
+        self._retiring: dict[int, float] = {}  # role → when its patience is over
+        self._signals = Signals(*STOP_SIGNALS, signal.SIGCHLD)
+        self._children = Children(boot.locks, boot.shared.processes, self._spawn)
+        self._stuck = StuckHolders(
+            boot.shared.slots,
+            PartitionLocks(boot.run_dir / "partition.lock"),
+            boot.config["odradek.lock.stall.ms"],
+        )
+        self._stopped = StoppedProcesses(boot.config["odradek.stopped.kill.ms"])
+        self._control = control.ControlServer(boot.run_dir, "supervisor", self._commands())
+        self._events = control.EventPublisher(boot.run_dir)
+        self._watchdog = systemd.Watchdog()
+        self._poll = select.poll()
+        self._poll.register(self._signals, select.POLLIN)
+        self._poll.register(self._control, select.POLLIN)
+
+    def run(self) -> int:
+        """Until stopped; the exit code."""
+        self._boot.shared.processes.enter(roles.SUPERVISOR)
+        try:
+            if self._start():
+                self._announce()
+                self._last_steps()
+                self._until(lambda: False)
+        finally:
+            self._stop()
+        return self._exit_code
+
+    # One turn
+
+    def _turn(self) -> None:
+        self._poll.poll(self._patience() * 1000)
+        self._watchdog.beat()
+        for number in self._signals.take():
+            self._on_signal(number)
+        self._control.serve()
+        for death in self._children.reap():
+            self._on_death(death)
+        if not self._stopping:
+            self._check_disks()
+            for role in self._children.start_missing():
+                log.info("started %s (pid %d)", role_name(role), self._children.pid(role))
+        self._stopped.sweep(self._boot.shared.processes.pids, self._boot.locks.alive)  # or it would hold up a stop
+        if self._ready:
+            self._stuck.turn(self._is_ours)
+            self._end_retired()
+
+    def _patience(self) -> float:
+        if not self._ready:
+            return BOOT_TURN_S
+        return RESTART_TURN_S if self._children.missing() else TURN_S
+
+    def _until(self, condition: Callable[[], bool]) -> bool:
+        """Turn until the condition holds; False when the broker is to stop first."""
+        while not condition():
+            if self._stopping:
+                return False
+            self._turn()
+        return True
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGCHLD:
+            self._look()  # the broker's processes are reaped every turn
+            return
+        self._hurry = self._hurry or self._stopping or number == signal.SIGQUIT
+        if not self._stopping:
+            log.info("%s: stopping", signal.Signals(number).name)
+        self._stopping = True
+
+    def _on_death(self, death: Death) -> None:
+        name = role_name(death.role)
+        expected = self._stopping or death.role not in self._children.wanted
+        level = logging.INFO if expected and death.code == OK else logging.WARNING
+        log.log(level, "%s (pid %d) ended: %s", name, death.pid, death.reason)
+        self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
+        if self._stopping:
+            return
+        if self._ready:  # it has run as it is configured: it is started again until it does
+            return
+        if is_fatal(death):
+            log.error("%s cannot run as it is configured: stopping", name)
+            self._exit_code, self._stopping = FATAL_BOOT, True
+        elif self._children.deaths(death.role) >= MOST_BOOT_DEATHS:
+            log.error("%s has died %d times before the broker was ready: giving up", name, MOST_BOOT_DEATHS)
+            self._exit_code, self._stopping = FAILED, True
+
+    def _check_disks(self) -> None:
+        """Without a log directory that works there is nothing to serve: stop, as Kafka does, and say so."""
+        if len(self._boot.shared.failed_dirs()) >= len(self._boot.config.log_dirs):
+            log.critical("all log directories are offline: stopping")
+            self._exit_code, self._stopping = FAILED, True
+
+    def _is_ours(self, pid: int) -> bool:
+        table = self._boot.shared.processes
+        return any(table.get(role, "pid") == pid for role in range(1, roles.ROLES))
+
+    def _spawn(self, role: int) -> int:
+        handed: list[tuple[str, int]] = []
+        if role == roles.ACCEPTOR:
+            handed = [(name, sock.fileno()) for name, sock in self._boot.listening.items()]
+        return self._spawner(role, self._boot.run_dir, handed)
+
+    # Boot
+
+    def _start(self) -> bool:
+        """All at once: who needs the metadata waits for it, and then for what is to be recovered."""
+        self._children.wanted |= helpers(self._boot.config) | self._workers(self._boot.config.workers)
+        return self._until(self._all_run)
+
+    def _workers(self, count: int) -> set[int]:
+        return {roles.worker_role(number) for number in range(count)}
+
+    def _is_running(self, role: int) -> bool:
+        return self._boot.shared.processes.get(role, "state") == processes.RUNNING
+
+    def _all_run(self) -> bool:
+        self._progress()
+        return all(self._is_running(role) for role in self._children.wanted)
+
+    def _progress(self) -> None:
+        """A line every few seconds while partitions recover."""
+        waited = time.monotonic() - self._began
+        if waited < self._next_progress:
+            return
+        self._next_progress = waited + PROGRESS_S
+        left = len(self._boot.shared.slots.numbers(RECOVERING))
+        done = sum(self._boot.shared.processes.get(role, "recovered") for role in range(roles.ROLES))
+        waiting = ", ".join(role_name(role) for role in sorted(self._children.wanted) if not self._is_running(role))
+        log.info("starting: %d partitions recovered, %d to go; waiting for %s", done, left, waiting)
+
+    def _announce(self) -> None:
+        self._ready = True
+        self._boot.shared.processes.set(roles.SUPERVISOR, "state", processes.RUNNING)
+        config = self._boot.config
+        _print(banner(config, config.workers, time.monotonic() - self._began), ready_line(config))
+        systemd.notify("READY=1")
+        self._events.publish("ready", listeners=[str(endpoint) for endpoint in config.listeners])
+
+    # Stop
+
+    def _stop(self) -> None:
+        self._stopping, self._ready = True, False
+        self._boot.shared.processes.set(roles.SUPERVISOR, "state", processes.DRAINING)
+        self._boot.shared.control.words[shm.DRAINING] = 1
+        systemd.notify("STOPPING=1")
+        self._leave_cluster()
+        for stage in stop_limits.stages(self._boot.config):
+            self._stop_stage(stage.roles, stage.limit_s)
+            self._boot.stop_listening()  # from the first stage on new clients are refused
+        self._close()
+
+    def _leave_cluster(self) -> None:
+        """Other brokers shall lead what this one leads before its clients are sent away (member.leaving)."""
+        if not self._boot.config.clustered:
+            return
+        shared = self._boot.shared
+        begun = shared.processes.get(roles.CONTROLLER, "state") == processes.RUNNING
+        deadline = time.monotonic() + (stop_limits.departure_s(self._boot.config) if begun else _STARTING_S)
+        Ringer(self._boot.run_dir).ring(roles.CONTROLLER)
+        while not shared.left and self._children.living((roles.CONTROLLER,)):
+            if self._hurry or time.monotonic() >= deadline:
+                log.warning("the cluster's controller did not take over what this broker leads")
+                return
+            self._turn()
+
+    def _stop_stage(self, stage: Sequence[int], patience: float) -> None:
+        self._children.wanted -= set(stage)
+        self._children.signal(stage, signal.SIGTERM)
+        self._children.signal_foreign(stage, signal.SIGTERM)
+        deadline, killed_at = time.monotonic() + patience, math.inf
+        while self._children.living(stage) or self._children.foreign(stage):
+            now = time.monotonic()
+            if self._hurry or now >= deadline:
+                self._killed += self._children.kill(stage)
+                self._children.signal_foreign(stage, signal.SIGKILL)
+                killed_at = min(killed_at, now)
+            if now >= killed_at + stop_limits.DEATH_S:
+                return self._leave_behind(stage)
+            self._turn()
+
+    def _leave_behind(self, stage: Sequence[int]) -> None:
+        """Wait no longer for what SIGKILL does not end. Who still has its role's byte may write: no clean stop then."""
+        for role in {*self._children.living(stage), *self._children.foreign(stage)}:
+            if self._boot.locks.alive(role):
+                log.error("%s does not die: leaving it behind", role_name(role))
+                self._exit_code = FAILED
+            else:
+                log.warning("%s cannot be waited for: leaving it behind", role_name(role))
+
+    def _close(self) -> None:
+        self._control.close()
+        self._events.close()
+        if self._killed:
+            log.warning("killed while stopping: %s", ", ".join(sorted(set(self._killed))))
+        if not self._exit_code:
+            log.info("all processes have ended: syncing the logs")  # a slow disk may take its time
+            self._last_steps()(self._boot)
+        self._boot.leave()
+        log.info("stopped")
+
+    # Commands of the control bus
+
+    def _commands(self) -> dict[str, control.Handler]:
+        return {"status": self._status, "stop": self._request_stop, "scale": self._scale, "log-level": self._log_level}
+
+    def _status(self) -> dict[str, object]:
+        config = self._boot.config
+        return {
+            "ready": self._ready,
+            "stopping": self._stopping,
+            "uptime_s": time.monotonic() - self._began,
+            "workers": len([role for role in self._children.wanted if role >= roles.FIRST_WORKER]),
+            "listeners": [str(endpoint) for endpoint in config.listeners],
+        }
+
+    def _request_stop(self) -> None:
+        log.info("stop was asked for")
+        self._stopping = True
+
+    def _scale(self, workers: int) -> dict[str, object]:
+        """Start or retire workers; the highest numbers go first."""
+        if not 1 <= workers <= roles.MAX_WORKERS:
+            raise OdradekError(f"workers must be 1 to {roles.MAX_WORKERS}, not {workers}")
+        if not self._ready:
+            raise OdradekError("the broker is not ready yet, or is stopping")
+        goal = self._workers(workers)
+        retiring = {role for role in self._children.wanted if role >= roles.FIRST_WORKER} - goal
+        self._children.wanted -= retiring
+        self._children.wanted |= goal
+        self._children.signal(retiring, signal.SIGTERM)
+        over = time.monotonic() + stop_limits.stage_of(roles.FIRST_WORKER, self._boot.config).limit_s
+        self._retiring |= dict.fromkeys(retiring, over)
+        log.info("scaling to %d workers", workers)
+        self._events.publish("scale", workers=workers)
+        return {"retiring": [role_name(role) for role in sorted(retiring)]}
+
+    def _end_retired(self) -> None:
+        """Kill what should have drained by now and has not; its connections have had their time."""
+        for role, over in list(self._retiring.items()):
+            if role not in self._children.living():
+                del self._retiring[role]
+            elif time.monotonic() >= over:
+                log.warning("%s does not drain: killed", role_name(role))
+                self._children.kill([role])
+
+    def _log_level(self, module: str, level: str) -> None:
+        try:
+            logs.change_level(self._boot.run_dir, module, level)
+        except logs.LevelError as error:
+            raise OdradekError(str(error)) from None
+        self._boot.shared.control.words[shm.LOG_VERSION] += 1
+        signal.raise_signal(signal.SIGUSR2)
+        self._children.signal(self._children.living(), signal.SIGUSR2)
+
+
+def helpers(config: Mapping[str, Any]) -> set[int]:
+    """The roles that a broker needs beside its workers. Alone it has nobody to copy from."""
+    return {*HELPERS, roles.REPLICATOR} if config["zookeeper.connect"] else set(HELPERS)
+
+
+def _print(*lines: str) -> None:
+    """The disk that standard output goes to may be full, or nobody read it any more: the broker serves all the same."""
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError as error:
+        log.warning("nothing can be written to standard output: %s", error.strerror)

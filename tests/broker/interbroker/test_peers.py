@@ -1,0 +1,327 @@
+"""Connections to other brokers over real sockets: what is said to them, in which order, and who is known to be gone."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from odradek.broker.interbroker import link
+from odradek.broker.interbroker.peers import REACHED, REFUSED, Peer, Switchboard
+
+from ...cluster.chaos.network import Network
+from ...harness.process import nobody
+
+OTHER = 7
+
+
+class PlayedBroker:
+    """Answers each request with itself, unless it is `silent`; `heard` are the requests of each connection."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.silent = self.curt = False  # curt: it closes what it accepts
+        self.heard: list[list[bytes]] = []
+        self._listener = socket.create_server((host, 0))
+        self._listener.setblocking(False)
+        self.address = self._listener.getsockname()[:2]
+        self._open: list[tuple[int, socket.socket, bytearray]] = []
+
+    def serve(self) -> None:
+        """Whatever has come."""
+        with contextlib.suppress(OSError):
+            self._accept()
+        for number, sock, buffer in self._open:
+            with contextlib.suppress(OSError):
+                buffer += sock.recv(1 << 16)
+            self._hear(number, sock, buffer)
+
+    def _accept(self) -> None:
+        sock = self._listener.accept()[0]
+        sock.setblocking(False)
+        self._open.append((len(self.heard), sock, bytearray()))
+        self.heard.append([])
+        if self.curt:
+            self.hang_up()
+
+    def _hear(self, number: int, sock: socket.socket, buffer: bytearray) -> None:
+        while len(buffer) >= 4 and len(buffer) >= (end := 4 + struct.unpack_from(">i", buffer)[0]):
+            frame = bytes(buffer[:end])
+            del buffer[:end]
+            self.heard[number].append(frame[8:])
+            if not self.silent:
+                sock.sendall(frame)
+
+    def hang_up(self) -> None:
+        """Close all connections."""
+        for _, sock, _ in self._open:
+            sock.close()
+        self._open.clear()
+
+    def die(self) -> None:
+        """As the kernel does it."""
+        self._listener.close()
+        self.hang_up()
+
+
+class Desk:
+    """The controller's loop, and what it hears of one peer."""
+
+    def __init__(self, patience_ms: int = 30_000) -> None:
+        self.told: list[str] = []
+        self.answers: list[bytes] = []
+        self.played: list[PlayedBroker] = []
+        self._epoll = select.epoll()
+        self._watched: dict[int, Callable[[int], None]] = {}
+        self.switchboard = Switchboard(self, patience_ms)
+        self.peer: Peer
+
+    def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
+        """See peers.Sources."""
+        (self._epoll.modify if fd in self._watched else self._epoll.register)(fd, events)
+        self._watched[fd] = ready
+
+    def unwatch(self, fd: int) -> None:
+        """See peers.Sources."""
+        self._epoll.unregister(fd)
+        del self._watched[fd]
+
+    def play(self, **given: Any) -> PlayedBroker:
+        """A broker that is there."""
+        self.played.append(PlayedBroker(**given))
+        return self.played[-1]
+
+    def connect(self, host: str, port: int) -> Peer:
+        """The peer of this test."""
+        self.peer = self.switchboard.connect(OTHER, (host, port), lambda broker, standing: self.told.append(standing))
+        return self.peer
+
+    def send(self, name: bytes) -> None:
+        """A request to it."""
+        size = 4 + len(name)
+        self.peer.send(
+            lambda number: struct.pack(">ii", size, number) + name, lambda frame: self.answers.append(frame[4:])
+        )
+
+    def turn_until(self, check: Callable[[], Any], what: str, seconds: float = 10) -> None:
+        """Until something is so."""
+        deadline = time.monotonic() + seconds
+        while not check():
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+            self._turn()
+
+    def turn_for(self, seconds: float) -> None:
+        """For a time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._turn()
+
+    def _turn(self) -> None:
+        for fd, events in self._epoll.poll(0.002):
+            if fd in self._watched:
+                self._watched[fd](events)
+        now = time.monotonic()
+        if now >= self.peer.due:
+            self.peer.tick(now)
+        for played in self.played:
+            played.serve()
+
+    def close(self) -> None:
+        self.peer.close()
+        self.switchboard.close()
+        for played in self.played:
+            played.die()
+        assert not self._watched, "nothing is left behind"
+        self._epoll.close()
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def impatient() -> Iterator[Desk]:
+    """It waits 300 ms for an answer."""
+    made = Desk(patience_ms=300)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """See harness.process.nobody."""
+    with nobody() as made:
+        yield made
+
+
+def port_of(sock: socket.socket) -> int:
+    return sock.getsockname()[1]
+
+
+# -- requests
+
+
+def test_requests_are_sent_one_after_the_other(desk: Desk) -> None:
+    other = desk.play()
+    other.silent = True
+    desk.connect(*other.address)
+    for name in (b"a", b"b", b"c"):
+        desk.send(name)
+    desk.turn_until(lambda: desk.told == [REACHED] and other.heard == [[b"a"]], "the first request")
+    desk.turn_for(0.1)
+    assert other.heard == [[b"a"]] and not desk.peer.idle, "the next one waits for its answer"
+    other.silent = False
+    other.hang_up()
+    desk.turn_until(lambda: desk.peer.idle, "all answers")
+    assert other.heard == [[b"a"], [b"a", b"b", b"c"]]
+    assert desk.answers == [b"a", b"b", b"c"]
+
+
+def test_who_does_not_answer_is_asked_again_after_the_patience(impatient: Desk) -> None:
+    other = impatient.play()
+    other.silent = True
+    began = time.monotonic()
+    impatient.connect(*other.address)
+    impatient.send(b"a")
+    impatient.turn_until(lambda: len(other.heard) == 3, "two more connections", 30)  # patience is of 30 s by default
+    assert time.monotonic() - began >= 0.59, "in whole ms"
+    other.silent = False
+    impatient.send(b"b")
+    impatient.turn_until(lambda: impatient.peer.idle, "all answers")
+    assert other.heard[:2] == [[b"a"], [b"a"]] and other.heard[-1] == [b"a", b"b"]
+    assert impatient.answers == [b"a", b"b"]
+    assert impatient.told == [REACHED], "silence is no sign of death"
+
+
+def test_who_accepts_nothing_is_tried_again(impatient: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    """As behind a network that drops everything."""
+    with socket.socket() as full, contextlib.ExitStack() as waiting:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        waiting.enter_context(socket.create_connection(full.getsockname()))  # there is room for no more
+        impatient.connect(*full.getsockname())
+        impatient.send(b"a")
+        impatient.turn_until(lambda: "no connection within 300 ms" in caplog.text, "the end of patience")
+        impatient.turn_for(0.7)
+        assert impatient.told == []
+        full.accept()[0].close()
+        impatient.turn_until(lambda: impatient.told == [REACHED], "the connection")
+
+
+def test_what_was_forgotten_is_answered_to_nobody(desk: Desk) -> None:
+    other = desk.play()
+    desk.connect(*other.address)
+    desk.turn_until(lambda: desk.told == [REACHED], "the connection")
+    desk.send(b"a")
+    desk.peer.forget()
+    desk.send(b"b")
+    desk.turn_until(lambda: desk.peer.idle, "the answer")
+    assert (desk.answers, other.heard) == ([b"b"], [[b"a", b"b"]])
+
+
+# -- standing
+
+
+def test_a_dead_broker_is_known_at_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "SETTLED_MS", 100)
+    monkeypatch.setattr(link, "AGAIN_MS", 3_600_000)
+    other = desk.play()
+    desk.connect(*other.address)
+    desk.turn_until(lambda: desk.told == [REACHED], "the connection")
+    desk.turn_for(0.2)
+    other.die()
+    desk.turn_until(lambda: desk.told == [REACHED, REFUSED], "the refusal")
+
+
+def test_who_was_dead_is_reached_again(desk: Desk, silent: socket.socket) -> None:
+    desk.connect("127.0.0.1", port_of(silent))
+    desk.turn_until(lambda: desk.told == [REFUSED], "the refusal")
+    silent.listen()
+    desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection")
+
+
+def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> None:
+    """What has registered tells clients nothing of use before it has heard from the controller."""
+    desk.connect("127.0.0.1", port_of(silent))
+    desk.turn_for(1.4)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
+    assert desk.peer.link._again_ms < 400
+    silent.listen()
+    desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_who_is_not_there_is_not_pestered(
+    desk: Desk, silent: socket.socket, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", link.__name__)
+    began = time.monotonic()
+    desk.connect(host, port_of(silent))
+    desk.turn_until(lambda: caplog.text.count("Connection refused") >= 8, "8 attempts", 30)
+    assert time.monotonic() - began > 0.5, "20 + 40 + 80 + 100 + … ms"
+    assert desk.told == [REFUSED]
+
+
+def test_who_accepts_and_closes_is_not_pestered(desk: Desk) -> None:
+    other = desk.play()
+    other.curt = True
+    began = time.monotonic()
+    desk.connect(*other.address)
+    desk.turn_until(lambda: len(other.heard) >= 8, "8 attempts", 30)
+    assert time.monotonic() - began > 0.5, "20 + 40 + 80 + 100 + … ms"
+
+
+class TwoAddresses:
+    """A resolver of a host that listens on the second only."""
+
+    def __init__(self, *ports: int) -> None:
+        self._ports = ports
+
+    def ask(self, host: str, port: int) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in self._ports]
+
+
+def test_a_host_is_dead_when_all_its_addresses_refuse(desk: Desk, silent: socket.socket) -> None:
+    other, limits = desk.play(), link.Limits(1 << 16, 1 << 20, 1000, -1)
+    resolver: Any = TwoAddresses(port_of(silent), other.address[1])
+    desk.peer = Peer(OTHER, ("two", 1), desk, resolver, limits, lambda _, standing: desk.told.append(standing))
+    desk.turn_until(lambda: desk.told, "some standing")
+    assert desk.told == [REACHED]
+    other.die()
+    desk.turn_until(lambda: desk.told == [REACHED, REFUSED], "both refuse")
+
+
+# -- a network
+
+
+def test_a_network_that_comes_back_is_noticed() -> None:
+    """TCP alone would wait for as long again as the network was away."""
+    network = Network(2)
+    try:
+        with network.at(1):
+            other = PlayedBroker(network.address(1))
+        with network.at(0):
+            _goes_and_comes(network, other)
+    finally:
+        network.close()
+
+
+def _goes_and_comes(network: Network, other: PlayedBroker) -> None:
+    desk = Desk()
+    desk.played.append(other)
+    desk.connect(*other.address)
+    desk.turn_until(lambda: desk.told == [REACHED], "the connection")
+    with network.cut(0, network.address(1)):
+        desk.send(b"a")
+        desk.turn_until(lambda: not desk.peer.link.up, "the silence", 60)
+        desk.turn_for(link.SILENT_S)
+    desk.turn_until(lambda: desk.answers == [b"a"], "the answer", link.CONNECT_MS / 1000 + 5)  # it was away for 10 s
+    assert desk.told == [REACHED]
+    desk.close()

@@ -1,0 +1,89 @@
+"""When the janitor looks at the room on a disk, and that what is let go is gone at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker.janitor import removal
+from odradek.broker.janitor.aging import Aging
+from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace, Pace
+
+from ..partitions import Bench
+
+MIB = 1 << 20
+
+
+def filled(pace: Pace, rate: int, seconds: float, free: int = 1000 * MIB) -> int:
+    """What is free after that time of writing `rate` bytes a second, with the looks that `pace` wants."""
+    now = 100.0
+    pace.see(free, now)
+    end = now + seconds
+    while now < end:
+        pause = pace.pause_ms(free) / 1000
+        now, free = now + pause, free - int(rate * pause)
+        pace.see(free, now)
+    return free
+
+
+def test_looks_are_rare_while_nothing_is_written() -> None:
+    pace = Pace()
+    assert pace.pause_ms(0) == RARELY_MS
+    filled(pace, 0, 10)
+    assert pace.pause_ms(MIB) == RARELY_MS
+
+
+@pytest.mark.parametrize("rate", [MIB, 100 * MIB, 500 * MIB])
+def test_there_are_some_looks_before_a_disk_is_full(rate: int) -> None:
+    pace = Pace()
+    filled(pace, rate, 1)
+    for free in (2000 * MIB, 500 * MIB, 100 * MIB):
+        assert pace.pause_ms(free) / 1000 * rate <= free / 3
+
+
+def test_a_pause_of_the_writers_does_not_make_it_slow_at_once() -> None:
+    pace = Pace()
+    free = filled(pace, 100 * MIB, 2)
+    soon = pace.pause_ms(20 * MIB)
+    assert soon < RARELY_MS / 4
+    filled(pace, 0, 0.05, free)
+    assert pace.pause_ms(20 * MIB) < RARELY_MS
+    filled(pace, 0, 10, free)
+    assert pace.pause_ms(20 * MIB) == RARELY_MS
+
+
+def test_what_is_deleted_by_ourselves_is_no_rate() -> None:
+    pace = Pace()
+    pace.see(10 * MIB, 100.0)
+    pace.start(50 * MIB, 100.1)
+    pace.see(50 * MIB, 100.5)
+    assert pace.pause_ms(50 * MIB) == RARELY_MS
+
+
+def test_with_no_delay_what_was_renamed_a_moment_later_goes_too(tmp_path: Path) -> None:
+    """Else the room it has would come free only at the next look."""
+    doomed = tmp_path / "00000000000000000000.log.deleted"
+    doomed.write_bytes(b"x")
+    partition: Any = SimpleNamespace(directory=str(tmp_path))
+    before = doomed.stat().st_ctime_ns // 1_000_000 - 5
+    assert removal.remove_segments(partition, before, 1) == (0, 1)
+    assert removal.remove_segments(partition, before, 0) == (1, 0)
+
+
+@pytest.mark.parametrize("mark", ["false", "true"])
+def test_a_topic_whose_retention_is_not_known_loses_nothing_for_room(tmp_path: Path, mark: str) -> None:
+    bench = Bench(tmp_path, segment_bytes=300, odradek_retention_unknown=mark)
+    try:
+        for _ in range(10):
+            end = bench.append()
+        config = bench.config.with_value("odradek.retention.free.bytes", 1 << 60)
+        state = bench.partition().state()
+        bench.partition().slot.publish(state._replace(hw=end))
+        look = FreeSpace(config.with_value("odradek.disk.reserve.bytes", 0), lambda: bench.partitions, Aging()).look
+        look(0, str(bench.data), 1000)
+        assert (bench.partition().state().log_start == 0) == (mark == "true")
+    finally:
+        bench.close()

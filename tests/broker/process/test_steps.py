@@ -1,0 +1,185 @@
+"""Work in steps: how long a turn goes on with it, and that all of it has its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.broker.controller.controller import TICK_S, Controller
+from odradek.broker.controller.member.member import Member
+from odradek.broker.process.steps import SLICE_S, WAITS, Line, Steps
+from odradek.cluster.planning import TopicPlan
+from odradek.cluster.state import SLOT
+
+from ..controller.replicas.test_partition_dirs import owned
+
+
+class Clock:
+    """Stands still but for what the work takes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.done: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, name: str, steps: int, seconds: float) -> Iterator[None]:
+        for _ in range(steps):
+            self.now += seconds
+            self.done.append(name)
+            yield
+
+
+def test_what_is_small_is_done_at_once() -> None:
+    clock = Clock()
+    steps = Steps(clock)
+    steps.begin(clock.work("a", 10, SLICE_S / 100))
+    assert (len(clock.done), steps.waiting) == (10, False)
+
+
+def test_what_is_long_goes_on_by_turns() -> None:
+    clock = Clock()
+    steps = Steps(clock)
+    steps.begin(clock.work("a", 8, SLICE_S / 2))
+    assert (clock.done, steps.waiting) == (["a", "a"], True)
+    steps.begin(clock.work("b", 3, SLICE_S))
+    assert clock.done == ["a", "a", "b"]
+    turns = 0
+    while steps.waiting:
+        before = clock.now
+        steps.go_on()
+        turns += 1
+        assert clock.now - before <= 1.5 * SLICE_S
+    assert clock.done[3:7] == ["a", "b", "a", "b"]
+    assert (clock.done.count("a"), clock.done.count("b")) == (8, 3)
+
+
+def test_what_a_step_begins_takes_no_slice_of_its_own() -> None:
+    """Nor does what is added: a turn of the loop may bring much of it."""
+    clock = Clock()
+    steps = Steps(clock)
+
+    def beginning() -> Iterator[None]:
+        clock.done.append("a")
+        steps.begin(clock.work("b", 2, SLICE_S / 2))
+        yield
+
+    steps.begin(beginning())
+    assert (clock.done, steps.waiting) == (["a"], True)
+    steps.add(clock.work("c", 1, SLICE_S))
+    assert clock.done == ["a"]
+    while steps.waiting:
+        steps.go_on()
+    assert sorted(clock.done) == ["a", "b", "b", "c"]
+
+
+def test_work_that_waits_ends_the_turn() -> None:
+    """Whatever it waits for comes with another turn of the loop, which rests until then."""
+    clock, ready = Clock(), []
+    steps = Steps(clock)
+
+    def waiting(name: str) -> Iterator[None]:
+        while not ready:
+            yield WAITS
+        yield from clock.work(name, 1, 0)
+
+    steps.begin(waiting("a"))
+    steps.add(waiting("b"))
+    assert (steps.waiting, steps.idle) == (True, False), "b has had no turn"
+    steps.go_on()
+    assert (steps.waiting, steps.idle, clock.now) == (True, True, 0)
+    steps.begin(clock.work("c", 4, SLICE_S / 2))
+    assert (clock.done, steps.idle) == (["c"] * 2, False)
+    steps.go_on()
+    assert (clock.done, steps.idle) == (["c"] * 4, False)
+    steps.go_on()
+    assert steps.idle
+    ready.append(True)
+    steps.go_on()
+    assert (clock.done, steps.waiting, steps.idle) == ([*"cccc", "a", "b"], False, False)
+
+
+def test_the_controller_rests_while_its_work_waits() -> None:
+    """It waits for orders to be carried out, which the same loop does; and has no more than a lock to wait for."""
+    orders: list[Callable[[], None]] = []
+    member: Any = SimpleNamespace(orders=SimpleNamespace(when_done=orders.append))
+    one: Any = Controller.__new__(Controller)
+    one._steps = Steps()
+    one.begin(Member._orders_done(member))
+    assert one._patience() == 0
+    one._steps.go_on()
+    assert one._patience() == TICK_S
+    orders.pop()()
+    one._steps.go_on()
+    assert not one._steps.waiting
+
+
+def test_partitions_of_a_topic_wait_for_those_before_them(tmp_path: Path) -> None:
+    with owned(tmp_path) as owner:
+        first: Iterator[object] = owner.create_topic(TopicPlan("t", {0: [0]}, {}))
+        assert next(first) is None
+        second: Iterator[object] = owner.add_partitions("t", {1: [0]})
+        assert next(second) == WAITS
+        assert set(first) == {None}
+        assert set(second) == {None}
+        assert all(row[SLOT] >= 0 for row in owner.topics["t"]["partitions"])
+
+
+def test_a_fault_costs_the_others_nothing() -> None:
+    clock = Clock()
+    steps = Steps(clock)
+
+    def faulty() -> Iterator[None]:
+        clock.now += SLICE_S
+        yield
+        raise ValueError
+
+    steps.begin(faulty())
+    steps.begin(clock.work("a", 3, SLICE_S))
+    while steps.waiting:
+        steps.go_on()
+    assert clock.done == ["a"] * 3
+
+
+def test_in_line_what_was_begun_is_done_before_the_next_begins() -> None:
+    clock = Clock()
+    line = Line(clock)
+    line.add(clock.work("a", 3, SLICE_S / 2))
+    line.add(clock.work("b", 1, SLICE_S))
+    assert (clock.done, line.waiting) == ([], True), "nothing is begun when it is added"
+    line.go_on()
+    assert (clock.done, line.waiting) == (["a", "a"], True)
+    while line.waiting:
+        line.go_on()
+    assert clock.done == ["a", "a", "a", "b"]
+
+
+def test_in_line_the_rest_of_what_was_begun_goes_before() -> None:
+    clock = Clock()
+    line = Line(clock)
+
+    def first() -> Iterator[None]:
+        yield
+        line.add_first(clock.work("the rest of a", 1, 0))
+
+    line.add(first())
+    line.add(clock.work("b", 1, 0))
+    line.go_on()
+    assert (clock.done, line.waiting) == (["the rest of a", "b"], False)
+
+
+def test_in_line_a_fault_costs_the_others_nothing() -> None:
+    clock = Clock()
+    line = Line(clock)
+
+    def faulty() -> Iterator[None]:
+        yield
+        raise ValueError
+
+    line.add(faulty())
+    line.add(clock.work("b", 1, 0))
+    line.go_on()
+    assert (clock.done, line.waiting) == (["b"], False)

@@ -1,0 +1,40 @@
+"""Timeouts: what is due is done once and in order, what is called off is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.broker.process.timeouts import Timeouts
+
+
+@given(st.lists(st.one_of(st.tuples(st.just("add"), st.integers(0, 9)), st.tuples(st.just("cancel"), st.integers(0, 9)),
+                          st.tuples(st.just("due"), st.integers(0, 9)))))  # fmt: skip
+def test_as_a_list_of_what_is_left(steps: list[tuple[str, int]]) -> None:
+    timeouts, cancels, done, left = Timeouts(), list[Callable[[], None]](), list[int](), dict[int, int]()
+    for step, value in steps:
+        if step == "add":
+            number = len(cancels)
+            cancels.append(timeouts.add(value, lambda number=number: done.append(number)))  # type: ignore[misc]
+            left[number] = value
+        elif step == "cancel" and value < len(cancels):
+            cancels[value]()
+            left.pop(value, None)
+        elif step == "due":
+            done.clear()
+            timeouts.due(value)
+            assert done == [number for number, at in left.items() if at <= value]
+            left = {number: at for number, at in left.items() if at > value}
+        assert len(timeouts) == len(left)
+        assert timeouts.next() == min(left.values(), default=float("inf"))
+
+
+def test_one_may_call_off_another_that_is_due_too() -> None:
+    timeouts, done = Timeouts(), list[str]()
+    timeouts.add(1, lambda: (done.append("first"), cancel()))  # type: ignore[func-returns-value]
+    cancel = timeouts.add(1, lambda: done.append("second"))
+    timeouts.due(2)
+    assert done == ["first"]
+    assert not len(timeouts)

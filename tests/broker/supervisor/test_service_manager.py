@@ -1,0 +1,195 @@
+"""What a process and its service manager say to each other, over real sockets: patience, signs of life, fields."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.broker import journal
+from odradek.broker.errors import BootError
+from odradek.broker.journal import JournalHandler
+from odradek.broker.listeners import Endpoint
+from odradek.broker.process import patience, sockets, systemd
+from odradek.broker.process.patience import Patience
+from odradek.broker.process.systemd import Watchdog
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """What NOTIFY_SOCKET leads to."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield listening
+
+
+def test_patience_asks_while_there_is_work(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that computes is given time; one that hangs is not."""
+    monkeypatch.setattr(patience, "LOOK_S", 0.05)
+    working = Patience()
+    working.begin(lambda: "recovering: 7 %")
+    hung = threading.Event()
+    busy = threading.Thread(target=lambda: [sum(range(20_000)) for _ in iter(hung.is_set, True)])
+    busy.start()
+    asked = [manager.recv(4096) for _ in range(3)]
+    hung.set()
+    busy.join()
+    assert asked[-1] == b"STATUS=recovering: 7 %\nEXTEND_TIMEOUT_USEC=30000000"
+    manager.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        for _ in range(20):  # what was asked before it hung
+            manager.recv(4096)
+    working.end()
+
+
+def test_nothing_is_said_after_the_end(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the last word would be `starting`."""
+    monkeypatch.setattr(patience, "LOOK_S", 0.0)
+    for _ in range(50):
+        one = Patience()
+        one.begin(lambda: "starting")
+        one.end()
+        manager.setblocking(False)
+        try:
+            while manager.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+        manager.settimeout(0.005)
+        with pytest.raises(TimeoutError):
+            manager.recv(4096)
+
+
+def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) -> None:
+    """Its queue is full, as when it is stopped."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filling:
+        filling.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while filling.sendto(b"STATUS=", os.environ["NOTIFY_SOCKET"]):
+                pass
+    assert not systemd.notify("STOPPING=1")
+    Watchdog({"WATCHDOG_USEC": "4000000"}).beat()
+
+
+def test_a_process_without_a_descriptor_left_outlives_its_sign_of_life(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(systemd.socket, "socket", none_left)
+        assert not systemd.notify("STATUS=running")
+        Watchdog({"WATCHDOG_USEC": "4000000"}).beat()
+    assert systemd.notify("STATUS=running")
+
+
+def test_a_watchdog_that_nobody_set() -> None:
+    assert not Watchdog({}).watched
+    assert not Watchdog({"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}).watched, "meant for somebody else"
+
+
+def test_a_watchdog_is_fed_in_time(manager: socket.socket) -> None:
+    watchdog = Watchdog({"WATCHDOG_USEC": "4000000000", "WATCHDOG_PID": str(os.getpid())})
+    for _ in range(100):
+        watchdog.beat()
+    assert manager.recv(4096) == b"WATCHDOG=1"
+    manager.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        manager.recv(4096)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[socket.socket]:
+    """What stands at the journal's socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "journal"))
+        listening.settimeout(10)
+        yield listening
+
+
+def record(message: str, level: int = logging.WARNING) -> logging.LogRecord:
+    return logging.LogRecord("odradek.storage.x", level, "/x/y.py", 7, message, (), None, "f")
+
+
+def test_records_are_fields(daemon: socket.socket, tmp_path: Path) -> None:
+    handler = JournalHandler("worker-3", str(tmp_path / "journal"))
+    handler.emit(record("one line"))
+    fields = dict(line.split("=", 1) for line in daemon.recv(65536).decode().splitlines())
+    assert fields["MESSAGE"] == "one line" and fields["PRIORITY"] == "4"
+    assert fields["ODRADEK_PROCESS"] == "worker-3" and fields["LOGGER"] == "odradek.storage.x"
+    assert (fields["CODE_FILE"], fields["CODE_LINE"], fields["CODE_FUNC"]) == ("/x/y.py", "7", "f")
+    handler.emit(record("two\nlines"))
+    assert b"MESSAGE\n" + struct.pack("<Q", 9) + b"two\nlines\n" in daemon.recv(65536)
+    handler.close()
+
+
+def test_a_large_record_goes_as_a_file(daemon: socket.socket, tmp_path: Path) -> None:
+    handler = JournalHandler("worker-3", str(tmp_path / "journal"))
+    handler.emit(record("x" * 20_000_000))
+    _, fds, _, _ = socket.recv_fds(daemon, 16, 1)
+    with os.fdopen(fds[0], "rb") as file:
+        file.seek(0)
+        assert b"MESSAGE=" + b"x" * 20_000_000 + b"\n" in file.read()
+    handler.close()
+
+
+def test_without_a_journal_it_goes_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    handler = JournalHandler("worker-3", str(tmp_path / "nothing"))
+    handler.emit(record("lost?", logging.ERROR))
+    assert capsys.readouterr().err == "<3>worker-3 odradek.storage.x: lost?\n"
+    handler.close()
+
+
+def test_stderr_is_the_journal_only_when_it_says_so() -> None:
+    assert not journal.is_stderr({})
+    assert not journal.is_stderr({"JOURNAL_STREAM": "1:2"})
+
+
+def test_sockets_find_their_listeners() -> None:
+    """From the supervisor by name, from systemd by address."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        endpoints = [Endpoint("A", "127.0.0.1", one.getsockname()[1]), Endpoint("B", "", two.getsockname()[1])]
+        assert sockets.by_listener([("A", one), ("B", two)], endpoints) == {"A": one, "B": two}
+        assert sockets.by_listener([("odradek.socket", two), ("odradek.socket", one)], endpoints) == {
+            "A": one,
+            "B": two,
+        }
+        with pytest.raises(BootError, match="no socket was passed for B://"):
+            sockets.by_listener([("odradek.socket", one)], endpoints)
+        with pytest.raises(BootError, match="which is in no listener"):
+            sockets.by_listener([("odradek.socket", one)], endpoints[1:])
+
+
+def test_the_first_unit_waits_for_zookeeper_and_says_so(manager: socket.socket, tmp_path: Path) -> None:
+    """All others require it, and systemd starts none again that failed for its sake."""
+    manager.settimeout(60)
+    properties = tmp_path / "server.properties"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = {
+            "log.dirs": tmp_path / "data",
+            "zookeeper.connect": f"127.0.0.1:{silent.getsockname()[1]}",
+            "zookeeper.connection.timeout.ms": 200,
+            "zookeeper.session.timeout.ms": 1000,
+        }
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        words = ["systemd", "prepare", str(properties), "--run-dir", str(tmp_path / "run")]
+        with subprocess.Popen([sys.executable, "-m", "odradek.broker", *words]) as waiting:
+            try:
+                said = [manager.recv(4096).decode().splitlines() for _ in range(4)]
+                assert waiting.poll() is None
+            finally:
+                waiting.terminate()
+    assert [line.partition(":")[0] for line, _ in said[1:]] == ["STATUS=waiting for ZooKeeper"] * 3
+    assert all(int(more.removeprefix("EXTEND_TIMEOUT_USEC=")) >= 60_000_000 for _, more in said)
