@@ -97,7 +97,7 @@ def level_number(name: str) -> int:
 
 
 def logger_name(module: str) -> str:
-    """`workers.connection` and `odradek.workers.connection` are the same logger; `root` is all of ours."""
+    """`workers.net.connection` and `odradek.workers.net.connection` are the same logger; `root` is all of ours."""
     if module in ("root", ROOT, ""):
         return ROOT
     return module if module.startswith(f"{ROOT}.") else f"{ROOT}.{module}"

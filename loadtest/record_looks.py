@@ -1,7 +1,7 @@
 """What it costs to look at the records of each batch: the same load to two topics of one broker, in turn.
 
-One topic has the default settings, the other `odradek.producers.trusted`, which saves the look (workers.record_check).
-It is a part of `make bench` too, of Odradek alone: Apache Kafka has no such setting.
+One topic has the default settings, the other `odradek.producers.trusted`, which saves the look
+(workers.produce.record_check). It is a part of `make bench` too, of Odradek alone: Apache Kafka has no such setting.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A worker process: serves the connections the acceptor hands it, for any partition of this broker.
 
 What handlers may use of it: `snapshot`, `config`, `catalog`, `partition_of`, `forward`, `round`, `parking`,
-`sessions`, `followers`, `strangers`, and of `loop` what answers. Its loop is workers.loop, what becomes of a request
-workers.requests.
+`sessions`, `followers`, `strangers`, and of `loop` what answers. Its loop is workers.net.loop, what becomes of a
+request workers.dispatch.requests.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from odradek.ipc.processes import COLUMN
 from odradek.ipc.shm import META_VERSION, Shared
 from odradek.storage.log import opening
 from odradek.storage.log.partition import Partition
-from odradek.workers import nearest, replicated
-from odradek.workers.acceptance import Acceptance
-from odradek.workers.api import SLICE_S, WAIT
 from odradek.workers.apis import k00_produce
-from odradek.workers.catalog import Catalog
-from odradek.workers.connection import Connection
-from odradek.workers.followers import Followers
-from odradek.workers.loop import Loop
-from odradek.workers.pager import Pager
-from odradek.workers.parking import Parking
-from odradek.workers.producer_ids import ProducerIds
-from odradek.workers.record_check import RecordCheck
-from odradek.workers.requests import Requests
-from odradek.workers.round import Round
-from odradek.workers.sessions import Sessions
-from odradek.workers.standing import Targets
-from odradek.workers.strangers import Strangers
-from odradek.workers.syncer import Syncer
-from odradek.workers.upstream import Upstream
-from odradek.workers.verification import Verification
+from odradek.workers.dispatch.api import SLICE_S, WAIT
+from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.requests import Requests
+from odradek.workers.dispatch.upstream import Upstream
+from odradek.workers.fetch import nearest
+from odradek.workers.fetch.followers import Followers
+from odradek.workers.fetch.parking import Parking
+from odradek.workers.fetch.sessions import Sessions
+from odradek.workers.fetch.standing import Targets
+from odradek.workers.net.acceptance import Acceptance
+from odradek.workers.net.connection import Connection
+from odradek.workers.net.loop import Loop
+from odradek.workers.net.pager import Pager
+from odradek.workers.net.strangers import Strangers
+from odradek.workers.produce import replicated
+from odradek.workers.produce.producer_ids import ProducerIds
+from odradek.workers.produce.record_check import RecordCheck
+from odradek.workers.produce.round import Round
+from odradek.workers.produce.syncer import Syncer
+from odradek.workers.produce.verification import Verification
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class Worker:
         self._row = self.shared.processes.row(self.role)
         self._next_tick = 0.0
         self._drain_until = 0.0
-        self.next_explanation = 0.0  # of workers.replicated: not before
+        self.next_explanation = 0.0  # of workers.produce.replicated: not before
         self.conversions = 0  # Fetch requests of old versions that were read
         self._next_idle = 0
         self._idle_ms = config["connections.max.idle.ms"]

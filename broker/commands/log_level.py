@@ -16,11 +16,11 @@ from odradek.broker.commands._broker import configured
 def command(module: str, level: str, properties: Path | None, override: tuple[str, ...]) -> None:
     """Set the log LEVEL of MODULE in every process of a running broker, until it stops.
 
-    MODULE is one of Odradek's, such as `workers.connection`, a whole package such as `storage`, or `root`.
+    MODULE is one of Odradek's, such as `workers.net.connection`, a whole package such as `storage`, or `root`.
 
     \b
     Example:
-      odradek log-level workers.connection DEBUG
+      odradek log-level workers.net.connection DEBUG
       odradek log-level root WARNING
     """
     from odradek.broker import logs

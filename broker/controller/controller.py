@@ -35,8 +35,8 @@ from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
 from odradek.protocol import interbroker
 from odradek.protocol.errors import CLUSTER_AUTHORIZATION_FAILED
-from odradek.workers import api, dispatch
-from odradek.workers.api import Api
+from odradek.workers.dispatch import api, dispatch
+from odradek.workers.dispatch.api import Api
 
 log = logging.getLogger(__name__)
 

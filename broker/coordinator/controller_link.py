@@ -11,8 +11,8 @@ from odradek.groups.offsets import TopicPartition
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol import errors
-from odradek.workers.strangers import Looks
-from odradek.workers.upstream import Upstream
+from odradek.workers.dispatch.upstream import Upstream
+from odradek.workers.net.strangers import Looks
 
 _THERE = (errors.NONE, errors.TOPIC_ALREADY_EXISTS)  # in the second case the metadata is about to tell of it
 
@@ -43,11 +43,11 @@ class ControllerLink(Upstream):
         self.request(internal.AUTO_CREATE, {"topics": [name]}, answered)
 
     def look_for_brokers(self) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         self._looks.wish()
 
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         rows = [[topic, index, offset] for (topic, index), offset in offsets.items()]
 
         def answered(body: dict[str, Any] | None) -> None:
@@ -58,7 +58,7 @@ class ControllerLink(Upstream):
     def tree_fetch(
         self, group: str, partitions: list[TopicPartition], done: Callable[[dict[TopicPartition, int] | None], None]
     ) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
 
         def answered(body: dict[str, Any] | None) -> None:
             if body is None:

@@ -40,9 +40,9 @@ from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
-from odradek.workers import api, dispatch
-from odradek.workers.catalog import Catalog
-from odradek.workers.coordination import Wanted
+from odradek.workers.dispatch import api, dispatch
+from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.coordination import Wanted
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ COLUMN_REQUESTS, COLUMN_CONNECTIONS = COLUMN["requests"], COLUMN["connections"]
 
 
 class Coordinator:
-    """What handlers with runs_in="coordinator" get as their services (workers.coordination)."""
+    """What handlers with runs_in="coordinator" get as their services (workers.dispatch.coordination)."""
 
     def __init__(self, me: Process) -> None:
         self.me = me
@@ -106,37 +106,37 @@ class Coordinator:
         self._line.add_first(work)
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         self._groups.topic.when_there(ready, groups, self.now)
 
     def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         self._transactions.topic.when_there(ready, ids, self.now)
 
     def admits_markers(self, client_id: str | None) -> bool:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         return self._newest.admits(client_id)
 
     def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         self._transactions.verify(producer, partition, done)
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         self._transactions.write_markers(wanted, done, self.now)
 
     def look_for_brokers(self) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         self._controller.look_for_brokers()
 
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         self._controller.tree_commit(group, offsets, done)
 
     def tree_fetch(
         self, group: str, partitions: list[TopicPartition], done: Callable[[dict[TopicPartition, int] | None], None]
     ) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
         self._controller.tree_fetch(group, partitions, done)
 
     # -- the controller

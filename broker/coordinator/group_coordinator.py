@@ -23,7 +23,7 @@ from odradek.groups.journal import Writer
 from odradek.groups.loading import Replay
 from odradek.ipc import roles
 from odradek.ipc.processes import COLUMN
-from odradek.workers.catalog import Catalog
+from odradek.workers.dispatch.catalog import Catalog
 
 BUSY_S = 0.001
 SLICE_S = 0.02

@@ -29,8 +29,8 @@ from odradek.groups.offsets import TopicPartition
 from odradek.ipc import memory_order, roles, slots
 from odradek.storage.log import transactions
 from odradek.storage.log.partition import Busy, Partition
-from odradek.workers.catalog import Catalog
-from odradek.workers.coordination import Wanted
+from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.coordination import Wanted
 
 log = logging.getLogger(__name__)
 

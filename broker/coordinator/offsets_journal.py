@@ -24,7 +24,7 @@ from odradek.storage.log import read
 from odradek.storage.log.append import Batch, append
 from odradek.storage.log.flush import Flush
 from odradek.storage.log.partition import Busy, Gone, Partition
-from odradek.workers.catalog import Catalog
+from odradek.workers.dispatch.catalog import Catalog
 
 log = logging.getLogger(__name__)
 

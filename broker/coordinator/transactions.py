@@ -30,8 +30,8 @@ from odradek.groups.transactions.events import Limits, Markers, NeedIds, Produce
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.transactions import Transactions
 from odradek.ipc import roles
-from odradek.workers.catalog import Catalog
-from odradek.workers.coordination import Wanted
+from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.coordination import Wanted
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class TransactionCoordinator:
         self._controller.create_topic(TOPIC, lambda why: self.topic.creation_failed(why, self._now))
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None], now: Now) -> None:
-        """See `workers.coordination.Coordinator`."""
+        """See `workers.dispatch.coordination.Coordinator`."""
 
         def lost() -> None:
             done(dict.fromkeys(wanted.partitions, Error.UNKNOWN_SERVER_ERROR))

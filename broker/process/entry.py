@@ -29,7 +29,7 @@ def load(role: int) -> ModuleType:
     """The code of a role, and what it would load at its first request."""
     module = importlib.import_module(MODULES[kind(role)])
     if kind(role) == "worker":
-        from odradek.workers import api
+        from odradek.workers.dispatch import api
 
         api.load_all()
     return module

@@ -11,7 +11,7 @@ from odradek.ipc import slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.shm import Shared
 from odradek.storage.log.partition import Partition
-from odradek.workers.catalog import Catalog
+from odradek.workers.dispatch.catalog import Catalog
 
 
 class Partitions(Catalog):

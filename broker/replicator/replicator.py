@@ -32,7 +32,7 @@ from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.doorbell import Doorbell
 from odradek.storage.log.partition import Partition
-from odradek.workers.catalog import Catalog
+from odradek.workers.dispatch.catalog import Catalog
 
 log = logging.getLogger(__name__)
 

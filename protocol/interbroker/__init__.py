@@ -79,7 +79,7 @@ def response(name: str, version: int, frame: bytes | memoryview) -> tuple[int, A
 
 
 class Codec:
-    """What a row of `workers.api` wants of an API that the library lacks."""
+    """What a row of `workers.dispatch.api` wants of an API that the library lacks."""
 
     def __init__(self, name: str) -> None:
         self._name = name

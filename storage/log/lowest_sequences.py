@@ -3,8 +3,8 @@
 A partition lets a producer that it does not know begin with any sequence, since its records may have been deleted. A
 client sends several batches without waiting. If the coordinator cannot answer for the first one and can for the second,
 that one would begin, and every retry of the first would be out of order until the client gives up. So a worker notes
-the lowest sequence that the coordinator's answer kept out (workers.verification), and the append refuses what begins
-above it; the client sends both again in order. Kafka's VerificationStateEntry does the same.
+the lowest sequence that the coordinator's answer kept out (workers.produce.verification), and the append refuses what
+begins above it; the client sends both again in order. Kafka's VerificationStateEntry does the same.
 
 Owner     : one worker's Partition, and so the connection that the batches came by: a client that connects anew has none
             in flight, and sends them in order.

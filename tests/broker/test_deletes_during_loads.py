@@ -26,7 +26,7 @@ from odradek.groups.events import Answer, Commit
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import offset_key, offset_value
 from odradek.ipc import roles
-from odradek.workers.catalog import Catalog
+from odradek.workers.dispatch.catalog import Catalog
 
 from .coordinator.test_group_coordinator import OTHER, OWN, Place, value
 

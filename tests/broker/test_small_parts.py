@@ -101,7 +101,7 @@ def test_bad_level() -> None:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("root", "odradek"), ("workers.loop", "odradek.workers.loop"), ("odradek.storage", "odradek.storage")],
+    [("root", "odradek"), ("workers.net.loop", "odradek.workers.net.loop"), ("odradek.storage", "odradek.storage")],
 )
 def test_logger_names(module: str, name: str) -> None:
     assert logs.logger_name(module) == name

@@ -17,7 +17,7 @@ from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.producers import ProducerTable, RegionError
 from odradek.storage.files import checkpoints, names
 from odradek.storage.tools import check
-from odradek.workers.api import message_class
+from odradek.workers.dispatch.api import message_class
 
 from ..harness.process import wait_until
 from .controller_harness import CLUSTER_ID, ControllerHarness, create_request

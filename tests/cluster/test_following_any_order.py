@@ -21,7 +21,7 @@ from odradek.cluster.following import (
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import LATEST
-from odradek.workers.sessions import Sessions
+from odradek.workers.fetch.sessions import Sessions
 
 from .asking import LIMITS, A, B, C
 

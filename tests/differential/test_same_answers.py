@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from odradek.protocol import interbroker
-from odradek.workers import api
+from odradek.workers.dispatch import api
 
 from ..clients.admin import create_named, leads, topic_id
 from ..clients.raw.calls import list_offsets, producer_id

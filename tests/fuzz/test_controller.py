@@ -17,7 +17,7 @@ import pytest
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.protocol import interbroker
-from odradek.workers import api
+from odradek.workers.dispatch import api
 
 from ..clients.admin import create_named, topic_id
 from ..harness.broker import Broker

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.protocol import interbroker
-from odradek.workers import api
+from odradek.workers.dispatch import api
 
 from ..clients.admin import create_named, topic_id
 from ..harness.broker import Broker

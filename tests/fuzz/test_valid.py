@@ -8,7 +8,7 @@ import pytest
 
 from odradek.protocol import interbroker
 from odradek.protocol.wire import WireError
-from odradek.workers import api
+from odradek.workers.dispatch import api
 
 from .valid import TOO_LONG, OddValues, valid_body
 

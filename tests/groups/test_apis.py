@@ -15,8 +15,8 @@ from odradek.groups.errors import Error
 from odradek.groups.events import Answer
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
-from odradek.workers.api import load_rows, message_class
-from odradek.workers.dispatch import serve
+from odradek.workers.dispatch.api import load_rows, message_class
+from odradek.workers.dispatch.dispatch import serve
 
 from .world import RANGE, World
 

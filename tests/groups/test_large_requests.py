@@ -9,8 +9,8 @@ import pytest
 
 from odradek.groups.offsets import Committed
 from odradek.groups.records import OffsetValue
-from odradek.workers.api import load_rows, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import load_rows, message_class
+from odradek.workers.dispatch.context import Context
 
 from ..harness import effort
 from .test_apis import DELETE, FETCH

@@ -11,9 +11,9 @@ from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.states import State
-from odradek.workers.api import COORDINATOR, WORKER, load_rows, message_class
-from odradek.workers.coordination import Wanted
-from odradek.workers.dispatch import MALFORMED
+from odradek.workers.dispatch.api import COORDINATOR, WORKER, load_rows, message_class
+from odradek.workers.dispatch.coordination import Wanted
+from odradek.workers.dispatch.dispatch import MALFORMED
 
 from .test_apis import FakeCoordinator, versions
 from .transaction_world import TransactionWorld

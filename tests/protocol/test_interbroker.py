@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from odradek.protocol import interbroker, requests
 from odradek.protocol.interbroker import notation, strict
 from odradek.protocol.wire import WireError, skip_tags
-from odradek.workers.dispatch import MALFORMED
+from odradek.workers.dispatch.dispatch import MALFORMED
 
 from . import interbroker as golden
 

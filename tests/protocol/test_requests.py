@@ -8,8 +8,8 @@ import pytest
 
 from odradek.protocol import fetch, interbroker, produce
 from odradek.protocol.wire import LONGEST_STRING, MOST_ELEMENTS, WireError, pack_uvarint
-from odradek.workers import api
-from odradek.workers.loop import skip_header_tags
+from odradek.workers.dispatch import api
+from odradek.workers.net.loop import skip_header_tags
 
 from ..fuzz.valid import OddValues, valid_body
 

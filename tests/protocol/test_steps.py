@@ -11,7 +11,7 @@ import pytest
 from odradek.protocol import interbroker, requests, responses
 from odradek.protocol.interbroker import strict
 from odradek.protocol.wire import WireError
-from odradek.workers import api
+from odradek.workers.dispatch import api
 
 from ..fuzz.valid import OddValues, is_ours, valid_body
 from ..harness import effort

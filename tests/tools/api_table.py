@@ -13,7 +13,7 @@ BEGIN, END = "<!-- api table -->\n", "<!-- end of api table -->\n"
 
 def table() -> str:
     """The Markdown table of all APIs that are served, by key."""
-    from odradek.workers.api import load_rows
+    from odradek.workers.dispatch.api import load_rows
 
     loaded = load_rows()
     rows = sorted(loaded.values() if isinstance(loaded, dict) else loaded, key=lambda row: row.key)

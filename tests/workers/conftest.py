@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.workers import followers
+from odradek.workers.fetch import followers
 
 from .inprocess import Bench, Client
 from .inprocess import bench as make

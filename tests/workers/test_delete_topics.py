@@ -15,7 +15,7 @@ from odradek.broker.process.timeouts import Timeouts
 from odradek.cluster.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, ApiError
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
 from odradek.workers.apis import k20_delete_topics
-from odradek.workers.context import at_once
+from odradek.workers.dispatch.context import at_once
 
 FOR_EVER_MS = 2**31 - 1
 TOPICS: dict[str, Any] = {

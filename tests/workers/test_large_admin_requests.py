@@ -13,8 +13,8 @@ from odradek.cluster import configdef
 from odradek.cluster.embedded import EmbeddedTree
 from odradek.cluster.planning import Defaults, TopicPlan
 from odradek.cluster.state import ClusterState
-from odradek.workers.api import load_rows, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import load_rows, message_class
+from odradek.workers.dispatch.context import Context
 
 from ..harness import effort
 

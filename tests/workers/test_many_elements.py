@@ -11,8 +11,10 @@ import pytest
 
 from odradek.protocol.library import message_class
 from odradek.storage.log import times, trim
-from odradek.workers import fetching, loop, worker
+from odradek.workers import worker
 from odradek.workers.apis import k00_produce, k01_fetch, k02_list_offsets, k03_metadata
+from odradek.workers.fetch import fetching
+from odradek.workers.net import loop
 
 from ..clients.raw import batches, calls
 from ..harness import effort

@@ -16,7 +16,7 @@ from odradek.storage.log import read, reindex, roll, times, transactions
 from odradek.storage.log.partition import Partition
 from odradek.storage.log.sequences import Producers
 from odradek.storage.segment import epochs
-from odradek.workers import leader_epochs
+from odradek.workers.fetch import leader_epochs
 
 from ..clients.raw import calls
 from ..harness.wire import decode_response

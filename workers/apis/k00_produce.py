@@ -1,18 +1,18 @@
 """Produce (key 0), versions 0 to 13: append record batches to partitions.
 
 A batch of magic 2 for a topic with plain settings is stored as it came, after a look at its header, its CRC and the
-shape of its records (workers.record_check), which `odradek.producers.trusted` saves; everything else (magic 0 and 1,
-compression.type other than producer, compacted topics, LogAppendTime, timestamp bounds, records that are not as the
-header says) goes through `protocol.records.normalise`. Whole runs of requests become one append a partition
-(workers.round).
+shape of its records (workers.produce.record_check), which `odradek.producers.trusted` saves; everything else (magic 0
+and 1, compression.type other than producer, compacted topics, LogAppendTime, timestamp bounds, records that are not as
+the header says) goes through `protocol.records.normalise`. Whole runs of requests become one append a partition
+(workers.produce.round).
 
 Versions below 3 carry magic 0 and 1, from 3 on only magic 2; v7 and later may carry zstd (KIP-110); v13 names topics
 by id (KIP-516). acks=N above 1 is taken from version 0, where 0.8 meant something by it, as all; later versions refuse
-it with INVALID_REQUIRED_ACKS. Batches with acks=all wait for followers, if there are any (workers.replicated), as long
-as the request's timeout allows. Clients write to internal topics only as `__admin_client`; others are answered
+it with INVALID_REQUIRED_ACKS. Batches with acks=all wait for followers, if there are any (workers.produce.replicated),
+as long as the request's timeout allows. Clients write to internal topics only as `__admin_client`; others are answered
 INVALID_TOPIC_EXCEPTION. A transactional batch that would open a transaction in its partition waits until the
-coordinator has said that the partition is part of it (KIP-890, workers.verification); one in a request without a
-transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and with it the whole request.
+coordinator has said that the partition is part of it (KIP-890, workers.produce.verification); one in a request without
+a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and with it the whole request.
 
 A client's requests begin with the same bytes again and again (client id, acks, topic, partition). So those bytes are
 remembered with what they mean (`Targets`), and a request that goes where the last one went costs one comparison.
@@ -44,14 +44,14 @@ from odradek.protocol.batch import (
 from odradek.protocol.produce import PartResult
 from odradek.protocol.wire import uvarint
 from odradek.storage.log.transactions import NOT_ASKED
-from odradek.workers import leadership
-from odradek.workers.api import SLICE_S, Api
-from odradek.workers.round import Pending
+from odradek.workers.dispatch.api import SLICE_S, Api
+from odradek.workers.fetch import leadership
+from odradek.workers.produce.round import Pending
 
 if TYPE_CHECKING:
     from odradek.cluster.snapshot import Mark
     from odradek.storage.log.partition import Partition
-    from odradek.workers.connection import Connection
+    from odradek.workers.net.connection import Connection
     from odradek.workers.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -327,7 +327,7 @@ def _batch(
 
 def _open(worker: Worker, batch: Pending) -> None:
     """The slow way: check and convert record by record."""
-    from odradek.workers import slowpath
+    from odradek.workers.produce import slowpath
 
     worker.loop.spend(batch.connection)
     partition = batch.target.partition

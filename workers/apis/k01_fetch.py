@@ -1,17 +1,19 @@
 """Fetch (key 1), versions 0 to 18: read records from partitions.
 
 Answers are slices of segment files (storage.log.read), sent from the page cache, or a few records as bytes; long polls
-wait in workers.parking; sessions (KIP-227) live in workers.sessions. Only records below the high watermark are given,
-below the last stable offset with isolation level read_committed. From version 3 on the first batch is given even when
-it is larger than the limits (KIP-74). Below version 4 records are converted down to magic 1, below 2 to magic 0.
+wait in workers.fetch.parking; sessions (KIP-227) live in workers.fetch.sessions. Only records below the high watermark
+are given, below the last stable offset with isolation level read_committed. From version 3 on the first batch is given
+even when it is larger than the limits (KIP-74). Below version 4 records are converted down to magic 1, below 2 to magic
+0.
 
 A consumer of one partition sends the same bytes again and again, but for the offset. So its connection remembers them
-with what they mean (workers.standing), and the worker asks that first; what it does not know comes here.
+with what they mean (workers.fetch.standing), and the worker asks that first; what it does not know comes here.
 
-Followers, who say so by a replica id, read up to the log end (workers.following). Such an id from an address that is no
-broker's (workers.strangers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka. From version 11 on a
-follower serves consumers too, up to the high watermark that it knows, and a leader may send them there (KIP-392,
-workers.nearest). From version 12 on who says which epoch it fetched last learns where its log parts from this one.
+Followers, who say so by a replica id, read up to the log end (workers.fetch.following). Such an id from an address that
+is no broker's (workers.net.strangers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka. From version
+11 on a follower serves consumers too, up to the high watermark that it knows, and a leader may send them there
+(KIP-392, workers.fetch.nearest). From version 12 on who says which epoch it fetched last learns where its log parts
+from this one.
 
 Left out: tiered storage.
 """
@@ -22,18 +24,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from odradek.protocol import errors, fetch, fetch_single
-from odradek.workers.api import Api
-from odradek.workers.fetching import Fetch, failed
-from odradek.workers.following import FollowerFetch
-from odradek.workers.insession import InSession
-from odradek.workers.sessions import INITIAL, SESSIONLESS
-from odradek.workers.standing import Standing, Target
-from odradek.workers.standing_follower import FollowerTarget, StandingFollower
+from odradek.workers.dispatch.api import Api
+from odradek.workers.fetch.fetching import Fetch, failed
+from odradek.workers.fetch.following import FollowerFetch
+from odradek.workers.fetch.insession import InSession
+from odradek.workers.fetch.sessions import INITIAL, SESSIONLESS
+from odradek.workers.fetch.standing import Standing, Target
+from odradek.workers.fetch.standing_follower import FollowerTarget, StandingFollower
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
-    from odradek.workers.connection import Connection
-    from odradek.workers.sessions import Session
+    from odradek.workers.fetch.sessions import Session
+    from odradek.workers.net.connection import Connection
     from odradek.workers.worker import Worker
 
 _MANY = 1000  # partitions, more than which are read in steps

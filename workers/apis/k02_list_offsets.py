@@ -25,10 +25,10 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.files import names
 from odradek.storage.log import times
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
-from odradek.workers.fetching import SegmentsChanged, tried
-from odradek.workers.leadership import elsewhere, refusal
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
+from odradek.workers.fetch.fetching import SegmentsChanged, tried
+from odradek.workers.fetch.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition

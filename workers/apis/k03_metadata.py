@@ -20,9 +20,9 @@ from odradek.cluster import internal, topicnames
 from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import forward
 from odradek.protocol import errors, requests, responses
-from odradek.workers import topology
-from odradek.workers.api import WAIT, Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch import topology
+from odradek.workers.dispatch.api import WAIT, Api, message_class
+from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

@@ -13,8 +13,8 @@ from uuid import UUID
 from odradek.cluster.view import NO_ID, Office, Told
 from odradek.protocol import interbroker
 from odradek.protocol.errors import NONE
-from odradek.workers.api import CONTROLLER, Api
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import CONTROLLER, Api
+from odradek.workers.dispatch.context import Context
 
 BY_ID = 5
 

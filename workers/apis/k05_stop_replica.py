@@ -11,8 +11,8 @@ from typing import Any
 from odradek.cluster.telling import Stop
 from odradek.cluster.view import Office
 from odradek.protocol import interbroker
-from odradek.workers.api import CONTROLLER, Api
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import CONTROLLER, Api
+from odradek.workers.dispatch.context import Context
 
 _ANY_EPOCH = -1
 

@@ -13,8 +13,8 @@ from typing import Any
 from odradek.cluster.view import NO_ID, Office, Told
 from odradek.protocol import interbroker
 from odradek.protocol.errors import NONE
-from odradek.workers.api import CONTROLLER, Api
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import CONTROLLER, Api
+from odradek.workers.dispatch.context import Context
 
 BY_TOPIC, BY_ID, NAMED_LISTENERS = 5, 7, 3
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by Kafka's SecurityProtocol ids

@@ -11,8 +11,8 @@ from typing import Any
 
 from odradek.cluster.errors import NONE, ApiError
 from odradek.protocol import interbroker
-from odradek.workers.api import CONTROLLER, Api
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import CONTROLLER, Api
+from odradek.workers.dispatch.context import Context
 
 _UNKNOWN_EPOCH = -1
 

@@ -19,9 +19,9 @@ from odradek.groups.events import Commit, Now
 from odradek.groups.groups import PartitionErrors
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue, java_length
-from odradek.workers.api import COORDINATOR, Api, message_class, pieces
-from odradek.workers.context import Context
-from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, answered, exists, topic_name
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, answered, exists, topic_name
 
 TOPIC_IDS = 10
 LATEST_MS = (1 << 63) - 1  # that a record can say

@@ -18,9 +18,9 @@ from uuid import UUID
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
-from odradek.workers.api import COORDINATOR, Api, message_class, pieces
-from odradek.workers.context import Context
-from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
 
 GROUPS, TOPIC_IDS = 8, 10
 NOTHING = -1

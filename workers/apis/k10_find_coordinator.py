@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from odradek.groups.errors import Error
-from odradek.workers.api import COORDINATOR, Api, message_class, pieces
-from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import Coordinator
 
 GROUP, TRANSACTION = 0, 1
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.groups.events import Join, JoinResult
-from odradek.workers.api import COORDINATOR, Api, message_class
-from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator, client_host
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import Coordinator, client_host
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.workers.api import COORDINATOR, Api, message_class
-from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import Coordinator
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:

@@ -13,9 +13,9 @@ from typing import Any
 
 from odradek.groups.errors import Error
 from odradek.groups.groups import Summary
-from odradek.workers.api import COORDINATOR, Api, message_class
-from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import Coordinator
 
 NOT_FOUND_IS_AN_ERROR = 6
 READ, DELETE, DESCRIBE = 3, 6, 8  # all the operations there are on a group; the library makes them a bit field

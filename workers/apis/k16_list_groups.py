@@ -12,9 +12,9 @@ from typing import Any
 
 from odradek.groups.errors import Error
 from odradek.groups.groups import Summary
-from odradek.workers.api import COORDINATOR, Api, message_class, pieces
-from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import Coordinator
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:

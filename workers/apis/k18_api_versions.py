@@ -14,8 +14,8 @@ from typing import Any
 
 from odradek.protocol import errors
 from odradek.protocol.responses import encoded
-from odradek.workers.api import Api, load_rows, message_class, served
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import Api, load_rows, message_class, served
+from odradek.workers.dispatch.context import Context
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -15,9 +15,9 @@ from odradek.cluster import describe, topicnames
 from odradek.cluster.describe import Static
 from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
 from odradek.cluster.planning import TopicPlan, TopicRequest, check_total, plan_topic
-from odradek.workers.administration import Controller, twice
-from odradek.workers.api import CONTROLLER, Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.administration import Controller, twice
+from odradek.workers.dispatch.api import CONTROLLER, Api, message_class
+from odradek.workers.dispatch.context import Context
 
 HAS_CONFIGS = 5
 

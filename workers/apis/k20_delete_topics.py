@@ -22,10 +22,10 @@ from odradek.cluster.errors import (
     ApiError,
 )
 from odradek.cluster.snapshot import Snapshot
-from odradek.workers.administration import Controller
-from odradek.workers.api import CONTROLLER, Api, message_class, pieces
-from odradek.workers.context import Context
-from odradek.workers.topology import NO_ID, asked_id, topic_uuid
+from odradek.workers.dispatch.administration import Controller
+from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.topology import NO_ID, asked_id, topic_uuid
 
 BY_ID, DISABLED_HAS_CODE = 6, 3
 

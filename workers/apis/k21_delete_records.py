@@ -16,11 +16,11 @@ from odradek.ipc import replicas, slots
 from odradek.protocol import errors
 from odradek.storage.log import trim
 from odradek.storage.log.partition import Gone, Partition
-from odradek.workers import patiently
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
-from odradek.workers.fetching import storage_failed
-from odradek.workers.leadership import elsewhere, refusal
+from odradek.workers.dispatch import patiently
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
+from odradek.workers.fetch.fetching import storage_failed
+from odradek.workers.fetch.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.cluster.snapshot import Snapshot
@@ -80,7 +80,7 @@ def _answering(asked: Iterable[Place], done: dict[Place, Outcome], context: Cont
 
 
 class _Everywhere:
-    """Partitions some of whose followers still have what was deleted (workers.parking.Parked).
+    """Partitions some of whose followers still have what was deleted (workers.fetch.parking.Parked).
 
     `done` has each one's log start, which is what is waited for; it becomes the low watermark.
     """

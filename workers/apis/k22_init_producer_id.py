@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.groups.errors import Error
 from odradek.groups.transactions.events import InitResult, Producer
 from odradek.protocol.wire import uvarint
-from odradek.workers.api import COORDINATOR, WORKER, Api, message_class
-from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator, for_old_producers
+from odradek.workers.dispatch.api import COORDINATOR, WORKER, Api, message_class
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import Coordinator, for_old_producers
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.workers import leader_epochs
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
-from odradek.workers.fetching import storage_failed
-from odradek.workers.leadership import elsewhere, refusal
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
+from odradek.workers.fetch import leader_epochs
+from odradek.workers.fetch.fetching import storage_failed
+from odradek.workers.fetch.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

@@ -17,9 +17,9 @@ from odradek.cluster import topicnames
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
-from odradek.workers.api import COORDINATOR, Api, message_class, pieces
-from odradek.workers.context import Context
-from odradek.workers.coordination import UNKNOWN, Coordinator, exists, for_old_producers
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, exists, for_old_producers
 
 FENCED, MANY, ABORTABLE = 2, 4, 5
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from odradek.groups.errors import Error
 from odradek.groups.transactions.events import Producer
-from odradek.workers.api import COORDINATOR, Api, message_class
-from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator, for_old_producers
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import Coordinator, for_old_producers
 
 FENCED = 2
 

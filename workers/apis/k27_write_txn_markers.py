@@ -11,7 +11,7 @@ Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. An
 transaction that is open, with the epochs that DescribeProducers tells of it, in a few partitions at a time: each is a
 turn of its lock, and a line of the log if it is refused. Others get an error on which coordinators
 retry: Apache's lets a transaction hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new. It is
-looked up again at once, so that the retry finds it known (workers.strangers).
+looked up again at once, so that the retry finds it known (workers.net.strangers).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
-from odradek.workers.api import COORDINATOR, Api, message_class, pieces
-from odradek.workers.context import Context
-from odradek.workers.coordination import UNKNOWN, Coordinator, Wanted, exists
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, Wanted, exists
 
 Outcome = dict[TopicPartition, Error]
 GIVEN_UP = Error.NOT_LEADER_OR_FOLLOWER  # its coordinator has asked again since

@@ -18,10 +18,10 @@ from odradek.groups.groups import PartitionErrors
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
 from odradek.groups.transactions.events import Producer
-from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
-from odradek.workers.context import Context
-from odradek.workers.coordination import UNKNOWN, Coordinator, answered, exists
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, answered, exists
 
 EPOCHS, MEMBERS, ABORTABLE = 2, 3, 4
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.protocol.errors import SECURITY_DISABLED
-from odradek.workers.api import Api, message_class
 from odradek.workers.apis.k29_describe_acls import NO_AUTHORIZER
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
 
 
 def handle(worker: Any, request: Any, context: Context) -> Any:

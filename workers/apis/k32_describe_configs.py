@@ -18,8 +18,8 @@ from odradek.cluster import alter, describe, topicnames
 from odradek.cluster.describe import Entry, Static
 from odradek.cluster.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ApiError
 from odradek.protocol import errors
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from odradek.cluster.alter import SET, Change
-from odradek.workers import config_changes
-from odradek.workers.administration import Controller
-from odradek.workers.api import CONTROLLER, Api
-from odradek.workers.config_changes import Resource
-from odradek.workers.context import Context
+from odradek.workers.dispatch import config_changes
+from odradek.workers.dispatch.administration import Controller
+from odradek.workers.dispatch.api import CONTROLLER, Api
+from odradek.workers.dispatch.config_changes import Resource
+from odradek.workers.dispatch.context import Context
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.cluster.errors import KAFKA_STORAGE_ERROR
 from odradek.protocol import errors
 from odradek.storage.files import names
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

@@ -10,9 +10,9 @@ from typing import Any
 
 from odradek.cluster.errors import NONE, ApiError
 from odradek.cluster.planning import check_total, plan_partitions
-from odradek.workers.administration import Controller, refuse_duplicate, twice
-from odradek.workers.api import CONTROLLER, Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.administration import Controller, refuse_duplicate, twice
+from odradek.workers.dispatch.api import CONTROLLER, Api, message_class
+from odradek.workers.dispatch.context import Context
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:

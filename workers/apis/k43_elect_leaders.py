@@ -14,9 +14,9 @@ from typing import Any
 from odradek.cluster.errors import ELECTION_NOT_NEEDED, INVALID_REQUEST, ApiError, Outcomes
 from odradek.cluster.znodes import Partition
 from odradek.protocol.errors import NONE
-from odradek.workers.administration import Controller
-from odradek.workers.api import CONTROLLER, Api, message_class, pieces
-from odradek.workers.context import Context
+from odradek.workers.dispatch.administration import Controller
+from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
 
 _PREFERRED, _UNCLEAN = 0, 1
 MANY = 1024  # elections in one step: they are written, and the brokers told of them, together

@@ -13,9 +13,9 @@ from typing import Any
 
 from odradek.cluster.errors import INVALID_REPLICATION_FACTOR, NONE, ApiError
 from odradek.cluster.znodes import Partition
-from odradek.workers.administration import Controller
-from odradek.workers.api import CONTROLLER, Api, message_class, pieces
-from odradek.workers.context import Context
+from odradek.workers.dispatch.administration import Controller
+from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
 
 FEW = 16  # moves that begin in one step: each waits for ZooKeeper
 

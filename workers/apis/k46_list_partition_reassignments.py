@@ -6,9 +6,9 @@ from collections import defaultdict
 from typing import Any
 
 from odradek.cluster.errors import NONE, ApiError
-from odradek.workers.administration import Controller
-from odradek.workers.api import CONTROLLER, Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.administration import Controller
+from odradek.workers.dispatch.api import CONTROLLER, Api, message_class
+from odradek.workers.dispatch.context import Context
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Any:

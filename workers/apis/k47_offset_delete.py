@@ -14,9 +14,9 @@ from typing import Any
 from odradek.groups.errors import Error
 from odradek.groups.groups import PartitionErrors
 from odradek.groups.offsets import TopicPartition
-from odradek.workers.api import COORDINATOR, Api, message_class, pieces
-from odradek.workers.context import Context
-from odradek.workers.coordination import UNKNOWN, Coordinator, answered, exists
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, answered, exists
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:

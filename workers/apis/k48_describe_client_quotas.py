@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.protocol.errors import INVALID_REQUEST, NONE, UNSUPPORTED_VERSION
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
 
 KNOWN = frozenset({"user", "client-id", "ip"})
 EXACT, DEFAULT, ANY = range(3)

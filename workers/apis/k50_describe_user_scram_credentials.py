@@ -8,8 +8,8 @@ from typing import Any
 
 from odradek.cluster.errors import RESOURCE_NOT_FOUND
 from odradek.protocol.errors import NONE
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
 
 DUPLICATE_RESOURCE = 92
 

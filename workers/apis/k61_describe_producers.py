@@ -13,11 +13,11 @@ from odradek.ipc import slots
 from odradek.ipc.producers import ProducerEntry, ProducerTable
 from odradek.protocol import errors
 from odradek.storage.log.partition import Busy, Gone
-from odradek.workers import patiently
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
-from odradek.workers.fetching import storage_failed
-from odradek.workers.leadership import elsewhere, refusal
+from odradek.workers.dispatch import patiently
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
+from odradek.workers.fetch.fetching import storage_failed
+from odradek.workers.fetch.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from odradek.groups.transactions.events import Summary
-from odradek.workers.api import COORDINATOR, Api, message_class, pieces
-from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator
-from odradek.workers.patterns import Pattern, Refused
+from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.coordination import Coordinator
+from odradek.workers.dispatch.patterns import Pattern, Refused
 
 DURATION, PATTERN = 1, 2
 INVALID_REGULAR_EXPRESSION = 128

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cluster import alter
 from odradek.protocol.errors import NONE, UNSUPPORTED_VERSION
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

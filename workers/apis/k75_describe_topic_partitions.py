@@ -15,9 +15,9 @@ from uuid import UUID
 from odradek.cluster import topicnames
 from odradek.cluster.snapshot import Snapshot
 from odradek.protocol import errors
-from odradek.workers import topology
-from odradek.workers.api import Api, message_class
-from odradek.workers.context import Context
+from odradek.workers.dispatch import topology
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

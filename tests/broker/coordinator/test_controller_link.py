@@ -13,7 +13,7 @@ from odradek.broker.coordinator.controller_link import ControllerLink
 from odradek.cluster import internal
 from odradek.ipc import forward
 from odradek.ipc.channel import Channel, Listener
-from odradek.workers import strangers
+from odradek.workers.net import strangers
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.transactions.events import Producer
 from odradek.protocol import interbroker
-from odradek.workers.coordination import Wanted
+from odradek.workers.dispatch.coordination import Wanted
 
 
 def test_connections_follow_each_other() -> None:

@@ -33,8 +33,8 @@ from odradek.ipc.slots import SlotState
 from odradek.storage.log import flush, leading, truncate
 from odradek.storage.log.append import Batch, append
 from odradek.storage.log.partition import Partition
-from odradek.workers.catalog import Catalog
-from odradek.workers.coordination import Wanted
+from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.coordination import Wanted
 
 from ..partitions import now_ms
 

@@ -32,8 +32,8 @@ from odradek.protocol.library import message_class
 from odradek.storage.log import leading, transactions
 from odradek.storage.log.append import Batch, append
 from odradek.storage.log.partition import Partition
-from odradek.workers.catalog import Catalog
-from odradek.workers.coordination import Wanted
+from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.coordination import Wanted
 
 from ...harness.effort import lines
 from ...harness.process import nobody, wait_until

@@ -13,8 +13,8 @@
 
 Real are: Member, Candidate, Office, Elected and its parts, Telling, Peer, Orders, Replicas, SlotBook, IsrKeeper,
 Leaving, TreeConfigs and enrolment; Leadership and all pure decisions; storage.log.leading; a follower's Replicator,
-Leader, Link, Following, copies and cuts; what workers know of followers (workers.following, workers.followers) and of
-acks=all (workers.replicated).
+Leader, Link, Following, copies and cuts; what workers know of followers (workers.fetch.following,
+workers.fetch.followers) and of acks=all (workers.produce.replicated).
 
     .venv/bin/python -m tests.cluster.simulation SEED [steps]
 """

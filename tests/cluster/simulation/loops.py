@@ -17,7 +17,7 @@ from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown
-from odradek.workers.context import Context
+from odradek.workers.dispatch.context import Context
 
 from . import disk, store
 from .cuts import Cuts
@@ -186,7 +186,7 @@ class Janitor:
 
 
 class _Catalog:
-    """workers.catalog for the replicator."""
+    """workers.dispatch.catalog for the replicator."""
 
     def __init__(self, broker: Broker) -> None:
         self.snapshot = Snapshot.empty(broker.config)

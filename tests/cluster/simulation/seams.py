@@ -21,7 +21,6 @@ from odradek.cluster import znodes
 from odradek.ipc import slots
 from odradek.protocol.fetch_client import Answer, Place
 from odradek.storage.log import leading, repair
-from odradek.workers import epoch_caches, followers, following, replicated
 from odradek.workers.apis import (
     k04_leader_and_isr,
     k05_stop_replica,
@@ -29,6 +28,8 @@ from odradek.workers.apis import (
     k07_controlled_shutdown,
     k21_delete_records,
 )
+from odradek.workers.fetch import epoch_caches, followers, following
+from odradek.workers.produce import replicated
 
 from . import disk, memory, store
 from .sockets import Resolver, Sockets

@@ -1,6 +1,7 @@
 """A broker's workers: they take records, serve followers, and pass the controller's orders on.
 
-What they know of followers and of acks=all is the real workers.following, workers.followers and workers.replicated.
+What they know of followers and of acks=all is the real workers.fetch.following, workers.fetch.followers and
+workers.produce.replicated.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from odradek.protocol.fetch import FetchRequest
 from odradek.protocol.fetch_client import Answer, Part, Place
 from odradek.storage.log.log import Place as Where
 from odradek.storage.log.partition import Busy, Gone
-from odradek.workers import replicated
 from odradek.workers.apis.k21_delete_records import delete_below
-from odradek.workers.followers import TELL_S, Followers
-from odradek.workers.following import Following
-from odradek.workers.leadership import refusal
+from odradek.workers.fetch.followers import TELL_S, Followers
+from odradek.workers.fetch.following import Following
+from odradek.workers.fetch.leadership import refusal
+from odradek.workers.produce import replicated
 
 from . import disk, store
 from .network import Connection, End
@@ -33,7 +34,7 @@ LATEST = -1
 
 
 class Batch:
-    """One record that somebody sends (workers.round.Pending)."""
+    """One record that somebody sends (workers.produce.round.Pending)."""
 
     count = 1
 
@@ -152,7 +153,7 @@ class Workers:
     # -- producers
 
     def produce(self, topic: str, index: int, batch: Batch) -> None:
-        """As workers.round has it."""
+        """As workers.produce.round has it."""
         partition = self.log.get(topic, index)
         if partition is None:
             batch.refuse(errors.UNKNOWN_TOPIC_OR_PARTITION)
@@ -286,7 +287,7 @@ class Workers:
 
 
 def place(snapshot: Snapshot, config: Any, topic: str, index: int) -> Where | None:
-    """Where a partition is by a snapshot (workers.catalog)."""
+    """Where a partition is by a snapshot (workers.dispatch.catalog)."""
     info = snapshot.partition(topic, index)
     if info is None or info.slot < 0:
         return None

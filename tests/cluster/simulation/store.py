@@ -76,7 +76,7 @@ class Slice:
 
 
 class Read:
-    """storage.log.read for workers.following."""
+    """storage.log.read for workers.fetch.following."""
 
     @staticmethod
     def fetch(partition: Any, values: Any, offset: int, limit: int, most: int, whole: bool = True) -> Slice | None:

@@ -1,0 +1,59 @@
+"""NOT_COORDINATOR for every group API and version: the answer decodes and says so everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek.protocol import errors
+from odradek.workers.dispatch import unavailable
+from odradek.workers.dispatch.api import load_rows, message_class
+
+_ONE_CODE = (11, 12, 13, 14, 16, 22, 25, 26)
+_TOP = [(key, version) for key in _ONE_CODE for version in range(load_rows()[key].versions[1] + 1)]
+
+
+@pytest.mark.parametrize(("key", "version"), _TOP)
+def test_one_code(key: int, version: int) -> None:
+    row = load_rows()[key]
+    body = unavailable.not_coordinator(row, version, b"")
+    assert body is not None
+    assert message_class(row.name + "Response").decode(body, version=version).error_code == errors.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_offset_commit(version: int) -> None:
+    request: Any = message_class("OffsetCommitRequest")
+    topic = request.OffsetCommitRequestTopic
+    parts = [topic.OffsetCommitRequestPartition(partition_index=n, committed_offset=5) for n in (0, 3)]
+    body = request(group_id="g", topics=[topic(name="t", partitions=parts)]).encode(version=version)
+    answer = unavailable.not_coordinator(load_rows()[8], version, bytes(body))
+    assert answer is not None
+    (found,) = message_class("OffsetCommitResponse").decode(answer, version=version).topics
+    codes = [(part.partition_index, part.error_code) for part in found.partitions]
+    assert (found.name, codes) == ("t", [(0, errors.NOT_COORDINATOR), (3, errors.NOT_COORDINATOR)])
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_offset_fetch(version: int) -> None:
+    request: Any = message_class("OffsetFetchRequest")
+    if version >= 8:
+        body = request(groups=[request.OffsetFetchRequestGroup(group_id="g", topics=None)]).encode(version=version)
+    else:
+        topics = [request.OffsetFetchRequestTopic(name="t", partition_indexes=[1])]
+        body = request(group_id="g", topics=topics).encode(version=version)
+    answer = unavailable.not_coordinator(load_rows()[9], version, bytes(body))
+    assert answer is not None
+    found = message_class("OffsetFetchResponse").decode(answer, version=version)
+    if version >= 8:
+        assert [(group.group_id, group.error_code) for group in found.groups] == [("g", errors.NOT_COORDINATOR)]
+    elif version >= 2:
+        assert found.error_code == errors.NOT_COORDINATOR
+    else:
+        assert found.topics[0].partitions[0].error_code == errors.NOT_COORDINATOR
+
+
+def test_other_requests_are_not_answered() -> None:
+    assert unavailable.not_coordinator(load_rows()[15], 0, b"") is None
+    assert unavailable.not_coordinator(load_rows()[8], 2, b"garbage") is None

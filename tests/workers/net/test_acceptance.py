@@ -1,0 +1,23 @@
+"""Connections that an acceptor hands to a worker."""
+
+from __future__ import annotations
+
+import socket
+
+from odradek.ipc import handoff
+from odradek.ipc.channel import Channel
+
+from ..inprocess import Bench
+
+
+def test_a_connection_lost_in_the_handoff_is_told_as_closed(bench: Bench) -> None:
+    """The acceptor counts it against its host, and the worker's load, until then; out of descriptors, none comes."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    acceptance, acceptor = bench.worker.acceptance, Channel(theirs)
+    acceptance._channel = Channel(ours)
+    acceptance._take(handoff.Client("PLAINTEXT", "h", 1), [])
+    (message,) = acceptor.receive()
+    assert handoff.whose(message) == ("PLAINTEXT", "h")
+    assert message == handoff.closed("PLAINTEXT", "h")
+    for link in (acceptance._channel, acceptor):
+        link.close()

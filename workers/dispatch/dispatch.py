@@ -1,0 +1,107 @@
+"""From a request's bytes to its handler and back to the response's bytes, in whichever process handles it."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from odradek.ipc import forward
+from odradek.ipc.forward import Forwarded
+from odradek.protocol.wire import WireError
+from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.context import Context, at_once
+
+log = logging.getLogger(__name__)
+
+# What decoding raises on bytes that are not what their version promises.
+MALFORMED = (ValueError, IndexError, struct.error, KeyError, TypeError, EOFError, OverflowError, MemoryError, WireError)
+
+Answer = Callable[[int, bytes], None]
+Later = Callable[[Iterator[Any]], None]
+
+
+def serve(row: Api, services: Any, request: Forwarded, answer: Answer, later: Later = at_once) -> None:
+    """Decode, handle, encode; `answer(flags, body)` is called once, now or later (flags: ipc.forward).
+
+    A handler may be a generator, where `services` can `begin` one (broker.process.steps): it does its work in steps. So
+    is the answer encoded, which `later` begins.
+    """
+    decoded = None
+    with _refusing(row, request, answer):
+        decoded = row.decode(request.version, memoryview(request.body))
+    if decoded is not None:
+        _handle(row, services, decoded, request, answer, later)
+
+
+def serving(row: Api, services: Any, request: Forwarded, answer: Answer, later: Later) -> Iterator[None]:
+    """The same of a large request, which is decoded in steps too."""
+    decoded = None
+    with _refusing(row, request, answer):
+        decoded = yield from row.decoding(request.version, memoryview(request.body))
+    yield
+    if decoded is not None:
+        _handle(row, services, decoded, request, answer, later)
+
+
+@contextmanager
+def _refusing(row: Api, request: Forwarded, answer: Answer) -> Iterator[None]:
+    """Answer a request that is none, or that cannot be decoded by a fault of ours."""
+    try:
+        yield
+    except MALFORMED as error:
+        answer(forward.CLOSE, str(error).encode(errors="replace"))
+    except Exception:
+        log.exception("%s v%d from %s cannot be decoded", row.name, request.version, request.client_host)
+        answer(forward.FAILED, b"")
+
+
+def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: Answer, later: Later) -> None:
+    def reply(response: Any) -> None:
+        later(_encoding(row, request, response, answer))
+
+    def begin(work: Iterator[object]) -> None:
+        services.begin(in_steps(work))
+
+    context = Context(
+        row.key, request.version, request.client_id, request.client_host, request.listener, reply, len(request.body),
+        begin,
+    )  # fmt: skip
+
+    def in_steps(work: Iterator[object]) -> Iterator[object]:
+        try:
+            yield from work
+        except Exception:
+            failed()
+
+    def failed() -> None:
+        log.exception("%s v%d from %s failed", row.name, request.version, request.client_host)
+        answer(forward.FAILED, b"")
+
+    try:
+        response = row.handle(services, decoded, context)
+        if isinstance(response, Generator):
+            begin(response)
+        elif response is not None:
+            reply(response)
+    except Exception:
+        failed()
+
+
+def _encoding(row: Api, request: Forwarded, response: Any, answer: Answer) -> Iterator[None]:
+    try:
+        body = yield from row.encoding(request.version, response)
+    except Exception:
+        log.exception("%s v%d: the answer cannot be encoded", row.name, request.version)
+        answer(forward.FAILED, b"")
+    else:
+        answer(forward.OK, body)
+
+
+def frame(row: Api, version: int, correlation: int, body: bytes) -> bytes:
+    """A response frame: length, correlation id, tags if this version has them, body."""
+    if row.has_flexible_response(version):
+        return struct.pack(">iiB", len(body) + 5, correlation, 0) + body
+    return struct.pack(">ii", len(body) + 4, correlation) + body

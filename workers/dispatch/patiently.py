@@ -1,0 +1,27 @@
+"""Work on many partitions, step by step, though other processes have the locks of some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from odradek.storage.log.partition import Busy
+from odradek.workers.dispatch.api import WAIT
+
+T = TypeVar("T")
+
+
+def each(places: Iterable[T], act: Callable[[T], None]) -> Iterator[object]:
+    """`act` on each place, a step (Worker.begin); again a moment later where it raises Busy."""
+    left = list(places)
+    while left:
+        busy = []
+        for place in left:
+            try:
+                act(place)
+            except Busy:
+                busy.append(place)
+            yield None
+        left = busy
+        if left:
+            yield WAIT

@@ -1,0 +1,66 @@
+"""What a client hears when the coordinator died with its request: NOT_COORDINATOR, so that it looks for it again.
+
+Only for APIs that clients expect it of; the connection of any other request is closed, which tells them as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.protocol import errors
+from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.dispatch import MALFORMED
+
+_CODE = errors.NOT_COORDINATOR
+# JoinGroup, Heartbeat, LeaveGroup, SyncGroup, ListGroups, InitProducerId, AddOffsetsToTxn, EndTxn
+_ONE_CODE = (11, 12, 13, 14, 16, 22, 25, 26)
+
+
+def not_coordinator(row: Api, version: int, body: bytes) -> bytes | None:
+    """The body of the answer to the request in `body`, None when its connection is to be closed instead."""
+    if row.key in _ONE_CODE:
+        return row.encode(version, message_class(row.name + "Response")(error_code=_CODE))
+    build = _BUILDERS.get(row.key)
+    if build is None:
+        return None
+    try:
+        return row.encode(version, build(row.decode(version, memoryview(body)), version))
+    except MALFORMED:
+        return None
+
+
+def _offset_commit(request: Any, version: int) -> Any:
+    response = message_class("OffsetCommitResponse")
+    topic_class = response.OffsetCommitResponseTopic
+    part_class = topic_class.OffsetCommitResponsePartition
+    topics = []
+    for topic in request.topics:
+        parts = [part_class(partition_index=part.partition_index, error_code=_CODE) for part in topic.partitions]
+        named = {"topic_id": topic.topic_id} if version >= 10 else {"name": topic.name}
+        topics.append(topic_class(partitions=parts, **named))
+    return response(topics=topics)
+
+
+def _offset_fetch(request: Any, version: int) -> Any:
+    response = message_class("OffsetFetchResponse")
+    if version >= 8:
+        group_class = response.OffsetFetchResponseGroup
+        return response(
+            groups=[group_class(group_id=group.group_id, topics=[], error_code=_CODE) for group in request.groups]
+        )
+    if version >= 2:
+        return response(topics=[], error_code=_CODE)
+    topic_class = response.OffsetFetchResponseTopic
+    part_class = topic_class.OffsetFetchResponsePartition
+    topics = []
+    for topic in request.topics:
+        parts = [
+            part_class(partition_index=index, committed_offset=-1, metadata="", error_code=_CODE)
+            for index in topic.partition_indexes
+        ]
+        topics.append(topic_class(name=topic.name, partitions=parts))
+    return response(topics=topics)
+
+
+_BUILDERS: dict[int, Callable[[Any, int], Any]] = {8: _offset_commit, 9: _offset_fetch}

@@ -1,0 +1,1 @@
+"""The way of a fetch: sessions, repeated requests, waiting, and followers."""

@@ -1,0 +1,382 @@
+"""One Fetch request being answered, whatever it asks: any version, any number of partitions, in or out of a session.
+
+What a request repeats of the last one, and its answer is plain, goes a shorter way: workers.fetch.standing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from odradek.ipc import slots
+from odradek.ipc.slots import Slot
+from odradek.protocol import errors, fetch
+from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.storage.files import disks
+from odradek.storage.files.checkpoints import CheckpointError
+from odradek.storage.log import read, transactions
+from odradek.storage.segment import epochs
+from odradek.workers.dispatch.api import complete, pieces
+from odradek.workers.fetch import leader_epochs, nearest
+from odradek.workers.fetch.leadership import elsewhere, refusal
+
+if TYPE_CHECKING:
+    from odradek.protocol.fetch import Payload
+    from odradek.storage.files.openfile import FileSlice
+    from odradek.storage.log.partition import Partition
+    from odradek.workers.fetch.downconvert import Budget
+    from odradek.workers.fetch.sessions import Session
+    from odradek.workers.net.connection import Connection
+    from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+READ_COMMITTED = 1
+CONVERTED = 4  # versions below know only message formats 0 and 1
+ZSTD = 10  # the first version that may have zstd
+_NO_STATE = (-1, -1, -1)
+_UNKNOWN = (errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID)
+"""Errors of partitions that the metadata does not have: as in Kafka, others are waited for, or one that asks for a
+deleted topic as well would ask without a pause."""
+_TRIES = 3
+
+Found = TypeVar("Found")
+
+
+class SegmentsChanged(Exception):
+    """The files of a log are replaced faster than they are read; the next try will find it quieter."""
+
+
+class Fetch:
+    """One request being answered; parked if there is too little to say (workers.fetch.parking.Parked)."""
+
+    __slots__ = (
+        "_budget", "_following", "_rack", "_results", "_unknown", "connection", "correlation", "deadline", "finished",
+        "parts", "queued", "request", "session", "slots", "version", "worker",
+    )  # fmt: skip
+
+    waits_for = slots.ANYTHING
+
+    def __init__(
+        self, worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest,
+        session: Session | None,
+    ) -> None:  # fmt: skip
+        self.worker = worker
+        self.connection = connection
+        self.version = version
+        self.correlation = correlation
+        self.request = request
+        self.session = session
+        self.parts = _once(request.parts) if session is None else list(session.parts.values())
+        self.deadline = 0.0
+        self.finished = self.queued = False
+        self.slots: list[Slot] = []
+        self._results: list[FetchResult] = []
+        self._unknown = 0  # partitions that were not in the metadata when the request was parked
+        self._budget: Budget  # set where records are converted
+        self._rack = request.rack.decode("utf-8", "replace") if request.rack and worker.by_rack else ""
+
+    def start(self) -> None:
+        """Answer now if there is enough or no time to wait, else park."""
+        self._decide(*self._read())
+
+    def begin(self) -> None:
+        """`start` in steps: partitions may be many."""
+        self.worker.begin(self._starting())
+
+    def _starting(self) -> Iterator[None]:
+        try:
+            found = yield from (self._reading() if self.version >= CONVERTED else self._converting())
+            if not self.connection.closing:  # else it would be parked for nobody
+                self._decide(*found)
+        except Exception as fault:
+            log.exception("%r: Fetch failed", self.connection)
+            self.fail(fault)
+
+    def _decide(self, results: list[FetchResult], size: int, failed: bool) -> None:
+        request = self.request
+        self._unknown = _unknown(results)
+        nothing = self._unknown == len(self.parts)
+        if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or nothing or self.worker.draining:
+            self._answer(results)
+            return
+        self.deadline = time.monotonic() + self._wait_ms() / 1000
+        self.slots = self.find_slots()
+        self.connection.parked = self
+        self.worker.parking.park(self)
+
+    def _wait_ms(self) -> int:
+        """How long to wait for records."""
+        return self.request.max_wait_ms
+
+    def find_slots(self) -> list[Slot]:
+        """Where its partitions are by the current metadata (workers.fetch.parking.Parked)."""
+        found: dict[Slot, None] = {}
+        for part in self.parts:
+            partition = self.worker.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
+            if partition is not None:
+                found[partition.slot] = None
+        return list(found)
+
+    def look(self) -> bool:
+        self._results, size, failed = self._read()
+        return failed or size >= self.request.min_bytes or _unknown(self._results) > self._unknown
+
+    def answer(self) -> None:
+        self._answer(self._results)
+
+    def expire(self) -> None:
+        self._answer(self._read()[0])
+
+    def fail(self, fault: Exception) -> None:
+        self.worker.drop(self.connection, "an error of the broker")
+
+    def _read(self) -> tuple[list[FetchResult], int, bool]:
+        """Results for all parts, their bytes, and whether any is a reason not to wait for more.
+
+        That is an error of a partition that is known, another broker to read from, or records that are not all there
+        are for the partition: what comes next is in another segment, and is there for the next request (Kafka's
+        DelayedFetch, case F).
+        """
+        if self.version < CONVERTED:
+            return complete(self._converting())
+        results: list[FetchResult] = []
+        return results, *self._read_some(self.parts, results, 0)
+
+    def _reading(self) -> Generator[None, None, tuple[list[FetchResult], int, bool]]:
+        """`_read` in steps."""
+        results: list[FetchResult] = []
+        total, failed = 0, False
+        for piece in pieces(self.parts):
+            size, bad = self._read_some(piece, results, total)
+            total, failed = total + size, failed or bad
+            yield
+        return results, total, failed
+
+    def _read_some(self, parts: Sequence[FetchPart], results: list[FetchResult], before: int) -> tuple[int, bool]:
+        """Add the results of some parts where there were `before` bytes; their bytes, and whether any is special."""
+        left = min(self.request.max_bytes, self.worker.fetch_max_bytes) - before
+        total, failed = 0, False
+        for part in parts:
+            result, size, more = self._part(part, min(part.max_bytes, max(left, 0)), not (before or total))
+            results.append(result)
+            failed = failed or more or _is_bad(result) or result.preferred >= 0
+            total += size
+            left -= size
+        return total, failed
+
+    def _converting(self) -> Generator[None, None, tuple[list[FetchResult], int, bool]]:
+        """`_reading` for clients whose records have to be converted, which one request gets only so much of."""
+        from odradek.workers.fetch.downconvert import Budget
+
+        self.worker.conversions += 1
+        self._budget = budget = Budget(self.worker.conversions)
+        left = min(self.request.max_bytes, self.worker.fetch_max_bytes)
+        found: dict[int, FetchResult] = {}
+        total, failed = 0, False
+        for number in budget.order(len(self.parts)):
+            part = self.parts[number]
+            limit = budget.limit(min(part.max_bytes, max(left, 0)))
+            found[number], size, more = self._part(part, limit, not total)
+            failed = failed or more or _is_bad(found[number])
+            total += size
+            left -= size
+            yield
+        # What the budget left out is there at once for the next request: waiting for more would bring nothing.
+        return [found[number] for number in range(len(self.parts))], total, failed or (budget.spent and total > 0)
+
+    def _part(self, part: FetchPart, limit: int, whole: bool) -> tuple[FetchResult, int, bool]:
+        """The result, the bytes of its records, and whether there are more that one may read."""
+        by_id = self.version >= fetch.TOPIC_IDS
+        partition = self.worker.partition_of(part.topic, part.partition, by_id)
+        if partition is None:
+            return failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0, False
+        try:
+            found = tried(partition, self._look_at, part, limit, whole)
+        except SegmentsChanged:
+            aborted: list[tuple[int, int]] | None = [] if self.request.isolation == READ_COMMITTED else None
+            return _result(part, partition.slot.read(), [], aborted), 0, False
+        return found or (failed(part, errors.KAFKA_STORAGE_ERROR), 0, False)
+
+    def _look_at(
+        self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
+    ) -> tuple[FetchResult, int, bool]:
+        if self.version < ZSTD and (error := _too_old(self.version, partition)):
+            return failed(part, error), 0, False
+        refused = _refused(partition, values, part, self.version >= nearest.FIRST)
+        if refused is not None:
+            return refused, 0, False
+        if self._rack and (preferred := self._nearest(partition, values, part.offset)) >= 0:
+            return _sent_to(preferred, part, values), 0, False
+        return self._slice(partition, values, part, limit, whole)
+
+    def _nearest(self, partition: Partition, values: tuple[int, ...], offset: int) -> int:
+        """The follower to read from instead, or nearest.NOBODY."""
+        if values[slots.F_STATE] != slots.LEADER:
+            return nearest.NOBODY
+        worker, listener = self.worker, self.connection.listener
+        return nearest.replica(
+            worker.snapshot, worker.config["broker.id"], partition.slot, self._rack, listener, offset
+        )
+
+    def _slice(
+        self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
+    ) -> tuple[FetchResult, int, bool]:
+        hw, stable = ends(values)
+        committed = self.request.isolation == READ_COMMITTED
+        upto = stable if committed else hw
+        piece = None
+        if limit > 0 or whole:
+            piece = read.fetch(partition, values, part.offset, upto, limit, whole)
+        payloads: list[Payload | bytes] = [] if piece is None else [piece]
+        size = 0 if piece is None else piece.size
+        if piece is not None and self.version < CONVERTED:
+            self._budget.take(piece, upto)
+            data = self._converted(partition, piece, part)
+            if data is None:
+                return failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0, False
+            payloads, size = [data], len(data)
+        aborted = self._aborted(partition, values, part.offset, piece) if committed else None
+        return _result(part, values, payloads, aborted), size, piece is not None and piece.following < upto
+
+    def _aborted(
+        self, partition: Partition, values: tuple[int, ...], offset: int, piece: FileSlice | None
+    ) -> list[tuple[int, int]]:
+        """The transactions that a read_committed consumer must leave out of what it gets."""
+        if piece is None or not values[slots.F_ABORTED]:
+            return []
+        return transactions.aborted_between(partition, values, offset, piece.following)
+
+    def _converted(self, partition: Partition, piece: FileSlice, part: FetchPart) -> bytes | None:
+        from odradek.workers.fetch import downconvert
+
+        return downconvert.for_version(partition, piece, part.offset, self.version, part.max_bytes)
+
+    def _answer(self, results: list[FetchResult]) -> None:
+        session = self.session
+        session_id = 0
+        if session is not None:
+            if session.epoch != 0:
+                results = session.news(results)
+            else:
+                session.news(results)
+            session_id = session.id
+            session.advance()
+        frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)
+        self.worker.pager.answer(self.connection, frame)
+
+
+def _too_old(version: int, partition: Partition) -> int:
+    """The error for a client that does not know the format in which records are stored, or 0. No other goes before it,
+    as in Kafka.
+    """
+    if partition.config.compression_type == "zstd":
+        return errors.UNSUPPORTED_COMPRESSION_TYPE
+    if version < CONVERTED and not partition.config.message_downconversion_enable:
+        return errors.UNSUPPORTED_VERSION
+    return errors.NONE
+
+
+def _once(parts: list[FetchPart]) -> list[FetchPart]:
+    """Each partition once, as it is asked for last."""
+    return parts if len(parts) < 2 else list({(part.topic, part.partition): part for part in parts}.values())
+
+
+def _result(
+    part: FetchPart, values: tuple[int, ...], payloads: list[Payload | bytes], aborted: list[tuple[int, int]] | None
+) -> FetchResult:  # fmt: skip
+    """What is said of a partition that was read; `aborted` is None unless the client reads what is committed."""
+    log_start = values[slots.F_LOG_START]
+    return FetchResult(part.topic, part.partition, errors.NONE, *ends(values), log_start, payloads, aborted)
+
+
+def _is_bad(result: FetchResult) -> bool:
+    return result.error != errors.NONE and result.error not in _UNKNOWN
+
+
+def _unknown(results: list[FetchResult]) -> int:
+    """Of how many the metadata knows nothing."""
+    return sum(result.error in _UNKNOWN for result in results)
+
+
+def failed(part: FetchPart, error: int) -> FetchResult:
+    """What is said of a partition that cannot be read."""
+    return FetchResult(part.topic, part.partition, error, *_NO_STATE)
+
+
+def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Found | None:
+    """What `read_(partition, values, *wanted)` finds; None where it cannot be read, which costs no other partition.
+
+    SegmentsChanged where a compaction replaces segments faster than they are read: nothing is wrong with the log.
+    """
+    problem: Exception
+    for _ in range(_TRIES):
+        values = partition.slot.read()
+        try:
+            return read_(partition, values, *wanted)
+        except FileNotFoundError as gone:
+            partition.close_files()  # retention was faster: look again
+            problem = gone
+        except Exception as fault:
+            problem = fault
+            break
+    if isinstance(problem, FileNotFoundError) and _is_changing(partition, values):
+        raise SegmentsChanged
+    storage_failed(partition, values, problem)
+    return None
+
+
+def _is_changing(partition: Partition, values: tuple[int, ...]) -> bool:
+    """Whether the files are others than when `values` were read, or somebody is about to change them."""
+    return bool(partition.slot.dirty) or partition.slot.read()[slots.F_GENERATION] != values[slots.F_GENERATION]
+
+
+def storage_failed(partition: Partition, values: tuple[int, ...], problem: Exception) -> None:
+    """Reading failed, for whatever reason: it costs this partition; a broken disk ends its log directory."""
+    expected = isinstance(problem, OSError | EOFError | CheckpointError)
+    trace = None if expected else problem
+    log.warning("%r cannot be read: %s", partition, problem or type(problem).__name__, exc_info=trace)
+    if isinstance(problem, OSError) and disks.is_broken(problem):
+        partition.owner.disk_failed(values[slots.F_LOG_DIR])
+
+
+def ends(values: tuple[int, ...]) -> tuple[int, int]:
+    """High watermark and last stable offset."""
+    return values[slots.F_HW], slots.last_stable(values)
+
+
+def _sent_to(broker: int, part: FetchPart, values: tuple[int, ...]) -> FetchResult:
+    known = (*ends(values), values[slots.F_LOG_START])
+    return FetchResult(part.topic, part.partition, errors.NONE, *known, preferred=broker)
+
+
+def _refused(partition: Partition, values: tuple[int, ...], part: FetchPart, followers: bool) -> FetchResult | None:
+    """Why the partition cannot be read at the offset asked for; None where it can."""
+    error = refusal(partition, values, part.leader_epoch, followers)
+    if error:
+        return failed(part, error)
+    if part.offset < values[slots.F_LOG_START]:
+        return failed(part, errors.OFFSET_OUT_OF_RANGE)
+    parted = _parted(partition, values, part) if part.last_epoch >= 0 else None
+    if parted is None and part.offset > values[slots.F_LEO]:
+        return failed(part, errors.OFFSET_OUT_OF_RANGE)
+    return parted
+
+
+def _parted(partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
+    """Where the log and that of who asks, which ends in `last_epoch`, part (KIP-595); None: they do not."""
+    try:
+        diverging = epochs.diverges(
+            leader_epochs.of(partition, values), part.last_epoch, part.offset, values[slots.F_LEO]
+        )
+    except epochs.UnknownEpoch:
+        return failed(part, errors.OFFSET_OUT_OF_RANGE)
+    except Exception as problem:
+        storage_failed(partition, values, problem)
+        return failed(part, errors.KAFKA_STORAGE_ERROR)
+    if diverging is None:
+        return None
+    known = (*ends(values), values[slots.F_LOG_START])
+    return FetchResult(part.topic, part.partition, errors.NONE, *known, diverging=diverging)

@@ -1,0 +1,158 @@
+"""Fetch sessions (KIP-227): what a client asked for before, so that it need not ask again.
+
+Pure state: requests in, the parts to look at out. A worker keeps its own sessions; one that is asked of another
+worker is FETCH_SESSION_ID_NOT_FOUND and the client makes a new one. When there are as many as there may be, one that
+was idle for EVICTION_S makes room; if all are in use the client goes on without, or clients would evict each other all
+the time. Left out: Kafka's rule that larger sessions may evict smaller ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from odradek.protocol import errors
+from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.protocol.wire import MOST_ELEMENTS
+
+if TYPE_CHECKING:
+    from odradek.workers.fetch.following import Following
+
+SESSIONLESS, INITIAL = -1, 0
+MOST_PARTS = 1 << 20  # of all sessions together: a client may ask for partitions that do not exist
+EVICTION_S = 120.0  # Kafka's min.incremental.fetch.session.eviction.ms
+_LAST_EPOCH = 0x7FFFFFFF
+
+Key = tuple[bytes, int]
+
+
+class Session:
+    """One client's standing request; `parts` in the order in which they are served, `told` what it knows.
+
+    `by_id`: topics are known by their ids. `used`: when it was asked for last (seconds).
+    """
+
+    __slots__ = ("by_id", "epoch", "following", "id", "parts", "told", "used")
+
+    def __init__(self, session_id: int, by_id: bool, now: float) -> None:
+        self.id = session_id
+        self.by_id = by_id
+        self.used = now
+        self.epoch = INITIAL
+        self.parts: dict[Key, FetchPart] = {}
+        self.told: dict[Key, tuple[int, int]] = {}  # (high watermark, log start)
+        self.following: Following | None = None  # of a follower's session
+
+    def add(self, request: FetchRequest) -> None:
+        """Take in the partitions that a request names."""
+        for part in request.parts:
+            self.parts[(part.topic, part.partition)] = part
+
+    def update(self, request: FetchRequest) -> None:
+        """Take in what an incremental request adds, changes and forgets."""
+        self.add(request)
+        for key in request.forgotten:
+            self.parts.pop(key, None)
+            self.told.pop(key, None)
+
+    def news(self, results: list[FetchResult]) -> list[FetchResult]:
+        """The results worth sending: records, errors, or a watermark or log start the client does not know."""
+        sent = []
+        for result in results:
+            key = (result.topic, result.partition)
+            known = (result.hw, result.log_start)
+            special = result.error or result.diverging or result.preferred >= 0
+            if result.payloads or special or self.told.get(key) != known:
+                sent.append(result)
+                self.told[key] = known
+            if result.payloads and key in self.parts and self.epoch != INITIAL:
+                self.parts[key] = self.parts.pop(key)  # served: to the back of the line
+        return sent
+
+    def advance(self) -> None:
+        """The answer is sent: the client's next request carries the next epoch."""
+        self.epoch = self.epoch + 1 if self.epoch < _LAST_EPOCH else 1
+
+
+class Sessions:
+    """A worker's sessions, at most `limit`. `now` is in seconds of any clock that does not go back."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, by_id: bool, now: float) -> tuple[int, Session | None]:
+        """(error, session) for a request: the session is None for a fetch outside of any."""
+        if request.session_epoch == SESSIONLESS:
+            self._sessions.pop(request.session_id, None)
+            return errors.NONE, None
+        if request.session_epoch == INITIAL:
+            self._sessions.pop(request.session_id, None)
+            return errors.NONE, self._new(request, by_id, now)
+        return self._continue(request, by_id, now)
+
+    def goes_on(self, session: Session, epoch: int, now: float) -> bool:
+        """`open` for a request of the next `epoch` of `session` that changes nothing `open` would look at."""
+        if session.epoch != epoch or self._sessions.get(session.id) is not session:
+            return False
+        session.used = now
+        self._sessions.move_to_end(session.id)
+        return True
+
+    def _new(self, request: FetchRequest, by_id: bool, now: float) -> Session | None:
+        if len(self._sessions) >= self._limit and not self._make_room(now):
+            return None
+        if self._parts() + len(request.parts) > MOST_PARTS:
+            return None
+        session = Session(self._unused_id(), by_id, now)
+        session.add(request)  # what it forgets is of no session that goes on
+        self._sessions[session.id] = session
+        return session
+
+    def _parts(self) -> int:
+        """Of all sessions."""
+        return sum(len(session.parts) for session in self._sessions.values())
+
+    def _make_room(self, now: float) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now - oldest.used < EVICTION_S:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+    def _is_too_large(self, session: Session, request: FetchRequest, before: int) -> bool:
+        """Whether a request makes a session of `before` partitions larger than one, or all together, may be."""
+        if before + len(request.parts) > MOST_ELEMENTS:
+            return True
+        return len(session.parts) > before and self._parts() > MOST_PARTS
+
+    def _unused_id(self) -> int:
+        while True:
+            session_id = random.randint(1, _LAST_EPOCH)
+            if session_id not in self._sessions:
+                return session_id
+
+    def _continue(self, request: FetchRequest, by_id: bool, now: float) -> tuple[int, Session | None]:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return errors.FETCH_SESSION_ID_NOT_FOUND, None
+        if session.epoch != request.session_epoch:
+            return errors.INVALID_FETCH_SESSION_EPOCH, None
+        if session.by_id != by_id:
+            return errors.FETCH_SESSION_TOPIC_ID_ERROR, None
+        before = len(session.parts)
+        if before + len(request.parts) <= MOST_ELEMENTS:
+            session.update(request)
+        if self._is_too_large(session, request, before):  # told to begin anew, with what it really wants
+            del self._sessions[session.id]
+            return errors.FETCH_SESSION_ID_NOT_FOUND, None
+        if not session.parts:  # nothing is left of it
+            del self._sessions[session.id]
+            return errors.NONE, None
+        session.used = now
+        self._sessions.move_to_end(session.id)
+        return errors.NONE, session

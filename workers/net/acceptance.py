@@ -1,0 +1,151 @@
+"""A worker's side of ipc.handoff: registering with the acceptor, taking connections, giving them back when draining."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from odradek.ipc import channel, handoff
+from odradek.ipc.channel import Channel
+from odradek.ipc.handoff import Client
+from odradek.ipc.roles import FIRST_WORKER
+from odradek.workers.net.connection import Connection
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+UNFINISHED_S = 2  # without a byte, for a draining worker not to wait for the rest of a frame
+
+
+class Acceptance:
+    """The channel to the acceptor; `ended` when nothing more will come of it."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._path = worker.process.run_dir / "acceptor.sock"
+        self._channel: Channel | None = None
+        self._given: list[Connection] = []
+        self._drain_said = False
+        self.ended = False
+
+    @property
+    def channel(self) -> Channel | None:
+        """The channel, None while there is no acceptor."""
+        return self._channel
+
+    def tick(self) -> None:
+        """Connect when there is no channel; with a broker that stops there is no acceptor to wait for."""
+        if self._channel is None and not self._worker.draining:
+            self._register()
+
+    def _register(self) -> None:
+        try:
+            link = channel.connect(self._path)
+        except OSError:
+            return
+        self._channel = link
+        self._worker.loop.watch(link.fileno(), self._ready)
+        link.send(handoff.register(self._worker.role - FIRST_WORKER))
+        for connection in self._worker.loop.connections.values():
+            link.send(handoff.opened(connection.listener, connection.host))
+        self._watch_writes(link)
+
+    def _ready(self, events: int) -> None:
+        link = self._channel
+        assert link is not None
+        link.flush()
+        try:
+            messages = link.receive()
+        except EOFError:
+            self._lost(link)
+            return
+        fds = link.take_fds()
+        for message in messages:
+            kind = message[:1]
+            if kind == handoff.HANDOFF:
+                self._take(handoff.client(message), fds)
+            elif kind == handoff.END:
+                self.ended = True
+        self._watch_writes(link)
+
+    def _take(self, client: Client, fds: list[int]) -> None:
+        fd = fds.pop(0) if fds else channel.LOST
+        if fd == channel.LOST:
+            log.error("the connection of %s was lost in the handoff", client.host)
+            self._say(handoff.closed(client.listener, client.host))
+            return
+        sock = socket.socket(fileno=fd)
+        try:
+            self._worker.accept(sock, client.listener, client.host, client.port)
+        except OSError as error:
+            log.warning("%s:%d could not be served: %s", client.host, client.port, error)
+            sock.close()
+            self._say(handoff.closed(client.listener, client.host))
+
+    def _lost(self, link: Channel) -> None:
+        self._worker.loop.unwatch(link.fileno())
+        link.close()
+        self._channel = None
+        self._given.clear()
+        if self._worker.draining:
+            self.ended = True
+
+    def _watch_writes(self, link: Channel) -> None:
+        self._worker.loop.rewatch(link.fileno(), select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
+        if not link.wants_write:
+            for connection in self._given:
+                connection.sock.close()
+            self._given.clear()
+
+    def closed(self, connection: Connection) -> None:
+        """Tell the acceptor that a connection has gone."""
+        self._say(handoff.closed(connection.listener, connection.host))
+
+    def _say(self, message: bytes) -> None:
+        link = self._channel
+        if link is not None:
+            link.send(message)
+            if link.wants_write:
+                self._watch_writes(link)
+
+    def drain(self) -> None:
+        """Take no more connections."""
+        if self._channel is None:
+            self.ended = True
+        elif not self._drain_said:
+            self._drain_said = True
+            self._say(handoff.DRAIN)
+
+    def hand_back(self) -> None:
+        """Give connections that are at a boundary to the other workers; close them when the whole broker stops.
+
+        One that does not finish its frame can be given to nobody, since we have the beginning: it is closed too.
+        """
+        worker = self._worker
+        self._drop_unfinished()
+        for connection in [c for c in worker.loop.connections.values() if c.idle]:
+            if worker.shared.draining or self._channel is None:
+                worker.drop(connection, "the broker stops")
+            else:
+                self._give(connection)
+
+    def _drop_unfinished(self) -> None:
+        now = int(time.monotonic())
+        for connection in [c for c in self._worker.loop.connections.values() if c.only_receives and not c.idle]:
+            if connection.active:
+                connection.active, connection.last_active = False, now
+            elif now - connection.last_active > UNFINISHED_S:
+                self._worker.drop(connection, "this worker stops, and its request does not end")
+
+    def _give(self, connection: Connection) -> None:
+        link = self._channel
+        assert link is not None
+        self._worker.loop.give_up(connection)
+        self._given.append(connection)
+        link.send(handoff.back(Client(connection.listener, connection.host, connection.port)), [connection.fd])
+        self._watch_writes(link)

@@ -1,0 +1,65 @@
+"""Records that are not in the page cache must not stall the loop: sending would wait for the disk.
+
+Slices far behind the log's end are probed with preadv(RWF_NOWAIT), a byte every STRIDE. Where one is missing the kernel
+is asked to read the whole slice ahead (posix_fadvise, which does not wait), and the slice is probed again every
+millisecond until it is there. A file system that knows no RWF_NOWAIT (tmpfs) counts as cached. After PATIENCE_S the
+slice is sent as it is: under memory pressure pages may leave as fast as they come.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from odradek.storage.files.openfile import FileSlice
+
+if TYPE_CHECKING:
+    from odradek.workers.net.connection import Connection
+    from odradek.workers.worker import Worker
+
+STRIDE = 1 << 18  # the kernel reads ahead and evicts in large pieces; each probe costs three microseconds
+PATIENCE_S = 5.0
+_BYTE = bytearray(1)
+
+
+class Pager:
+    """A worker's answers that wait for the disk."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.waits = 0
+
+    def answer(self, connection: Connection, pieces: list[Any]) -> None:
+        """Answer once the far slices among `pieces` are in memory: mostly at once."""
+        cold = [piece for piece in pieces if isinstance(piece, FileSlice) and piece.far and not cached(piece)]
+        if not cold:
+            self._worker.loop.answer_pieces(connection, pieces)
+            return
+        self.waits += 1
+        for piece in cold:
+            os.posix_fadvise(piece.file.fd, piece.position, piece.size, os.POSIX_FADV_WILLNEED)
+        until = time.monotonic() + PATIENCE_S
+
+        def again() -> bool:
+            if time.monotonic() < until and not all(cached(piece) for piece in cold):
+                return connection.closing  # nobody waits any more
+            self._worker.loop.answer_pieces(connection, pieces)
+            return True
+
+        self._worker.again(again, connection)
+
+
+def cached(piece: FileSlice) -> bool:
+    """Whether a byte in every STRIDE of the slice can be read without waiting."""
+    probe, into, flags = os.preadv, (_BYTE,), os.RWF_NOWAIT
+    fd, end = piece.file.fd, piece.position + piece.size
+    try:
+        for position in range(piece.position, end, STRIDE):
+            probe(fd, into, position, flags)
+        probe(fd, into, end - 1, flags)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,1 @@
+"""The way of a produced batch: rounds, waiting for followers and for the disk."""

@@ -1,0 +1,143 @@
+"""Asking the coordinator before a transactional batch opens a transaction in a partition (KIP-890).
+
+Without it a batch that is late by its transaction's end, or of a client that never added the partition, opens one that
+nothing ends: the last stable offset stays where it is, and read_committed consumers stand still. The append finds such
+batches under the partition's lock and leaves them out (storage.log.transactions.may_open). They wait here, out of the
+receive buffer, for the answer to one question by producer and partition; later ones of that producer queue behind them.
+Then they are appended before everything else that waits for the partition, so that their sequences stay in order.
+
+The question goes to this broker's coordinator process, which passes it on where another broker coordinates. What it
+cannot find out now is answered NOT_ENOUGH_REPLICAS, as in Kafka: every client retries that, and it refreshes nothing.
+So is what would take more than `MOST_HELD` bytes of a worker: batches wait here also when their clients are gone. Where
+the partition does not know the producer, its later batches are refused until it has sent the refused ones again
+(storage.log.lowest_sequences).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.cluster import internal
+from odradek.ipc import forward
+from odradek.ipc.forward import Forwarded
+from odradek.protocol import errors
+
+if TYPE_CHECKING:
+    from odradek.cluster.snapshot import Snapshot
+    from odradek.storage.log.partition import Partition
+    from odradek.workers.produce.round import Pending
+    from odradek.workers.worker import Worker
+
+ABORTABLE = 11  # the first version of Produce that knows TRANSACTION_ABORTABLE
+ENABLED = "transaction.partition.verification.enable"
+EXPIRATION_MS = "producer.id.expiration.ms"
+MOST_HELD = 64 << 20
+_BESIDE = 1 << 10  # bytes of a batch and its question beside the records, roughly
+
+_NOT_NOW = {
+    errors.CONCURRENT_TRANSACTIONS,
+    errors.NETWORK_EXCEPTION,
+    errors.COORDINATOR_LOAD_IN_PROGRESS,
+    errors.COORDINATOR_NOT_AVAILABLE,
+    errors.NOT_COORDINATOR,
+}
+_NOT_ADDED = {errors.TRANSACTION_ABORTABLE, errors.INVALID_TXN_STATE}
+
+
+class Question(NamedTuple):
+    """Whether the transaction of this producer has this partition."""
+
+    partition: Partition
+    transactional_id: bytes
+    producer_id: int
+    epoch: int
+
+
+class Verification:
+    """A worker's batches that wait for the coordinator's word."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._waiting: dict[Question, list[Pending]] = {}
+        self._held = 0  # bytes of them
+        self._snapshot: Snapshot | None = None  # that `_enabled` was looked up in
+        self._enabled = False
+
+    @property
+    def enabled(self) -> bool:
+        """The setting in force: looked up once a snapshot, asked for with each transactional batch."""
+        snapshot = self._worker.snapshot
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._enabled = bool(self._setting(ENABLED))
+        return self._enabled
+
+    def _setting(self, name: str) -> Any:
+        return self._worker.snapshot.broker_config(name, self._worker.config["broker.id"])
+
+    def hold(self, partition: Partition, batches: list[Pending]) -> None:
+        """The append has left these out, in this order."""
+        for batch in batches:
+            if self._held + batch.size + _BESIDE > MOST_HELD:
+                self._refuse(partition, [batch], errors.COORDINATOR_NOT_AVAILABLE)
+            else:
+                self._hold(partition, batch)
+
+    def _hold(self, partition: Partition, batch: Pending) -> None:
+        batch.view = memoryview(bytearray(batch.view))
+        self._held += batch.size + _BESIDE
+        transactional_id: bytes = batch.target.transactional_id or b""
+        question = Question(partition, transactional_id, batch.producer_id, batch.epoch)
+        waiting = self._waiting.setdefault(question, [])
+        waiting.append(batch)
+        if len(waiting) == 1:
+            self._ask(question)
+
+    def _ask(self, question: Question) -> None:
+        partition, raw_id, producer_id, epoch = question
+        body = {
+            "transactional_id": raw_id.decode("utf-8", "replace"),  # as InitProducerId reads it
+            "producer": [producer_id, epoch],
+            "partition": [partition.topic, partition.index],
+        }
+
+        def answered(flags: int, data: bytes) -> None:
+            found = internal.decode(data)["error"] if flags == forward.OK else errors.COORDINATOR_NOT_AVAILABLE
+            self._decided(question, found)
+
+        asked = Forwarded(0, internal.VERIFY, 0, None, "", "", internal.encode(body))
+        self._worker.ask(self._worker.coordinator, asked, answered)
+
+    def _decided(self, question: Question, error: int) -> None:
+        """Append them, under what the first was asked under, or refuse them."""
+        batches = self._waiting.pop(question)
+        self._held -= sum(batch.size + _BESIDE for batch in batches)
+        if error:
+            self._refuse(question.partition, batches, error)
+            return
+        for batch in batches:
+            batch.guard = batches[0].guard
+        self._worker.round.go_on(question.partition, batches)
+
+    def _refuse(self, partition: Partition, batches: list[Pending], error: int) -> None:
+        until_s = time.monotonic() + self._setting(EXPIRATION_MS) / 1000
+        for batch in batches:
+            partition.lowest_sequences.note(batch.producer_id, batch.epoch, batch.sequence, until_s)
+            batch.refuse(_for_client(error, batch.target.version), _why(error))
+        self._worker.round.finish(batches)
+
+
+def _for_client(error: int, version: int) -> int:
+    """What Kafka answers in this version of Produce for the coordinator's error."""
+    if error in _NOT_NOW:
+        return errors.NOT_ENOUGH_REPLICAS
+    if error in _NOT_ADDED:
+        return errors.TRANSACTION_ABORTABLE if version >= ABORTABLE else errors.INVALID_TXN_STATE
+    return errors.INVALID_PRODUCER_EPOCH if error == errors.PRODUCER_FENCED else error
+
+
+def _why(error: int) -> str | None:
+    if error in _NOT_NOW:
+        return f"The coordinator cannot say yet whether the partition is part of the transaction (error {error})"
+    return "The partition is not part of the transaction" if error in _NOT_ADDED else None
