@@ -1,6 +1,6 @@
 """The broker's configuration: `server.properties` and `--override key=value`, resolved once, then read-only.
 
-Typing, defaults and validators come from `cluster.configdef`, as does the precedence of ms over minutes over
+Typing, defaults and validators come from `cluster.configs.configdef`, as does the precedence of ms over minutes over
 hours; here are old names, listeners, what is advertised for them, and the rules between keys. A bad value ends
 the start before anything happens; an unknown key is a warning with the nearest known name.
 """
@@ -179,7 +179,7 @@ def _override(text: str) -> tuple[str, str]:
 
 def resolve(given: Mapping[str, str]) -> BrokerConfig:
     """Type every key and apply the rules between keys. Raises ConfigFault with a line for each bad value."""
-    from odradek.cluster.configtypes import BLANKS
+    from odradek.cluster.configs.configtypes import BLANKS
 
     given = {key: value.strip(BLANKS) for key, value in given.items()}
     values, warnings = _typed(given)
@@ -199,7 +199,7 @@ def resolve(given: Mapping[str, str]) -> BrokerConfig:
 
 
 def _typed(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    from odradek.cluster import configdef
+    from odradek.cluster.configs import configdef
 
     values = {name: configdef.broker_default(name) for name in configdef.BROKER}
     faults, warnings, idle = [], [], []
@@ -301,7 +301,7 @@ def _bound(endpoint: Endpoint, ports: Mapping[str, int]) -> Endpoint:
 
 def _check(config: BrokerConfig) -> None:
     """The rules between values, Kafka's (`KafkaConfig.validateValues`) and ours."""
-    from odradek.cluster import broker_rules
+    from odradek.cluster.configs import broker_rules
 
     faults = broker_rules.broken((), config) + broker_rules.broken_at_start(config) + _broker_id(config)
     try:

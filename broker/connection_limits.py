@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.cluster.broker_configs import connection_overrides
+from odradek.cluster.configs.broker_configs import connection_overrides
 
 UNLIMITED = 0x7FFFFFFF
 TOTAL, RATE = "max.connections", "max.connection.creation.rate"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from odradek.cluster import notices, znodes
-from odradek.cluster.planning import TopicPlan
-from odradek.cluster.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set, Tree
-from odradek.cluster.znodes import TopicNode
+from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set, Tree
+from odradek.cluster.tree.znodes import TopicNode
 
 _TRIES = 10
 

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from odradek.cluster import topicnames, znodes
-from odradek.cluster.admitted import NOBODY
-from odradek.cluster.planning import TopicPlan
-from odradek.cluster.snapshot import Snapshot, first_partitions, raw_snapshot
-from odradek.cluster.tree import BadVersion, Create, Delete, NodeExists, NoNode, Operation, Set, Tree
-from odradek.cluster.znodes import PartitionState, TopicNode
+from odradek.cluster.configs.admitted import NOBODY
+from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.metadata.snapshot import Snapshot, first_partitions, raw_snapshot
+from odradek.cluster.rules import topicnames
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import BadVersion, Create, Delete, NodeExists, NoNode, Operation, Set, Tree
+from odradek.cluster.tree.znodes import PartitionState, TopicNode
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded

@@ -25,7 +25,7 @@ from odradek.broker.errors import BootError
 from odradek.broker.listeners import between_brokers
 from odradek.broker.process import process, sockets, systemd
 from odradek.broker.process.process import Process, Signals
-from odradek.cluster import configdef
+from odradek.cluster.configs import configdef
 from odradek.ipc import channel, handoff, roles
 from odradek.ipc.channel import Channel
 from odradek.ipc.handoff import Client
@@ -147,7 +147,7 @@ class Acceptor:
         version = self._me.shared.metadata.version
         if version == self._meta_version:
             return
-        from odradek.cluster.snapshot import Snapshot
+        from odradek.cluster.metadata.snapshot import Snapshot
 
         self._meta_version, blob = self._me.shared.metadata.read()
         snapshot = Snapshot.parse(blob, self._me.config)

@@ -14,8 +14,8 @@ from odradek.broker.commands._tables import print_json, rows
 from odradek.broker.controller import takeover
 from odradek.broker.controller.takeover import TakeOver, TopicTakeOver
 from odradek.broker.errors import OdradekError
-from odradek.cluster.embedded import FILE_NAME
-from odradek.cluster.znodes import uuid_text
+from odradek.cluster.tree.embedded import FILE_NAME
+from odradek.cluster.tree.znodes import uuid_text
 from odradek.storage.dirs import logdirs
 from odradek.storage.dirs.logdirs import LogDirError
 from odradek.storage.files import checkpoints

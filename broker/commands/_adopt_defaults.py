@@ -9,7 +9,7 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from odradek.broker.commands._client import TOPIC, Cluster, check
 from odradek.broker.errors import OdradekError
-from odradek.cluster.adopted_configs import MARK, UNKNOWN_RETENTION
+from odradek.cluster.configs.adopted_configs import MARK, UNKNOWN_RETENTION
 
 _DELETE = 1
 

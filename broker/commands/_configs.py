@@ -20,7 +20,7 @@ from odradek.broker.commands._client import (
 from odradek.broker.commands._groups import listed
 from odradek.broker.commands._tables import print_json
 from odradek.broker.errors import OdradekError
-from odradek.cluster.configtypes import NO_EFFECT
+from odradek.cluster.configs.configtypes import NO_EFFECT
 
 _TYPES = {
     "topics": TOPIC,

@@ -13,8 +13,8 @@ from odradek.broker.commands import _reassign_throttles as throttles
 from odradek.broker.commands._client import Cluster, Partition, check, explain
 from odradek.broker.commands._partitions import by_topic, from_file, ids, names, plural, read_json, repeated
 from odradek.broker.errors import OdradekError
-from odradek.cluster.assignment import assign
-from odradek.cluster.errors import ApiError
+from odradek.cluster.decisions.assignment import assign
+from odradek.cluster.rules.errors import ApiError
 
 Replicas = dict[Partition, list[int]]
 _ANY = "any"  # log directory

@@ -88,9 +88,9 @@ def _dirs(answer: Any) -> list[Dir] | None:
 
 
 def _epoch(cluster: Cluster, nodes: dict[int, Node]) -> int | None:
-    from odradek.cluster import znodes
-    from odradek.cluster.tree import TreeError
-    from odradek.cluster.zookeeper import ConnectError, ZooKeeperTree
+    from odradek.cluster.tree import znodes
+    from odradek.cluster.tree.tree import TreeError
+    from odradek.cluster.tree.zookeeper import ConnectError, ZooKeeperTree
 
     address = _zookeeper(cluster, [number for number, node in nodes.items() if node.dirs is not None])
     if not address:

@@ -15,14 +15,16 @@ from odradek.broker.commands._tables import print_json
 from odradek.broker.commands._topics import Options, must_exist, warn_of_metrics
 from odradek.broker.commands._zookeeper import live_brokers
 from odradek.broker.errors import OdradekError
-from odradek.cluster import configdef, topicnames, znodes
-from odradek.cluster.assignment import assign
-from odradek.cluster.errors import ApiError
-from odradek.cluster.notices import encode_config_change
-from odradek.cluster.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set
+from odradek.cluster.configs import configdef
+from odradek.cluster.decisions.assignment import assign
+from odradek.cluster.rules import topicnames
+from odradek.cluster.rules.errors import ApiError
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.notices import encode_config_change
+from odradek.cluster.tree.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set
 
 if TYPE_CHECKING:
-    from odradek.cluster.tree import Tree
+    from odradek.cluster.tree.tree import Tree
 
 
 def matching(tree: Tree, options: Options) -> list[str]:

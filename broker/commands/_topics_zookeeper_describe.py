@@ -11,10 +11,10 @@ from odradek.broker.commands._tables import print_json
 from odradek.broker.commands._topics import Options
 from odradek.broker.commands._topics_zookeeper import wanted
 from odradek.broker.commands._zookeeper import live_brokers
-from odradek.cluster import znodes
+from odradek.cluster.tree import znodes
 
 if TYPE_CHECKING:
-    from odradek.cluster.tree import Tree
+    from odradek.cluster.tree.tree import Tree
 
 
 def describe(tree: Tree, options: Options) -> None:

@@ -11,8 +11,8 @@ import click
 from odradek.broker.errors import OdradekError
 
 if TYPE_CHECKING:
-    from odradek.cluster.tree import Tree
-    from odradek.cluster.znodes import BrokerNode
+    from odradek.cluster.tree.tree import Tree
+    from odradek.cluster.tree.znodes import BrokerNode
 
 SESSION_MS = CONNECT_MS = 30_000  # as 0.8's tools
 
@@ -29,8 +29,8 @@ def zookeeper_option(function: Any) -> Any:
 @contextmanager
 def opened(connect: str) -> Iterator[Tree]:
     """The tree at `connect`. What cannot be done with it raises OdradekError."""
-    from odradek.cluster.tree import TreeError
-    from odradek.cluster.zookeeper import ConnectError, ZooKeeperTree
+    from odradek.cluster.tree.tree import TreeError
+    from odradek.cluster.tree.zookeeper import ConnectError, ZooKeeperTree
 
     try:
         tree = ZooKeeperTree(connect, SESSION_MS, CONNECT_MS)
@@ -54,8 +54,8 @@ def find_brokers(options: dict[str, Any]) -> None:
 
 def live_brokers(tree: Tree) -> dict[int, BrokerNode]:
     """What each registered broker says of itself, by id."""
-    from odradek.cluster import znodes
-    from odradek.cluster.tree import NoNode
+    from odradek.cluster.tree import znodes
+    from odradek.cluster.tree.tree import NoNode
 
     try:
         names = tree.children(znodes.BROKER_IDS)

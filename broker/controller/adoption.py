@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.errors import BootError
-from odradek.cluster import adopted_configs, znodes
-from odradek.cluster.planning import TopicPlan
+from odradek.cluster.configs import adopted_configs
+from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import znodes
 from odradek.storage.dirs.logdirs import LogDirError
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.steps import Steps
 from odradek.broker.process.timeouts import Cancel, Timeouts
 from odradek.cluster import internal
-from odradek.cluster.planning import Defaults
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.decisions.planning import Defaults
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import channel, forward, roles
 from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell

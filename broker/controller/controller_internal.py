@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster import internal, planning
-from odradek.cluster.errors import NONE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION, ApiError
-from odradek.cluster.tree import TreeError
+from odradek.cluster import internal
+from odradek.cluster.decisions import planning
+from odradek.cluster.rules.errors import NONE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.cluster.tree.tree import TreeError
 from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
 
 if TYPE_CHECKING:

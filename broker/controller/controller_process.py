@@ -18,12 +18,13 @@ from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process import process
 from odradek.broker.process.checkpoint_turns import Turns
 from odradek.broker.process.process import Process
-from odradek.cluster import admitted, topicnames
-from odradek.cluster.admitted import Admitted
-from odradek.cluster.embedded import FILE_NAME, EmbeddedTree, StoreError
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.configs import admitted
+from odradek.cluster.configs.admitted import Admitted
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules import topicnames
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import TreeUnavailable
+from odradek.cluster.tree.embedded import FILE_NAME, EmbeddedTree, StoreError
+from odradek.cluster.tree.tree import TreeUnavailable
 from odradek.ipc import roles
 from odradek.ipc.doorbell import Doorbell, Ringer
 from odradek.ipc.locks import PartitionLocks

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from odradek.cluster import kraft_records
-from odradek.cluster.kraft_metadata import Entry, Metadata
-from odradek.cluster.kraft_records import MetadataRecordError
+from odradek.cluster.tree import kraft_records
+from odradek.cluster.tree.kraft_metadata import Entry, Metadata
+from odradek.cluster.tree.kraft_records import MetadataRecordError
 from odradek.storage.tools import metadata_log
 from odradek.storage.tools.metadata_log import MetadataBatch, MetadataLogError
 

@@ -23,7 +23,10 @@ from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slotbook import SlotBook
 from odradek.broker.interbroker.peers import Sources
 from odradek.broker.process.steps import WAITS
-from odradek.cluster.errors import (
+from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.decisions.reassignment import Assignment
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules.errors import (
     ELECTION_NOT_NEEDED,
     INVALID_REPLICA_ASSIGNMENT,
     KAFKA_STORAGE_ERROR,
@@ -32,13 +35,10 @@ from odradek.cluster.errors import (
     ApiError,
     Outcomes,
 )
-from odradek.cluster.planning import TopicPlan
-from odradek.cluster.reassignment import Assignment
 from odradek.cluster.slotalloc import SlotsExhausted
-from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT, TOGETHER, ClusterState
-from odradek.cluster.tree import TreeUnavailable
-from odradek.cluster.znodes import Partition
+from odradek.cluster.tree.tree import TreeUnavailable
+from odradek.cluster.tree.znodes import Partition
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
 from odradek.storage.dirs.reserve import Reserve

@@ -3,7 +3,8 @@ it out.
 
 Each `<topic>-<partition>` directory becomes a partition of a topic of that name. What its topic is comes from the
 metadata log of the KRaft cluster that filled the directories, where that can be read. Else the topic id is the one in
-`partition.metadata`, and how long records shall stay is not known: then all of them stay (cluster.adopted_configs).
+`partition.metadata`, and how long records shall stay is not known: then all of them stay
+(cluster.configs.adopted_configs).
 
 A directory whose topic id is not the topic's, or whose topic the metadata log says is deleted, becomes a stray, which
 no process deletes. One whose topic the log does not mention is taken over: the log may end before the topic was made.
@@ -19,9 +20,11 @@ from typing import Any
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller import kraft_log
-from odradek.cluster import adopted_configs, configdef, planning, topicnames
-from odradek.cluster.adopted_configs import RETENTION, UNKNOWN_RETENTION
-from odradek.cluster.kraft_metadata import BROKER, TOPIC, Metadata, MetadataPartition, MetadataTopic
+from odradek.cluster.configs import adopted_configs, configdef
+from odradek.cluster.configs.adopted_configs import RETENTION, UNKNOWN_RETENTION
+from odradek.cluster.decisions import planning
+from odradek.cluster.rules import topicnames
+from odradek.cluster.tree.kraft_metadata import BROKER, TOPIC, Metadata, MetadataPartition, MetadataTopic
 from odradek.storage.dirs import logdirs, machine
 from odradek.storage.files import checkpoints, names
 from odradek.storage.files.checkpoints import CheckpointError

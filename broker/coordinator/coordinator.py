@@ -29,7 +29,7 @@ from odradek.broker.process import process
 from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.steps import Line
 from odradek.cluster import internal
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Now
 from odradek.groups.offsets import TopicPartition

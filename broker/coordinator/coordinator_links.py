@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from odradek.broker.interbroker.link import Address, Limits, Link
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.protocol import interbroker

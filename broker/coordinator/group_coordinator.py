@@ -15,8 +15,8 @@ from odradek.broker.coordinator.offsets_journal import TOPIC, OffsetsJournal
 from odradek.broker.coordinator.offsets_topic import OffsetsTopic
 from odradek.broker.coordinator.settling import settle
 from odradek.broker.process.steps import Line
-from odradek.cluster.snapshot import Snapshot
-from odradek.cluster.view import NO_ID
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.metadata.view import NO_ID
 from odradek.groups.events import Answer, Append, Limits, Now, Reload
 from odradek.groups.groups import Groups
 from odradek.groups.journal import Writer

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from odradek.broker.coordinator.offsets_journal import TOPIC, OffsetsJournal
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.journal import JournalError, Writer

@@ -20,7 +20,7 @@ from odradek.broker.coordinator.offsets_topic import OffsetsTopic
 from odradek.broker.coordinator.settling import settle
 from odradek.broker.coordinator.verification_links import Question, VerificationLinks
 from odradek.cluster import internal
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Append, Now, Reload
 from odradek.groups.groups import Groups

@@ -22,11 +22,11 @@ from odradek.broker import listeners
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process.process import wait_for
-from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import Tree, TreeError, TreeUnavailable
-from odradek.cluster.znodes import BrokerNode
-from odradek.cluster.zookeeper import ConnectError, NoAnswer, ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Tree, TreeError, TreeUnavailable
+from odradek.cluster.tree.znodes import BrokerNode
+from odradek.cluster.tree.zookeeper import ConnectError, NoAnswer, ZooKeeperTree
 
 log = logging.getLogger(__name__)
 

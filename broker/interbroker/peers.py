@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 from odradek.broker.interbroker.link import SMALL, Address, Limits, Link
 from odradek.broker.interbroker.resolver import Resolver
-from odradek.cluster.view import CONTROLLER
+from odradek.cluster.metadata.view import CONTROLLER
 
 log = logging.getLogger(__name__)
 

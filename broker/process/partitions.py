@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from odradek.broker.config import BrokerConfig
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.shm import Shared

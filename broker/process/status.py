@@ -11,8 +11,8 @@ from typing import Any
 from odradek.broker.config import BrokerConfig
 from odradek.broker.process import process
 from odradek.broker.process.partitions import Partitions
-from odradek.cluster import adopted_configs
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.configs import adopted_configs
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, rundir, slots
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared

@@ -23,7 +23,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from odradek.broker.replicator import copies
-from odradek.cluster.following import Position
+from odradek.cluster.replication.following import Position
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import Fields

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
 
-from odradek.cluster.fetch_session import Key
-from odradek.cluster.throttles import Throttle
+from odradek.cluster.replication.fetch_session import Key
+from odradek.cluster.replication.throttles import Throttle
 
 Throttled = tuple[Throttle, Mapping[Key, bool]]  # the throttled replicas of this broker: whether in the ISR
 

@@ -1,9 +1,9 @@
 """What this broker copies from one other over one connection: answers into logs, logs' ends into requests.
 
 An answer is used in the turn in which its last byte arrives: its batches go from the receive buffer into the logs, and
-the next request leaves before anything else is done; where it may (cluster.ahead) before that, too, so that the leader
-reads while the follower writes. Where somebody has a partition's lock its part is copied and tried again every
-millisecond, while the others go on; so do they while a truncation is under way that takes long
+the next request leaves before anything else is done; where it may (cluster.replication.ahead) before that, too, so that
+the leader reads while the follower writes. Where somebody has a partition's lock its part is copied and tried again
+every millisecond, while the others go on; so do they while a truncation is under way that takes long
 (broker.replicator.cuts).
 """
 
@@ -20,11 +20,11 @@ from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.replicator import copies, cuts
 from odradek.broker.replicator.cuts import Cuts
 from odradek.broker.replicator.held_back import HeldBack, Throttled
-from odradek.cluster import following
-from odradek.cluster.ahead import Coming
-from odradek.cluster.fetch_session import Key
-from odradek.cluster.following import Following, Limits, Position, Seek
-from odradek.cluster.throttles import PAUSE_MS
+from odradek.cluster.replication import following
+from odradek.cluster.replication.ahead import Coming
+from odradek.cluster.replication.fetch_session import Key
+from odradek.cluster.replication.following import Following, Limits, Position, Seek
+from odradek.cluster.replication.throttles import PAUSE_MS
 from odradek.ipc.processes import COLUMN
 from odradek.ipc.slots import F_HW, F_LEO
 from odradek.protocol import errors, fetch_client

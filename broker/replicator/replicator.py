@@ -25,9 +25,9 @@ from odradek.broker.replicator import copies
 from odradek.broker.replicator.cuts import Cuts
 from odradek.broker.replicator.held_back import Throttled
 from odradek.broker.replicator.leader import Leader
-from odradek.cluster import throttles
-from odradek.cluster.fetch_session import Key
-from odradek.cluster.following import Limits
+from odradek.cluster.replication import throttles
+from odradek.cluster.replication.fetch_session import Key
+from odradek.cluster.replication.following import Limits
 from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.doorbell import Doorbell

@@ -283,7 +283,7 @@ def _former_cluster(config: BrokerConfig, opened: list[logdirs.LogDir]) -> str |
     """The cluster by the metadata, where no meta.properties is left to say it."""
     if any(logdirs.identity(one.path) for one in opened if not one.problem):
         return None
-    from odradek.cluster import embedded, znodes
+    from odradek.cluster.tree import embedded, znodes
 
     stored = embedded.peek(os.path.join(config.data_dir, embedded.FILE_NAME), znodes.CLUSTER_ID)
     return znodes.decode_cluster_id(stored) if stored else None

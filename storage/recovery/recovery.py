@@ -40,7 +40,7 @@ __all__ = ["CorruptLog", "Recovered", "Segment", "recover"]
 class IndexConfig(Protocol):
     """What recovery needs of a topic's config: `index.interval.bytes`, and whether its log may have gaps.
 
-    Where the retention is not known (cluster.adopted_configs) another broker may have compacted it.
+    Where the retention is not known (cluster.configs.adopted_configs) another broker may have compacted it.
     """
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig
 from odradek.broker.process.partitions import Partitions
-from odradek.cluster.snapshot import raw_snapshot
+from odradek.cluster.metadata.snapshot import raw_snapshot
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState

@@ -13,7 +13,7 @@ from odradek.broker.config import BrokerConfig, ConfigFault
 from odradek.broker.coordinator.transactions import limits
 from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.listeners import Endpoint, between_brokers
-from odradek.cluster import configdef
+from odradek.cluster.configs import configdef
 
 CLEANUPS = ("abort.timed.out", "remove.expired")
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from odradek.broker.coordinator import offsets_topic
 from odradek.broker.coordinator.controller_link import ControllerLink
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Commit
 from odradek.groups.ownership import RELOAD_PAUSE_MS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..harness.cluster import Cluster
 from ..harness.zookeeper import ZooKeeper

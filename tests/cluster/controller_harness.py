@@ -14,7 +14,7 @@ from typing import Any
 from odradek.broker import config as configuration
 from odradek.broker.process.process import role_locks
 from odradek.cluster import internal
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import channel, forward, processes, rundir
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.locks import PartitionLocks

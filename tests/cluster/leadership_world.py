@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek.cluster.leadership import Change, Leadership, Standing
-from odradek.cluster.reassignment import Step
-from odradek.cluster.znodes import Partition, TopicNode
+from odradek.cluster.decisions.leadership import Change, Leadership, Standing
+from odradek.cluster.decisions.reassignment import Step
+from odradek.cluster.tree.znodes import Partition, TopicNode
 
 Decision = Callable[[], list[Change]]
 

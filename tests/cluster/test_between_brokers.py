@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from odradek.cluster import znodes
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.protocol import interbroker
 from odradek.storage.files.checkpoints import read_partition_metadata
 

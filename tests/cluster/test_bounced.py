@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.elected.brokers import Brokers
-from odradek.cluster import znodes
-from odradek.cluster.tree import Create, Delete
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Create, Delete
 
 from .simulation.tree import ZooKeeper
 from .simulation.world import World

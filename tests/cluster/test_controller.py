@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.controller.metadata_owner import AT_ONCE
-from odradek.cluster import errors, internal
-from odradek.cluster.snapshot import PartitionInfo
+from odradek.cluster import internal
+from odradek.cluster.metadata.snapshot import PartitionInfo
+from odradek.cluster.rules import errors
 from odradek.cluster.state import TOGETHER
 from odradek.ipc import slots
 from odradek.ipc.doorbell import Doorbell

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cluster import alter, configdef, errors, planning, topicnames
-from odradek.cluster.alter import APPEND, DELETE, SET, SUBTRACT, Change
-from odradek.cluster.assignment import assign
-from odradek.cluster.errors import ApiError
-from odradek.cluster.planning import Defaults, TopicRequest, plan_partitions, plan_topic
+from odradek.cluster.configs import configdef
+from odradek.cluster.decisions import alter, planning
+from odradek.cluster.decisions.alter import APPEND, DELETE, SET, SUBTRACT, Change
+from odradek.cluster.decisions.assignment import assign
+from odradek.cluster.decisions.planning import Defaults, TopicRequest, plan_partitions, plan_topic
+from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
+from odradek.cluster.rules import errors, topicnames
+from odradek.cluster.rules.errors import ApiError
+from odradek.cluster.rules.validation import MOST_PARTITIONS, MOST_REPLICAS
 from odradek.cluster.slotalloc import SlotAllocator, SlotsExhausted
-from odradek.cluster.snapshot import Snapshot, raw_snapshot
-from odradek.cluster.validation import MOST_PARTITIONS, MOST_REPLICAS
 
 
 def cluster(brokers: dict[int, str | None], topics: dict[str, list[list[int]]] | None = None) -> Snapshot:

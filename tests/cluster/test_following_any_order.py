@@ -8,16 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.cluster.ahead import Coming
-from odradek.cluster.fetch_session import Key
-from odradek.cluster.following import (
-    LEAVE,
-    LONGEST_STRIKE_MS,
-    LOST_PLACE,
-    Following,
-    Position,
-    Seek,
-)
+from odradek.cluster.replication.ahead import Coming
+from odradek.cluster.replication.fetch_session import Key
+from odradek.cluster.replication.following import LEAVE, LONGEST_STRIKE_MS, LOST_PLACE, Following, Position, Seek
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import LATEST

@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from odradek.broker.interbroker.joining import SESSION_FILE
-from odradek.cluster import znodes
-from odradek.cluster.tree import Stat
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Stat
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.ipc.rundir import run_dir
 
 from ..harness.broker import Broker

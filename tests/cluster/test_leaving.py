@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster import znodes
+from odradek.cluster.tree import znodes
 from odradek.ipc import slots
 
 from .simulation.history import History

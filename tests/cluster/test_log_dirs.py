@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster import znodes
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.workers.dispatch.api import message_class as message
 
 from ..clients.admin import create_named

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cluster import notices, znodes
-from odradek.cluster.znodes import Malformed, TopicNode
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.znodes import Malformed, TopicNode
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..clients.admin import create_named
 from ..clients.raw.batches import batch

@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from odradek.cluster import znodes
-from odradek.cluster.znodes import PartitionState
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.znodes import PartitionState
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..clients.raw.batches import batch
 from ..clients.raw.calls import produce, produce_request
@@ -62,7 +62,7 @@ class Scene:
         return self.state().leader_epoch
 
     def leads(self, broker: int, epoch: int) -> bool:
-        """Whether a broker says that it leads in an epoch, or the next: a controller may begin one (cluster.lives)."""
+        """Whether a broker says it leads in an epoch, or the next: a controller may begin one (decisions.lives)."""
         answer = self.ground.metadata(broker, TOPIC)
         rows = answer.topics[0].partitions if answer is not None else []
         return [(row.leader_id, row.leader_epoch >= epoch) for row in rows] == [(broker, True)]

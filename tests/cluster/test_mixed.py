@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.cluster import znodes
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..harness.apache import ApacheMember
 from ..harness.broker import Broker

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replicas import Replicas
 from odradek.broker.process.checkpoint_turns import Turns
-from odradek.cluster import notices, znodes
-from odradek.cluster.view import Told, View
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.metadata.view import Told, View
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.storage.files import checkpoints, names
 
 from ..harness.cluster import Cluster

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster import notices, znodes
-from odradek.cluster.znodes import BrokerNode, PartitionState, TopicNode
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.znodes import BrokerNode, PartitionState, TopicNode
 
 from ..harness import java
 

@@ -11,12 +11,14 @@ import pytest
 from odradek.broker.controller.elected.candidate import Candidate
 from odradek.broker.controller.elected.office import Office
 from odradek.broker.controller.replicas.orders import Orders
-from odradek.cluster import admin, view, znodes
-from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
-from odradek.cluster.planning import TopicPlan
-from odradek.cluster.tree import CHILDREN, BadVersion, Check, Event, NodeExists, TreeUnavailable
-from odradek.cluster.view import View
-from odradek.cluster.znodes import TopicNode
+from odradek.cluster import admin
+from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.metadata import view
+from odradek.cluster.metadata.view import View
+from odradek.cluster.rules.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import CHILDREN, BadVersion, Check, Event, NodeExists, TreeUnavailable
+from odradek.cluster.tree.znodes import TopicNode
 
 from .simulation.history import History
 from .simulation.seams import installed

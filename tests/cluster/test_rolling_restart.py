@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from odradek.cluster import znodes
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until

@@ -8,9 +8,9 @@ import pytest
 
 from odradek.broker.controller.elected.fenced import Fenced
 from odradek.broker.controller.elected.settled_lives import SettledLives
-from odradek.cluster import znodes
-from odradek.cluster.embedded import EmbeddedTree
-from odradek.cluster.tree import NotDone
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.embedded import EmbeddedTree
+from odradek.cluster.tree.tree import NotDone
 
 
 def test_what_one_controller_has_noted_the_next_one_knows(tmp_path: Path) -> None:

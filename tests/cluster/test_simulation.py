@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster import znodes
+from odradek.cluster.metadata.view import Told
 from odradek.cluster.state import EPOCH
-from odradek.cluster.tree import Delete, Set
-from odradek.cluster.view import Told
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Delete, Set
 from odradek.ipc import replicas, slots
 from odradek.protocol.errors import FENCED_LEADER_EPOCH
 from odradek.workers.fetch.followers import Progress

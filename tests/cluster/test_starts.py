@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.replicas.slotbook import SlotBook
-from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import znodes
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
 

@@ -11,9 +11,9 @@ import pytest
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.strays import keep
 from odradek.broker.process.checkpoint_turns import Turns
-from odradek.cluster import znodes
-from odradek.cluster.tree import Create, Set
-from odradek.cluster.view import Told, View
+from odradek.cluster.metadata.view import Told, View
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Create, Set
 from odradek.ipc import slots
 from odradek.storage.files import names
 

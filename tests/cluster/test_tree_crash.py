@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cluster.embedded import EmbeddedTree
+from odradek.cluster.tree.embedded import EmbeddedTree
 
 WRITER = """
 import sys
-from odradek.cluster.embedded import EmbeddedTree
-from odradek.cluster.tree import Create, Set
+from odradek.cluster.tree.embedded import EmbeddedTree
+from odradek.cluster.tree.tree import Create, Set
 tree = EmbeddedTree(sys.argv[1])
 first = len(tree.children("/"))
 for name in tree.children("/")[-1:]:  # the former writer may have been killed between its two transactions
@@ -53,8 +53,8 @@ def test_acknowledged_writes_survive_and_none_is_halved(tmp_path: Path, kills: i
 
 TOGETHER = """
 import sys
-from odradek.cluster.embedded import EmbeddedTree
-from odradek.cluster.tree import Create
+from odradek.cluster.tree.embedded import EmbeddedTree
+from odradek.cluster.tree.tree import Create
 tree = EmbeddedTree(sys.argv[1])
 with tree.together():
     for number in range(100):

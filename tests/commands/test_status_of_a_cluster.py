@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.commands._cluster_overview import Dir, Node, Row, overview, render
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until

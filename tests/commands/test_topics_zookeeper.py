@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster import znodes
-from odradek.cluster.tree import Tree
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Tree
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..harness.zookeeper import ZooKeeper
 from .conftest import SECONDS, command_line

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from odradek.cluster import configdef
+from odradek.cluster.configs import configdef
 from odradek.protocol import errors
 from odradek.protocol.batch import COMPRESSION, HEADER, HEADER_SIZE, TRANSACTIONAL
 from odradek.protocol.records import codecs

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odradek.cluster.embedded import FILE_NAME
+from odradek.cluster.tree.embedded import FILE_NAME
 from odradek.storage.files import checkpoints, names
 from odradek.storage.files.names import partition_dir
 from odradek.storage.tools.check import check

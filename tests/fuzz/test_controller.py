@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cluster import znodes
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.protocol import interbroker
 from odradek.workers.dispatch import api
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from odradek.cluster.admitted import Admitted
-from odradek.cluster.snapshot import Snapshot, raw_snapshot
+from odradek.cluster.configs.admitted import Admitted
+from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Answer
 from odradek.ipc import forward

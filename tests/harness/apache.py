@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from odradek.cluster.znodes import random_uuid, uuid_text
+from odradek.cluster.tree.znodes import random_uuid, uuid_text
 
 from . import java
 from .process import die_with_parent, free_port, wait_until

@@ -66,7 +66,7 @@ def test_every_command_is_in_the_readme() -> None:
 
 
 def test_every_key_named_exists() -> None:
-    from odradek.cluster.configdef import TOPIC, broker_key
+    from odradek.cluster.configs.configdef import TOPIC, broker_key
 
     chapter = (ROOT / "README.md").read_text().partition("## Configuration")[2].partition("\n## ")[0]
     named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)`", chapter)) - {"server.properties"}

@@ -54,7 +54,7 @@ def faults(module: str, source: str) -> Iterator[str]:
         theirs, top = layer(name), name.split(".")[0]
         if theirs is not None and theirs not in ALLOWED[mine] | WITHIN.get(module, set()):
             yield f"{module}:{line}: {mine} may not import {theirs}"
-        if top in FORBIDDEN.get(mine, set()) and not module.startswith("odradek.cluster.zookeeper"):
+        if top in FORBIDDEN.get(mine, set()) and not module.startswith("odradek.cluster.tree.zookeeper"):
             yield f"{module}:{line}: {mine} may not import {top}"
         if top in HEAVY and mine not in ("loadtest", "pipeline") and module not in BULK:
             yield f"{module}:{line}: too heavy for a process of the broker ({top})"
@@ -95,7 +95,7 @@ def test_a_wrong_import_is_seen(module: str, source: str) -> None:
     [
         ("odradek.workers.x", "from ..ipc import shm\nfrom odradek.storage.log.partition import Partition"),
         ("odradek.storage.x", "from . import index\nimport time, os"),
-        ("odradek.cluster.zookeeper", "import kazoo.client"),
+        ("odradek.cluster.tree.zookeeper", "import kazoo.client"),
         ("odradek.loadtest.x", "import numpy"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from odradek.cluster import configdef
+from odradek.cluster.configs import configdef
 
 from .tree import modules
 

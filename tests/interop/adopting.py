@@ -22,7 +22,7 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from odradek.cluster.znodes import uuid_bytes
+from odradek.cluster.tree.znodes import uuid_bytes
 from odradek.storage.segment.scan import Scan
 
 from ..harness.apache import Apache

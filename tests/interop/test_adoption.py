@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster.adopted_configs import MARK
+from odradek.cluster.configs.adopted_configs import MARK
 
 from ..harness.process import wait_until
 from . import adopting

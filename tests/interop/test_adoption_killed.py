@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odradek.cluster.adopted_configs import UNKNOWN_RETENTION
+from odradek.cluster.configs.adopted_configs import UNKNOWN_RETENTION
 
 from ..faults.failpoints.arming import Arming
 from ..harness.process import die_with_parent, wait_until

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from odradek.cluster.adopted_configs import UNKNOWN_RETENTION
-from odradek.cluster.znodes import random_uuid, uuid_text
+from odradek.cluster.configs.adopted_configs import UNKNOWN_RETENTION
+from odradek.cluster.tree.znodes import random_uuid, uuid_text
 
 from ..harness import java
 from ..harness.apache import Apache

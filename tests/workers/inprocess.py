@@ -13,9 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.cluster import configdef
-from odradek.cluster.admitted import Admitted
-from odradek.cluster.snapshot import Snapshot, raw_snapshot
+from odradek.cluster.configs import configdef
+from odradek.cluster.configs.admitted import Admitted
+from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import worker_role

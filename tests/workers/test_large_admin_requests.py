@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.metadata_owner import MetadataOwner
-from odradek.cluster import configdef
-from odradek.cluster.embedded import EmbeddedTree
-from odradek.cluster.planning import Defaults, TopicPlan
+from odradek.cluster.configs import configdef
+from odradek.cluster.decisions.planning import Defaults, TopicPlan
 from odradek.cluster.state import ClusterState
+from odradek.cluster.tree.embedded import EmbeddedTree
 from odradek.workers.dispatch.api import load_rows, message_class
 from odradek.workers.dispatch.context import Context
 

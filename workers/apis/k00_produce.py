@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from odradek.cluster import topicnames
+from odradek.cluster.rules import topicnames
 from odradek.protocol import errors, produce
 from odradek.protocol.batch import (
     COMPRESSION,
@@ -49,7 +49,7 @@ from odradek.workers.fetch import leadership
 from odradek.workers.produce.round import Pending
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Mark
+    from odradek.cluster.metadata.snapshot import Mark
     from odradek.storage.log.partition import Partition
     from odradek.workers.net.connection import Connection
     from odradek.workers.worker import Worker

@@ -16,8 +16,9 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from odradek.cluster import internal, topicnames
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster import internal
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules import topicnames
 from odradek.ipc import forward
 from odradek.protocol import errors, requests, responses
 from odradek.workers.dispatch import topology

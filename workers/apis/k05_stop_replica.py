@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.telling import Stop
-from odradek.cluster.view import Office
+from odradek.cluster.decisions.telling import Stop
+from odradek.cluster.metadata.view import Office
 from odradek.protocol import interbroker
 from odradek.workers.dispatch.api import CONTROLLER, Api
 from odradek.workers.dispatch.context import Context

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.view import NO_ID, Office, Told
+from odradek.cluster.metadata.view import NO_ID, Office, Told
 from odradek.protocol import interbroker
 from odradek.protocol.errors import NONE
 from odradek.workers.dispatch.api import CONTROLLER, Api

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.cluster.errors import NONE, ApiError
+from odradek.cluster.rules.errors import NONE, ApiError
 from odradek.protocol import interbroker
 from odradek.workers.dispatch.api import CONTROLLER, Api
 from odradek.workers.dispatch.context import Context

@@ -11,10 +11,11 @@ from collections.abc import Generator, Iterator
 from typing import Any
 from uuid import UUID
 
-from odradek.cluster import describe, topicnames
-from odradek.cluster.describe import Static
-from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
-from odradek.cluster.planning import TopicPlan, TopicRequest, check_total, plan_topic
+from odradek.cluster.decisions import describe
+from odradek.cluster.decisions.describe import Static
+from odradek.cluster.decisions.planning import TopicPlan, TopicRequest, check_total, plan_topic
+from odradek.cluster.rules import topicnames
+from odradek.cluster.rules.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
 from odradek.workers.dispatch.administration import Controller, twice
 from odradek.workers.dispatch.api import CONTROLLER, Api, message_class
 from odradek.workers.dispatch.context import Context

@@ -12,7 +12,8 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from odradek.cluster.errors import (
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules.errors import (
     INVALID_REQUEST,
     NONE,
     REQUEST_TIMED_OUT,
@@ -21,7 +22,6 @@ from odradek.cluster.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     ApiError,
 )
-from odradek.cluster.snapshot import Snapshot
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context

@@ -23,7 +23,7 @@ from odradek.workers.fetch.fetching import storage_failed
 from odradek.workers.fetch.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Snapshot
+    from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.ipc.slots import Slot
     from odradek.workers.worker import Worker
 

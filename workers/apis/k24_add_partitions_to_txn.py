@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from odradek.cluster import topicnames
+from odradek.cluster.rules import topicnames
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer

@@ -6,9 +6,9 @@ of a connection that its coordinator has replaced since is refused, as far as th
 would end the producers' next transactions (broker.coordinator.coordinator_links). So is a marker of an id or epoch
 below 0, which no producer has.
 
-Commits are taken from brokers alone (cluster.admitted), aborts from administrators too (`kafka-transactions.sh abort`):
-Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end a
-transaction that is open, with the epochs that DescribeProducers tells of it, in a few partitions at a time: each is a
+Commits are taken from brokers alone (cluster.configs.admitted), aborts from administrators too (`kafka-transactions.sh
+abort`): Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end
+a transaction that is open, with the epochs that DescribeProducers tells of it, in a few partitions at a time: each is a
 turn of its lock, and a line of the log if it is refused. Others get an error on which coordinators
 retry: Apache's lets a transaction hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new. It is
 looked up again at once, so that the retry finds it known (workers.net.strangers).

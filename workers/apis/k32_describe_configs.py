@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster import alter, describe, topicnames
-from odradek.cluster.describe import Entry, Static
-from odradek.cluster.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.cluster.decisions import alter, describe
+from odradek.cluster.decisions.describe import Entry, Static
+from odradek.cluster.rules import topicnames
+from odradek.cluster.rules.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ApiError
 from odradek.protocol import errors
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context

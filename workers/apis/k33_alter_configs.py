@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.alter import SET, Change
+from odradek.cluster.decisions.alter import SET, Change
 from odradek.workers.dispatch import config_changes
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.errors import NONE, ApiError
-from odradek.cluster.planning import check_total, plan_partitions
+from odradek.cluster.decisions.planning import check_total, plan_partitions
+from odradek.cluster.rules.errors import NONE, ApiError
 from odradek.workers.dispatch.administration import Controller, refuse_duplicate, twice
 from odradek.workers.dispatch.api import CONTROLLER, Api, message_class
 from odradek.workers.dispatch.context import Context

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.errors import RESOURCE_NOT_FOUND
+from odradek.cluster.rules.errors import RESOURCE_NOT_FOUND
 from odradek.protocol.errors import NONE
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster import alter
+from odradek.cluster.decisions import alter
 from odradek.protocol.errors import NONE, UNSUPPORTED_VERSION
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context

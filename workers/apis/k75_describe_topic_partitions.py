@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.cluster import topicnames
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules import topicnames
 from odradek.protocol import errors
 from odradek.workers.dispatch import topology
 from odradek.workers.dispatch.api import Api, message_class

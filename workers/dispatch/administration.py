@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError, Outcomes
-from odradek.cluster.planning import Defaults, TopicPlan
-from odradek.cluster.reassignment import Assignment
-from odradek.cluster.snapshot import Snapshot
-from odradek.cluster.znodes import Partition
+from odradek.cluster.decisions.planning import Defaults, TopicPlan
+from odradek.cluster.decisions.reassignment import Assignment
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError, Outcomes
+from odradek.cluster.tree.znodes import Partition
 
 
 class Owner(Protocol):

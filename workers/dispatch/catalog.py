@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc.shm import Shared
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import Log, Place

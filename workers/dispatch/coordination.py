@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups

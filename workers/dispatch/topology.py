@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from odradek.cluster import topicnames
-from odradek.cluster.snapshot import Broker, PartitionInfo, Snapshot
+from odradek.cluster.metadata.snapshot import Broker, PartitionInfo, Snapshot
+from odradek.cluster.rules import topicnames
 from odradek.protocol import errors
 
 TOPIC_OPERATIONS = frozenset({3, 4, 5, 6, 7, 8, 10, 11})

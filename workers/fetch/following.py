@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from odradek.cluster.throttles import PAUSE_MS
+from odradek.cluster.replication.throttles import PAUSE_MS
 from odradek.ipc import replicas, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
@@ -23,7 +23,7 @@ from odradek.workers.fetch.followers import Progress
 from odradek.workers.fetch.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Mark
+    from odradek.cluster.metadata.snapshot import Mark
     from odradek.storage.files.openfile import FileSlice
     from odradek.storage.log.partition import Partition
     from odradek.workers.fetch.sessions import Key, Session

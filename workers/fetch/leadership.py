@@ -8,7 +8,7 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Snapshot
+    from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.storage.log.partition import Partition
 
 _STATES = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.ipc import replicas
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Snapshot
+    from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.ipc.slots import Slot
 
 NOBODY = -1

@@ -21,7 +21,7 @@ from odradek.workers.fetch.fetching import READ_COMMITTED, Fetch
 from odradek.workers.fetch.leadership import refusal
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Mark
+    from odradek.cluster.metadata.snapshot import Mark
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchPart, FetchRequest
     from odradek.storage.files.openfile import FileSlice

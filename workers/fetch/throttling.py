@@ -1,4 +1,5 @@
-"""The throttle of what this broker leads, as a worker keeps to it when it serves followers (cluster.throttles).
+"""The throttle of what this broker leads, as a worker keeps to it when it serves followers
+(cluster.replication.throttles).
 
 As Kafka's ReplicaManager.shouldLeaderThrottle: a follower that is not in sync gets no records of throttled partitions
 while the broker's workers have sent too many of them; all that followers get of them counts. Who is about to join the
@@ -11,13 +12,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.cluster import throttles
+from odradek.cluster.replication import throttles
 from odradek.ipc import replicas
 from odradek.protocol import fetch
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Mark
-    from odradek.cluster.throttles import Throttle
+    from odradek.cluster.metadata.snapshot import Mark
+    from odradek.cluster.replication.throttles import Throttle
     from odradek.protocol.fetch import Payload
     from odradek.storage.log.partition import Partition
     from odradek.workers.worker import Worker

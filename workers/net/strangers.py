@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.cluster import internal
-from odradek.cluster.admitted import ALLOWED
+from odradek.cluster.configs.admitted import ALLOWED
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

@@ -24,7 +24,7 @@ from odradek.ipc.forward import Forwarded
 from odradek.protocol import errors
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Snapshot
+    from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.storage.log.partition import Partition
     from odradek.workers.produce.round import Pending
     from odradek.workers.worker import Worker

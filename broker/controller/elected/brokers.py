@@ -14,9 +14,9 @@ from typing import Any
 
 from odradek.broker.interbroker import joining
 from odradek.broker.interbroker.peers import REFUSED, Peer, Switchboard
-from odradek.cluster import znodes
-from odradek.cluster.tree import Stat, Tree
-from odradek.cluster.znodes import BrokerNode, Malformed
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Stat, Tree
+from odradek.cluster.tree.znodes import BrokerNode, Malformed
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from odradek.broker.controller.elected.office import NOBODY, Office
 from odradek.broker.controller.replicas.orders import Orders
 from odradek.broker.interbroker import joining
 from odradek.broker.interbroker.peers import REFUSED, Peer, Switchboard
-from odradek.cluster import znodes
-from odradek.cluster.tree import Tree
-from odradek.cluster.znodes import Malformed
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Tree
+from odradek.cluster.tree.znodes import Malformed
 
 log = logging.getLogger(__name__)
 

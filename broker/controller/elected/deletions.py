@@ -18,14 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.replicas.orders import Errors
-from odradek.cluster import znodes
-from odradek.cluster.errors import ApiError
-from odradek.cluster.leadership import Leadership
-from odradek.cluster.tree import Delete, NoNode, Operation, TreeError, TreeUnavailable
+from odradek.cluster.decisions.leadership import Leadership
+from odradek.cluster.rules.errors import ApiError
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Delete, NoNode, Operation, TreeError, TreeUnavailable
 
 if TYPE_CHECKING:
     from odradek.broker.controller.elected.elected import Elected
-    from odradek.cluster.znodes import TopicNode
+    from odradek.cluster.tree.znodes import TopicNode
 
 log = logging.getLogger(__name__)
 

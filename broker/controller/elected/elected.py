@@ -1,4 +1,5 @@
-"""The elected controller: carries out what `cluster.leadership` decides, for as long as this broker is in office.
+"""The elected controller: carries out what `cluster.decisions.leadership` decides, for as long as this broker is in
+office.
 
     the tree tells by its watches, peers by their connections → facts into Leadership → decisions
     → conditional writes of state nodes → LeaderAndIsr to who has a replica, UpdateMetadata to all
@@ -32,11 +33,11 @@ from odradek.broker.controller.elected.topic_ids import TopicIds
 from odradek.broker.controller.elected.topics import Topics
 from odradek.broker.controller.replicas.orders import Orders
 from odradek.broker.interbroker.peers import Switchboard
-from odradek.cluster import znodes
-from odradek.cluster.leadership import Change, Leadership
-from odradek.cluster.telling import Replica
-from odradek.cluster.tree import Event, Tree, TreeError
-from odradek.cluster.znodes import Malformed, Partition
+from odradek.cluster.decisions.leadership import Change, Leadership
+from odradek.cluster.decisions.telling import Replica
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Event, Tree, TreeError
+from odradek.cluster.tree.znodes import Malformed, Partition
 
 log = logging.getLogger(__name__)
 

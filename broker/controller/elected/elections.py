@@ -7,9 +7,9 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster import asked
-from odradek.cluster.errors import ApiError
-from odradek.cluster.znodes import Partition
+from odradek.cluster.decisions import asked
+from odradek.cluster.rules.errors import ApiError
+from odradek.cluster.tree.znodes import Partition
 
 if TYPE_CHECKING:
     from odradek.broker.controller.elected.elected import Elected

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from odradek.cluster import notices, znodes
-from odradek.cluster.tree import NoNode, NotEmpty
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.tree import NoNode, NotEmpty
 
 if TYPE_CHECKING:
     from odradek.broker.controller.elected.elected import Elected

@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from odradek.broker.controller.elected.topic_ids import TopicIds
-from odradek.cluster import notices, topicnames, znodes
-from odradek.cluster.leadership import Leadership, Standing
-from odradek.cluster.tree import Delete, Operation, Stat, Tree
-from odradek.cluster.znodes import Malformed, Partition
+from odradek.cluster.decisions.leadership import Leadership, Standing
+from odradek.cluster.rules import topicnames
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.tree import Delete, Operation, Stat, Tree
+from odradek.cluster.tree.znodes import Malformed, Partition
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from odradek.cluster import znodes
-from odradek.cluster.leadership import Change, Leadership
-from odradek.cluster.tree import (
+from odradek.cluster.decisions.leadership import Change, Leadership
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import (
     BadVersion,
     Check,
     Create,
@@ -22,7 +22,7 @@ from odradek.cluster.tree import (
     TreeError,
     TreeUnavailable,
 )
-from odradek.cluster.znodes import Partition
+from odradek.cluster.tree.znodes import Partition
 
 log = logging.getLogger(__name__)
 

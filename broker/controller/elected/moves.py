@@ -1,4 +1,4 @@
-"""Moving partitions to other replicas: the elected controller carries out the steps of cluster.reassignment.
+"""Moving partitions to other replicas: the elected controller carries out the steps of cluster.decisions.reassignment.
 
 A move is in the topic's node, so that whoever takes office next goes on with it. It begins when it is asked for, goes
 on whenever an ISR changes or a broker comes, and ends when all of its target are in sync.
@@ -10,12 +10,13 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.cluster import reassignment, znodes
-from odradek.cluster.errors import ApiError
-from odradek.cluster.reassignment import Assignment, Step
-from odradek.cluster.telling import Replica
-from odradek.cluster.tree import BadVersion, NoNode, Set
-from odradek.cluster.znodes import Malformed, Partition
+from odradek.cluster.decisions import reassignment
+from odradek.cluster.decisions.reassignment import Assignment, Step
+from odradek.cluster.decisions.telling import Replica
+from odradek.cluster.rules.errors import ApiError
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import BadVersion, NoNode, Set
+from odradek.cluster.tree.znodes import Malformed, Partition
 
 if TYPE_CHECKING:
     from odradek.broker.controller.elected.elected import Elected

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import time
 
-from odradek.cluster import znodes
-from odradek.cluster.tree import (
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import (
     BadVersion,
     Check,
     Create,
@@ -27,7 +27,7 @@ from odradek.cluster.tree import (
     TreeError,
     TreeUnavailable,
 )
-from odradek.cluster.znodes import Malformed
+from odradek.cluster.tree.znodes import Malformed
 
 log = logging.getLogger(__name__)
 

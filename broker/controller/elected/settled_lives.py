@@ -1,4 +1,4 @@
-"""Which lives of brokers controllers have settled (cluster.lives), noted for the controller that comes next.
+"""Which lives of brokers controllers have settled (cluster.decisions.lives), noted for the controller that comes next.
 
 Layout    : `/odradek/lives`, JSON: by broker the czxid of the registration whose former lives take it into no ISR any
             more. Kafka's controllers neither read nor write it.
@@ -15,9 +15,9 @@ import logging
 from collections.abc import Collection, Mapping
 
 from odradek.broker.controller.elected.fenced import Fenced
-from odradek.cluster import znodes
-from odradek.cluster.tree import Tree
-from odradek.cluster.znodes import Malformed
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Tree
+from odradek.cluster.tree.znodes import Malformed
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Telling brokers what was decided: to peers by requests, to this broker without a connection.
 
-Who is told what is `cluster.telling`'s. Requests reach a broker in the order in which they were made here
+Who is told what is `cluster.decisions.telling`'s. Requests reach a broker in the order in which they were made here
 (broker.interbroker.peers): LeaderAndIsr before the UpdateMetadata that lets clients know, StopReplica last.
 """
 
@@ -16,12 +16,12 @@ from odradek.broker.controller.elected.brokers import Brokers
 from odradek.broker.controller.elected.facts import Facts
 from odradek.broker.controller.replicas.orders import Done, Errors, Orders
 from odradek.broker.interbroker.peers import CLIENT_ID
-from odradek.cluster import telling
-from odradek.cluster.errors import NONE
-from odradek.cluster.leadership import Leadership
-from odradek.cluster.telling import LeaderAndIsr, Metadata, Replica, Requests, Stop
-from odradek.cluster.view import NO_ID, Office, Told, raw_broker
-from odradek.cluster.znodes import Partition
+from odradek.cluster.decisions import telling
+from odradek.cluster.decisions.leadership import Leadership
+from odradek.cluster.decisions.telling import LeaderAndIsr, Metadata, Replica, Requests, Stop
+from odradek.cluster.metadata.view import NO_ID, Office, Told, raw_broker
+from odradek.cluster.rules.errors import NONE
+from odradek.cluster.tree.znodes import Partition
 from odradek.protocol import interbroker
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable
 
 from odradek.broker.controller.elected.fenced import Fenced
-from odradek.cluster import znodes
-from odradek.cluster.tree import Set, Tree, TreeError, TreeUnavailable
-from odradek.cluster.znodes import TopicNode
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Set, Tree, TreeError, TreeUnavailable
+from odradek.cluster.tree.znodes import TopicNode
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.elected.facts import Facts
-from odradek.cluster.znodes import Partition
+from odradek.cluster.tree.znodes import Partition
 
 if TYPE_CHECKING:
     from odradek.broker.controller.elected.elected import Elected

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from odradek.cluster.telling import LeaderAndIsr, Metadata, Stop
-from odradek.cluster.view import FULL, Office
-from odradek.cluster.znodes import BrokerNode, Partition
+from odradek.cluster.decisions.telling import LeaderAndIsr, Metadata, Stop
+from odradek.cluster.metadata.view import FULL, Office
+from odradek.cluster.tree.znodes import BrokerNode, Partition
 from odradek.protocol import interbroker
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 7, 4, 8  # versions

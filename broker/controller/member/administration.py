@@ -12,8 +12,13 @@ from typing import Any, TypeVar
 
 from odradek.broker.controller.elected.elected import Elected
 from odradek.broker.controller.member.tree_configs import TreeConfigs
-from odradek.cluster import admin, configdef
-from odradek.cluster.errors import (
+from odradek.cluster import admin
+from odradek.cluster.configs import configdef
+from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.decisions.reassignment import Assignment
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.metadata.view import View
+from odradek.cluster.rules.errors import (
     INVALID_REQUEST,
     NOT_CONTROLLER,
     REQUEST_TIMED_OUT,
@@ -23,14 +28,10 @@ from odradek.cluster.errors import (
     ApiError,
     Outcomes,
 )
-from odradek.cluster.planning import TopicPlan
-from odradek.cluster.reassignment import Assignment
-from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import NodeExists, NoNode, NotDone, TooLarge, TreeError, TreeUnavailable
-from odradek.cluster.view import View
-from odradek.cluster.znodes import Malformed, Partition
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree.tree import NodeExists, NoNode, NotDone, TooLarge, TreeError, TreeUnavailable
+from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 log = logging.getLogger(__name__)
 

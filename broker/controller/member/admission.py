@@ -4,10 +4,10 @@ They are looked up when the controller tells of other brokers, and again when a 
 its sender may have registered, or moved, just now. Until that is known the request waits: one that is refused wrongly
 is lost, since controllers do not send again what was answered. What waits is bounded, for each address and for all.
 
-Workers find the addresses in the metadata (cluster.admitted). They refuse a follower at once, and it comes again; so
-they have it looked up again (`look`). Names that could not be looked up are asked for again every few seconds, and all
-of them now and then. A broker is forgotten only when ZooKeeper was read and does not have it, and the controller does
-not tell of it either; its address is forgotten only for another.
+Workers find the addresses in the metadata (cluster.configs.admitted). They refuse a follower at once, and it comes
+again; so they have it looked up again (`look`). Names that could not be looked up are asked for again every few
+seconds, and all of them now and then. A broker is forgotten only when ZooKeeper was read and does not have it, and the
+controller does not tell of it either; its address is forgotten only for another.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from odradek.broker import listeners
 from odradek.broker.controller.elected.brokers import read_registered
 from odradek.broker.interbroker.peers import Sources
 from odradek.broker.interbroker.resolver import Resolver
-from odradek.cluster import admitted
-from odradek.cluster.admitted import ALLOWED, Admitted
-from odradek.cluster.tree import NoNode, Tree, TreeUnavailable
-from odradek.cluster.view import View
+from odradek.cluster.configs import admitted
+from odradek.cluster.configs.admitted import ALLOWED, Admitted
+from odradek.cluster.metadata.view import View
+from odradek.cluster.tree.tree import NoNode, Tree, TreeUnavailable
 
 log = logging.getLogger(__name__)
 

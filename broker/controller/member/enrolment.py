@@ -20,13 +20,14 @@ from odradek.broker.controller.replicas.slotbook import SlotBook
 from odradek.broker.interbroker import joining
 from odradek.broker.process.checkpoint_turns import Turns
 from odradek.broker.process.process import Process
-from odradek.cluster import topicnames, znodes
-from odradek.cluster.snapshot import Snapshot, Topic
+from odradek.cluster.metadata.snapshot import Snapshot, Topic
+from odradek.cluster.metadata.view import NO_ID, NO_LEADER, Told, View, raw_broker
+from odradek.cluster.rules import topicnames
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import Tree, TreeError
-from odradek.cluster.view import NO_ID, NO_LEADER, Told, View, raw_broker
-from odradek.cluster.znodes import BrokerNode, Malformed, PartitionState, TopicNode
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Tree, TreeError
+from odradek.cluster.tree.znodes import BrokerNode, Malformed, PartitionState, TopicNode
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.ipc.locks import PartitionLocks
 
 log = logging.getLogger(__name__)

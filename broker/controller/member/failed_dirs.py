@@ -6,8 +6,8 @@ an order that the former one answered, and had not published yet, would be repea
 
 from __future__ import annotations
 
-from odradek.cluster import notices, znodes
-from odradek.cluster.tree import Create, Tree
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.tree import Create, Tree
 from odradek.ipc.shm import Shared
 
 

@@ -15,8 +15,8 @@ version one is refused; if it is the later one, the next look reads what the ear
 what the slot says of the ISR's size, by which min.insync.replicas is kept.
 
 Who joins must have fetched just now: a follower's row outlives it, and says nothing of the log that it comes back with.
-That is no proof, as this process may be stopped, or the write be slow: another leader epoch is (cluster.lives). A
-controller that is Apache Kafka's begins none.
+That is no proof, as this process may be stopped, or the write be slow: another leader epoch is
+(cluster.decisions.lives). A controller that is Apache Kafka's begins none.
 Nor does who is offline by the controller's word: a broker in controlled shutdown fetches for a while after it has left
 the ISRs, and acks=all would wait for it when it is gone.
 
@@ -32,12 +32,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from odradek.broker.controller.replicas.replicas import Replicas
-from odradek.cluster import isr as rules
-from odradek.cluster import notices, znodes
+from odradek.cluster.metadata.view import Row, View
+from odradek.cluster.replication import isr as rules
 from odradek.cluster.state import EPOCH, ISR, LEADER, OFFLINE
-from odradek.cluster.tree import Create, Set, Tree, TreeError, TreeUnavailable
-from odradek.cluster.view import Row, View
-from odradek.cluster.znodes import Malformed, PartitionState
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.tree import Create, Set, Tree, TreeError, TreeUnavailable
+from odradek.cluster.tree.znodes import Malformed, PartitionState
 from odradek.ipc import replicas as followers
 from odradek.ipc import slots
 from odradek.ipc.replicas import OUT

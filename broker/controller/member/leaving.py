@@ -26,8 +26,8 @@ from odradek.broker.controller.replicas.orders import Orders
 from odradek.broker.interbroker.peers import CLIENT_ID, Peer
 from odradek.broker.process.process import Process
 from odradek.broker.supervisor.stop_limits import ANSWER_S
-from odradek.cluster.errors import NONE, ApiError
-from odradek.cluster.tree import TreeError
+from odradek.cluster.rules.errors import NONE, ApiError
+from odradek.cluster.tree.tree import TreeError
 from odradek.protocol import interbroker
 
 log = logging.getLogger(__name__)

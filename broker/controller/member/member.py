@@ -33,12 +33,12 @@ from odradek.broker.interbroker.peers import Sources, Switchboard
 from odradek.broker.process import systemd
 from odradek.broker.process.process import Process
 from odradek.broker.process.steps import WAITS
-from odradek.cluster import znodes
+from odradek.cluster.metadata.view import View
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeError, TreeUnavailable
-from odradek.cluster.view import View
-from odradek.cluster.znodes import Malformed
-from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeError, TreeUnavailable
+from odradek.cluster.tree.znodes import Malformed
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 log = logging.getLogger(__name__)
 

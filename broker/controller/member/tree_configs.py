@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
-from odradek.cluster import configdef, znodes
-from odradek.cluster.configtypes import ConfigError, ConfigKey, parse_value
-from odradek.cluster.tree import Tree
-from odradek.cluster.view import View
-from odradek.cluster.znodes import Malformed
+from odradek.cluster.configs import configdef
+from odradek.cluster.configs.configtypes import ConfigError, ConfigKey, parse_value
+from odradek.cluster.metadata.view import View
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Tree
+from odradek.cluster.tree.znodes import Malformed
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.cluster import znodes
-from odradek.cluster.embedded import FILE_NAME
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.embedded import FILE_NAME
 
 if TYPE_CHECKING:
     from odradek.broker.controller.replicas.partition_dirs import PartitionDirs

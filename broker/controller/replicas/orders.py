@@ -6,12 +6,12 @@ ZooKeeper before. So is one that was overtaken: when a connection is lost, what 
 was sent again over the next one. How far this process has come it publishes (Snapshot.heard) for who succeeds it.
 What needs a partition's lock that is taken waits, and everything behind it; orders are answered when they are carried
 out. One of thousands of partitions takes many turns of the loop, so that requests, ISRs and the session are not kept
-waiting; what it adds is shown when all of it is there (cluster.view).
+waiting; what it adds is shown when all of it is there (cluster.metadata.view).
 
 So is one of another epoch than ZooKeeper has; while ZooKeeper cannot be asked, the first of a new epoch wait.
 
-An order costs nothing but its own partitions: one that no broker can have (cluster.validation) gets its error code,
-and so does a step that fails in any other way, with a trace in the log.
+An order costs nothing but its own partitions: one that no broker can have (cluster.rules.validation) gets its error
+code, and so does a step that fails in any other way, with a trace in the log.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any
 
 from odradek.broker.controller.replicas import strays
 from odradek.broker.controller.replicas.replicas import Replicas
-from odradek.cluster import validation
-from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, UNKNOWN_SERVER_ERROR
-from odradek.cluster.snapshot import Heard
-from odradek.cluster.telling import DURING_DELETE, Stop
-from odradek.cluster.view import NO_ID, Office, Told, View
+from odradek.cluster.decisions.telling import DURING_DELETE, Stop
+from odradek.cluster.metadata.snapshot import Heard
+from odradek.cluster.metadata.view import NO_ID, Office, Told, View
+from odradek.cluster.rules import validation
+from odradek.cluster.rules.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, UNKNOWN_SERVER_ERROR
 from odradek.storage.log.partition import Busy
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ Done = Callable[[int, Errors], None]  # error code of the whole, error codes of 
 Vouch = Callable[[int], bool | None]  # whether the controller of that epoch is in office; None: not known now
 Step = Callable[[], int]
 Steps = list[tuple[tuple[str, int], Step]]
-Fault = tuple[int, str]  # error code and why; see cluster.validation
+Fault = tuple[int, str]  # error code and why; see cluster.rules.validation
 Faults = list[tuple[tuple[str, int], Fault]]
 
 _WHOLE = ("", 0)  # stands for the order itself among its partitions

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from odradek.broker.process.checkpoint_turns import FormerLines, Turns
-from odradek.cluster.view import NO_ID
+from odradek.cluster.metadata.view import NO_ID
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints, disks, names
 from odradek.storage.files.checkpoints import CheckpointError

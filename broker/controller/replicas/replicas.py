@@ -17,13 +17,13 @@ from typing import Any
 
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slotbook import SlotBook
-from odradek.cluster import configdef
-from odradek.cluster.errors import KAFKA_STORAGE_ERROR
+from odradek.cluster.configs import configdef
+from odradek.cluster.decisions.telling import DURING_DELETE
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.metadata.view import NO_ID, Row, Told, View, is_same
+from odradek.cluster.rules.errors import KAFKA_STORAGE_ERROR
 from odradek.cluster.slotalloc import SlotsExhausted
-from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
-from odradek.cluster.telling import DURING_DELETE
-from odradek.cluster.view import NO_ID, Row, Told, View, is_same
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from odradek.cluster.metadata.view import NO_ID
 from odradek.cluster.state import NOWHERE, SLOT
-from odradek.cluster.view import NO_ID
 
 if TYPE_CHECKING:
     from odradek.broker.controller.replicas.replicas import Replicas
-    from odradek.cluster.view import Told
+    from odradek.cluster.metadata.view import Told
 
 
 def make_way(replicas: Replicas, told: Told) -> None:

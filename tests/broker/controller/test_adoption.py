@@ -16,12 +16,12 @@ from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slotbook import SlotBook
 from odradek.broker.errors import BootError
 from odradek.broker.process.checkpoint_turns import Turns
-from odradek.cluster import znodes
-from odradek.cluster.adopted_configs import UNKNOWN_RETENTION
-from odradek.cluster.embedded import EmbeddedTree
-from odradek.cluster.planning import TopicPlan
+from odradek.cluster.configs.adopted_configs import UNKNOWN_RETENTION
+from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import Operation
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.embedded import EmbeddedTree
+from odradek.cluster.tree.tree import Operation
 from odradek.ipc import region
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared

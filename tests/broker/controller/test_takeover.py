@@ -11,8 +11,8 @@ import pytest
 from odradek.broker import config as configuration
 from odradek.broker.controller import takeover
 from odradek.broker.controller.takeover import TakeOver, TopicTakeOver
-from odradek.cluster.adopted_configs import MARK, UNKNOWN_RETENTION
-from odradek.cluster.topicnames import TRANSACTIONS
+from odradek.cluster.configs.adopted_configs import MARK, UNKNOWN_RETENTION
+from odradek.cluster.rules.topicnames import TRANSACTIONS
 from odradek.storage.dirs import machine
 from odradek.storage.files import checkpoints
 

@@ -20,7 +20,7 @@ from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.broker.coordinator.marker_links import MarkerLinks
 from odradek.broker.coordinator.markers import MarkerWriter
 from odradek.broker.coordinator.offsets_journal import TOPIC
-from odradek.cluster.snapshot import raw_snapshot
+from odradek.cluster.metadata.snapshot import raw_snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Commit, Join, Now, Sync
 from odradek.groups.journal import build_batch

@@ -19,7 +19,7 @@ from odradek.broker import config as configuration
 from odradek.broker.coordinator import markers
 from odradek.broker.coordinator.marker_links import MarkerLinks
 from odradek.broker.coordinator.markers import NO_SOURCE, MarkerWriter
-from odradek.cluster.snapshot import raw_snapshot
+from odradek.cluster.metadata.snapshot import raw_snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups

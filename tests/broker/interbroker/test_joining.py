@@ -13,8 +13,8 @@ import pytest
 from odradek.broker.controller.member import enrolment
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.interbroker import joining
-from odradek.cluster.tree import BadVersion, NotDone, TreeError, TreeUnavailable
-from odradek.cluster.znodes import Malformed
+from odradek.cluster.tree.tree import BadVersion, NotDone, TreeError, TreeUnavailable
+from odradek.cluster.tree.znodes import Malformed
 
 FIRST, SECOND = (1, b"secret"), (2, b"another")
 

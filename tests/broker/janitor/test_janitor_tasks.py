@@ -21,7 +21,7 @@ from odradek.broker.process.checkpointing import PICK, Checkpoints
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.supervisor import shutdown
 from odradek.broker.supervisor.boot import Boot
-from odradek.cluster.snapshot import raw_snapshot
+from odradek.cluster.metadata.snapshot import raw_snapshot
 from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks, RoleLocks
 from odradek.ipc.shm import Shared

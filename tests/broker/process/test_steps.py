@@ -10,7 +10,7 @@ from typing import Any
 from odradek.broker.controller.controller import TICK_S, Controller
 from odradek.broker.controller.member.member import Member
 from odradek.broker.process.steps import SLICE_S, WAITS, Line, Steps
-from odradek.cluster.planning import TopicPlan
+from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.state import SLOT
 
 from ..controller.replicas.test_partition_dirs import owned

@@ -18,9 +18,9 @@ from pathlib import Path
 from odradek.broker import config as configuration
 from odradek.broker.process.process import Process, role_locks
 from odradek.broker.replicator import replicator
-from odradek.cluster import throttles
-from odradek.cluster.fetch_session import Key
-from odradek.cluster.snapshot import raw_snapshot
+from odradek.cluster.metadata.snapshot import raw_snapshot
+from odradek.cluster.replication import throttles
+from odradek.cluster.replication.fetch_session import Key
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster import following
+from odradek.cluster.replication import following
 from odradek.protocol import errors
 from odradek.storage.log import follow as follow_storage
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.cluster import following
+from odradek.cluster.replication import following
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchResult
 

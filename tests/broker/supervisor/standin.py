@@ -19,7 +19,7 @@ from odradek.broker import config, logs
 from odradek.broker.process import process
 from odradek.broker.supervisor import boot, shutdown, spawn, stop_limits
 from odradek.broker.supervisor.supervisor import Supervisor
-from odradek.cluster.snapshot import raw_snapshot
+from odradek.cluster.metadata.snapshot import raw_snapshot
 from odradek.ipc import roles
 
 

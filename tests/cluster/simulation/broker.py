@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster import znodes
-from odradek.cluster.snapshot import Snapshot
-from odradek.cluster.tree import TreeError, TreeUnavailable
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import TreeError, TreeUnavailable
 from odradek.ipc import roles
 from odradek.protocol import errors
 

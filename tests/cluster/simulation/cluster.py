@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek.cluster import admin, znodes
-from odradek.cluster.planning import TopicPlan
-from odradek.cluster.tree import Create, NodeExists, Operation, Set, TreeError, parent
+from odradek.cluster import admin
+from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Create, NodeExists, Operation, Set, TreeError, parent
 from odradek.ipc import slots
 from odradek.protocol import errors
 

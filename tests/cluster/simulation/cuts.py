@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.broker.replicator import copies, cuts
-from odradek.cluster.following import Position
+from odradek.cluster.replication.following import Position
 from odradek.ipc.slots import Fields
 from odradek.storage.log.partition import Busy
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster import tree as t
-from odradek.cluster import znodes
-from odradek.cluster.znodes import PartitionState
+from odradek.cluster.tree import tree as t
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.znodes import PartitionState
 from odradek.ipc import slots
 
 from .disk import Directory

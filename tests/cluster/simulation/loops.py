@@ -13,7 +13,7 @@ from odradek.broker.janitor.disk_watch import DiskWatch
 from odradek.broker.replicator import replicator
 from odradek.broker.replicator.leader import Leader
 from odradek.broker.replicator.replicator import limits, link_limits
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odradek.cluster import configdef
+from odradek.cluster.configs import configdef
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotTable
 from odradek.ipc.traffic import WORDS, Traffic

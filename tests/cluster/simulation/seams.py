@@ -17,7 +17,7 @@ from odradek.broker.controller.member import admission, enrolment, isr, leaving,
 from odradek.broker.controller.replicas import orders, replicas, slotbook
 from odradek.broker.interbroker import link, peers
 from odradek.broker.replicator import copies, cuts, leader, replicator
-from odradek.cluster import znodes
+from odradek.cluster.tree import znodes
 from odradek.ipc import slots
 from odradek.protocol.fetch_client import Answer, Place
 from odradek.storage.log import leading, repair

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, slots
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchRequest

@@ -1,4 +1,4 @@
-"""A session with ZooKeeper (cluster.tree.Tree): its connection, its watches, its end.
+"""A session with ZooKeeper (cluster.tree.tree.Tree): its connection, its watches, its end.
 
 A call may take time, in which others go on; it may find that there is no connection, or lose it after it was done.
 """
@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster import tree as t
-from odradek.cluster.tree import Event, Operation, Stat, Tree, TreeError, TreeUnavailable
+from odradek.cluster.tree import tree as t
+from odradek.cluster.tree.tree import Event, Operation, Stat, Tree, TreeError, TreeUnavailable
 
 from .world import Killed
 

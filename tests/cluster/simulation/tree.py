@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from odradek.cluster import tree as t
-from odradek.cluster.tree import Operation, Stat, TreeError, TreeUnavailable
+from odradek.cluster.tree import tree as t
+from odradek.cluster.tree.tree import Operation, Stat, TreeError, TreeUnavailable
 
 from .session import Session
 from .world import World

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster.throttles import LEADER
+from odradek.cluster.replication.throttles import LEADER
 from odradek.ipc import replicas, roles, slots
 from odradek.ipc.replicas import IN, OUT
 from odradek.protocol import errors

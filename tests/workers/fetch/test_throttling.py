@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from odradek.cluster.throttles import LEADER
+from odradek.cluster.replication.throttles import LEADER
 from odradek.ipc import replicas, roles
 from odradek.ipc.replicas import IN, JOINING, OUT
 

@@ -10,7 +10,7 @@ import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from odradek.cluster import internal
-from odradek.cluster.admitted import ALLOWED
+from odradek.cluster.configs.admitted import ALLOWED
 from odradek.ipc import forward
 from odradek.ipc.channel import Channel, Listener
 from odradek.protocol import errors

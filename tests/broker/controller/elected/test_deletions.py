@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.broker.controller.elected.deletions import Deletions
-from odradek.cluster.znodes import TopicNode
+from odradek.cluster.tree.znodes import TopicNode
 from odradek.protocol import errors
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from odradek.broker.controller.member import admission
 from odradek.broker.controller.member.admission import Admission
-from odradek.cluster import znodes
-from odradek.cluster.embedded import EmbeddedTree
-from odradek.cluster.view import View
+from odradek.cluster.metadata.view import View
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.embedded import EmbeddedTree
 
 from ....harness.process import readable, wait_until
 

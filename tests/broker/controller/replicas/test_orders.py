@@ -21,12 +21,12 @@ from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replicas import Replicas
 from odradek.broker.controller.replicas.slotbook import SlotBook
 from odradek.broker.process.checkpoint_turns import Turns
-from odradek.cluster import errors, validation
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.decisions.telling import DURING_DELETE, Stop
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.metadata.view import NO_ID, Office, Told, View
+from odradek.cluster.rules import errors, validation
+from odradek.cluster.rules.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
 from odradek.cluster.state import SLOT
-from odradek.cluster.telling import DURING_DELETE, Stop
-from odradek.cluster.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
-from odradek.cluster.view import NO_ID, Office, Told, View
 from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared

@@ -20,10 +20,10 @@ from odradek.broker.controller.replicas.replicas import Replicas
 from odradek.broker.controller.replicas.slotbook import SlotBook
 from odradek.broker.controller.replicas.strays import keep
 from odradek.broker.process.checkpoint_turns import Turns
-from odradek.cluster.embedded import EmbeddedTree
-from odradek.cluster.errors import ApiError
-from odradek.cluster.planning import TopicPlan
+from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.state import ClusterState
+from odradek.cluster.tree.embedded import EmbeddedTree
 from odradek.ipc import region
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from odradek.cluster import znodes
-from odradek.cluster.tree import Operation, Set
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Operation, Set
 
 from .kinds import Kinds
 

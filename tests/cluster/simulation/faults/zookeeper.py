@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.cluster import znodes
-from odradek.cluster.tree import Set
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Set
 
 from ..cluster import NONSENSE
 from .kinds import Kinds

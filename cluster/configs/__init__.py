@@ -1,0 +1,1 @@
+"""Every config key: types, defaults, checks, and rules between them."""

@@ -1,0 +1,118 @@
+"""Changing configs: AlterConfigs (the whole set) and IncrementalAlterConfigs (KIP-339), as pure functions.
+
+A request is refused as a whole for a resource; what is left of an accepted one is the new set of overrides as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from odradek.cluster.configs import broker_rules, configdef
+from odradek.cluster.configs.broker_rules import Layers
+from odradek.cluster.configs.configdef import ConfigKey
+from odradek.cluster.configs.configtypes import LIST
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules.errors import INVALID_CONFIG, INVALID_REQUEST, ApiError
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # resource types
+
+
+class Change(NamedTuple):
+    """One operation on one config."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def check_changes(changes: Sequence[Change]) -> None:
+    """ApiError for a malformed request: a name twice, no value, an operation that does not exist."""
+    names = [change.name for change in changes]
+    if len(names) != len(set(names)):
+        raise ApiError(INVALID_REQUEST, "Error due to duplicate config keys")
+    empty = [change.name for change in changes if change.value is None and change.operation != DELETE]
+    if empty:
+        raise ApiError(INVALID_REQUEST, f"Null value not supported for : {', '.join(empty)}")
+    for change in changes:
+        if change.operation not in (SET, DELETE, APPEND, SUBTRACT):
+            raise ApiError(INVALID_REQUEST, f"Unknown operations type {change.operation}")
+
+
+def apply_changes(
+    current: Mapping[str, str], changes: Sequence[Change], table: Mapping[str, ConfigKey]
+) -> dict[str, str]:
+    """`current` after `changes`; ApiError INVALID_CONFIG when a list operation meets something that is no list."""
+    result = dict(current)
+    for change in changes:
+        if change.operation == DELETE:
+            result.pop(change.name, None)
+        elif change.operation == SET:
+            result[change.name] = str(change.value)
+        else:
+            result[change.name] = _list_change(result.get(change.name), change, table)
+    return result
+
+
+def _list_change(current: str | None, change: Change, table: Mapping[str, ConfigKey]) -> str:
+    word = "append" if change.operation == APPEND else "subtract"
+    key = table.get(change.name)
+    if key is None:
+        raise ApiError(INVALID_CONFIG, f"Unknown config name: {change.name}")
+    if key.type != LIST:
+        raise ApiError(INVALID_CONFIG, f"Config value {word} is not allowed for config key: {change.name}")
+    old = [part for part in _parts(key.default if current is None else current) if part]
+    given = _parts(change.value)
+    if change.operation == APPEND:
+        known = set(old)
+        return ",".join(old + [part for part in given if part not in known])
+    unwanted = set(given)
+    return ",".join(part for part in old if part not in unwanted)
+
+
+def _parts(text: str | None) -> list[str]:
+    """As Java's split has it, by which an empty text is one empty part: appended, it makes a list that is refused."""
+    if not text:
+        return [] if text is None else [text]
+    return text.rstrip(",").split(",") if text.strip(",") else []
+
+
+def validate_topic(configs: Mapping[str, str], snapshot: Snapshot) -> None:
+    """ApiError INVALID_CONFIG unless `configs` may be a topic's overrides, with the broker configs in force."""
+    try:
+        snapshot.check_overrides(configs)
+    except configdef.ConfigError as error:
+        raise ApiError(INVALID_CONFIG, str(error)) from error
+
+
+def validate_broker(former: Mapping[str, str], configs: Mapping[str, str], per_broker: bool) -> None:
+    """ApiError INVALID_REQUEST (so does Kafka) unless what of `configs` is not so already may change while brokers run.
+
+    What stays as it is passes, also if others wrote it who can change more: a change must not throw it away.
+    """
+    changed = {name: text for name, text in configs.items() if former.get(name) != text}
+    try:
+        configdef.validate_dynamic(changed, per_broker)
+    except configdef.ConfigError as error:
+        raise ApiError(INVALID_REQUEST, str(error)) from error
+
+
+def validate_together(before: Layers, after: Layers, static: Mapping[str, Any]) -> None:
+    """ApiError INVALID_REQUEST for dynamic broker configs that do not go together, or change too much at once."""
+    if lines := broker_rules.broken_by_change(before, after, static):
+        raise ApiError(INVALID_REQUEST, "; ".join(lines))
+
+
+def broker_of(name: str | None, brokers: Mapping[int, object]) -> int | None:
+    """The broker that a BROKER resource names, None for the cluster-wide default; ApiError for any other."""
+    if not name:
+        return None
+    try:
+        broker = int(name)
+    except ValueError:
+        raise ApiError(INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if broker not in brokers:
+        expected = ", ".join(str(known) for known in sorted(brokers))
+        raise ApiError(INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
+    return broker

@@ -1,0 +1,200 @@
+"""Partitions that move to other replicas (KIP-455), as steps of the elected controller; pure, as `leadership` is.
+
+    plan     what AlterPartitionReassignments asks for, or its error
+    begin    the new replicas stand beside the old ones; those given up by another plan go
+    finish   once all of the target are in the isr: the old ones leave it, one of the target leads, the move is over
+    resume   either of them again, for a controller that takes office or when brokers of the target have started
+
+Facts are those of kafka.controller.KafkaController.onPartitionReassignment; its steps that lie between two writes are
+one here. A plan that would leave nobody in sync is refused, as with KRaft, rather than losing what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek.cluster.decisions import elections
+from odradek.cluster.decisions.elections import NO_LEADER
+from odradek.cluster.decisions.leadership import Change, Leadership, Standing
+from odradek.cluster.decisions.telling import Replica
+from odradek.cluster.rules.errors import (
+    INVALID_REPLICA_ASSIGNMENT,
+    NO_REASSIGNMENT_IN_PROGRESS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    ApiError,
+)
+from odradek.cluster.rules.validation import MOST_REPLICAS
+from odradek.cluster.tree.znodes import Partition, TopicNode
+
+
+class Assignment(NamedTuple):
+    """A partition's replicas, the target's first, and which of them come and go while it moves."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, node: TopicNode, index: int) -> Assignment:
+        """What a topic's node says of one partition; without replicas when there is no such partition."""
+        lists = (node.replicas, node.adding, node.removing)
+        return cls(*(tuple(replicas.get(index, ())) for replicas in lists))
+
+    def into(self, node: TopicNode, index: int) -> TopicNode:
+        """The topic's node with this in it."""
+        adding = {**node.adding, index: list(self.adding)}
+        removing = {**node.removing, index: list(self.removing)}
+        return TopicNode(
+            node.id,
+            {**node.replicas, index: list(self.replicas)},
+            {moving: replicas for moving, replicas in adding.items() if replicas},
+            {moving: replicas for moving, replicas in removing.items() if replicas},
+        )
+
+    @property
+    def moving(self) -> bool:
+        """Whether a move is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the move."""
+        return _except(self.replicas, self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the move."""
+        return _except(self.replicas, self.removing)
+
+    def towards(self, target: Sequence[int]) -> Assignment:
+        """The assignment while it moves from where it was first to `target`, whatever move was under way."""
+        replicas = tuple(dict.fromkeys([*target, *self.origin]))
+        return Assignment(replicas, _except(replicas, self.origin), _except(replicas, target))
+
+
+class Step(NamedTuple):
+    """What to do next for a moving partition: write, enter what was written (`put_topic`, `written`), tell.
+
+    `assignment` goes into the topic's node (None: it is there already) and `change` into the state node (None: it has
+    none yet); the topic's node first, or last when this `completes` the move, so that whoever takes office between
+    the two writes finds it unfinished. `new` and `stop` are for telling.requests.
+    """
+
+    partition: Partition
+    assignment: Assignment | None
+    change: Change | None
+    new: set[Replica]
+    stop: dict[Replica, bool]
+    completes: bool = False
+
+
+def current(state: Leadership, partition: Partition) -> Assignment:
+    """The assignment of a partition; without replicas when there is none."""
+    node = state.topics.get(partition[0])
+    return Assignment.of(node, partition[1]) if node else Assignment(())
+
+
+def moving(state: Leadership) -> dict[Partition, Assignment]:
+    """All moves under way, as ListPartitionReassignments shows them."""
+    under_way = {}
+    for name, node in state.topics.items():
+        for index in sorted({*node.adding, *node.removing}):
+            under_way[name, index] = Assignment.of(node, index)
+    return under_way
+
+
+def plan(state: Leadership, partition: Partition, target: Sequence[int] | None) -> Assignment:
+    """The assignment that moves a partition to `target`, or back (None); ApiError with Kafka's codes."""
+    now = current(state, partition)
+    if target is None:
+        if not now.moving:
+            raise ApiError(NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+        target = now.origin
+    else:
+        _check_target(state, now, target)
+    if not now.replicas or partition[0] in state.deleting:
+        raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+    planned, standing = now.towards(target), state.standings.get(partition)
+    _check_number(planned, now)
+    if standing and set(standing.isr).isdisjoint(planned.replicas):
+        message = "Nobody in sync would be left: a replica of the move that this ends has what the others lack."
+        raise ApiError(INVALID_REPLICA_ASSIGNMENT, message)
+    return planned
+
+
+def _check_number(planned: Assignment, now: Assignment) -> None:
+    """Replicas that go count until those that come are in sync. A partition that has too many may get fewer."""
+    number = len(planned.replicas)
+    if number > max(MOST_REPLICAS, len(now.replicas)):
+        message = f"The partition would have {number} replicas while it moves: more than the {MOST_REPLICAS}"
+        raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"{message} that a partition may have.")
+
+
+def _check_target(state: Leadership, now: Assignment, target: Sequence[int]) -> None:
+    if not target:
+        raise ApiError(INVALID_REPLICA_ASSIGNMENT, "Empty replica list specified in partition reassignment.")
+    text = ", ".join(map(str, target))
+    if len(set(target)) != len(target):
+        message = f"Duplicate replica ids in partition reassignment replica list: {text}"
+        raise ApiError(INVALID_REPLICA_ASSIGNMENT, message)
+    if min(target) < 0:
+        raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"Invalid broker id in replica list: {text}")
+    dead = [broker for broker in now.towards(target).adding if broker not in state.live.keys() - state.shutting_down]
+    if dead:
+        message = f"Replica assignment has brokers that are not alive: {', '.join(map(str, dead))}"
+        raise ApiError(INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def begin(state: Leadership, partition: Partition, planned: Assignment) -> Step:
+    """Set a planned move (or return) going: a new leader epoch tells all replicas of it."""
+    before, standing = current(state, partition), state.standings.get(partition)
+    given_up = _except(before.replicas, planned.replicas)
+    change = _beside(state, partition, planned, standing) if standing else None
+    new = {(partition, broker) for broker in planned.adding}
+    return Step(partition, planned if planned != before else None, change, new, _deleted(partition, given_up))
+
+
+def _beside(state: Leadership, partition: Partition, planned: Assignment, now: Standing) -> Change | None:
+    isr = tuple(broker for broker in now.isr if broker in planned.replicas) or now.isr
+    leader = now.leader
+    if leader not in planned.replicas:
+        elected = elections.reassignment(planned.replicas, isr, state.online(partition, planned.replicas))
+        leader = elected.leader if elected else NO_LEADER
+    return state.change(partition, leader, isr, anew=True)
+
+
+def finish(state: Leadership, partition: Partition) -> Step | None:
+    """The end of a move whose target is in sync, to be asked for after `begin` and when an isr has changed.
+
+    None while it is not, or while nobody of it can lead.
+    """
+    now, standing = current(state, partition), state.standings.get(partition)
+    if standing is None or not now.moving or not set(now.target) <= set(standing.isr):
+        return None
+    leader = standing.leader
+    if leader not in state.there(partition, now.target):
+        elected = elections.reassignment(now.target, standing.isr, state.online(partition, now.target))
+        if elected is None:
+            return None
+        leader = elected.leader
+    isr = [broker for broker in standing.isr if broker in now.target]
+    change = state.change(partition, leader, isr, anew=True)
+    gone = _deleted(partition, now.removing)
+    return Step(partition, Assignment(now.target), change, set(), gone, completes=True) if change else None
+
+
+def resume(state: Leadership, partition: Partition) -> Step | None:
+    """Go on with a move that is under way; None for a partition that does not move."""
+    now = current(state, partition)
+    if not now.moving:
+        return None
+    return finish(state, partition) or begin(state, partition, now)
+
+
+def _except(replicas: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
+    return tuple(broker for broker in replicas if broker not in others)
+
+
+def _deleted(partition: Partition, brokers: Sequence[int]) -> dict[Replica, bool]:
+    return {(partition, broker): True for broker in brokers}

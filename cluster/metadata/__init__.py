@@ -1,0 +1,1 @@
+"""The metadata that brokers are told, and the snapshot of it that every process reads."""

@@ -1,0 +1,262 @@
+"""The metadata snapshot: what every process knows of the cluster at one version.
+
+The controller publishes it as JSON in the shared metadata region; each process parses it anew when the version
+word changes, so parsing does no more than the JSON and two dicts; the rest is made when first asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from odradek.cluster.configs import configdef
+from odradek.cluster.configs.admitted import NOBODY, Admitted
+
+Heard = tuple[int, int]  # the last order carried out: the controller's epoch, its number (-1: not numbered)
+NOTHING_HEARD: Heard = (0, -1)
+
+
+class PartitionInfo(NamedTuple):
+    """One partition; `log_dir` is an index into the leader's log.dirs, `leader` -1 means none.
+
+    `offline`: replicas on brokers that the controller takes for dead, or in log directories that have failed.
+    """
+
+    slot: int
+    incarnation: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    log_dir: int
+    offline: Sequence[int] = ()
+
+
+class Broker(NamedTuple):
+    """One broker; `endpoints` maps listener names to [host, port] as clients are told."""
+
+    id: int
+    rack: str | None
+    endpoints: dict[str, tuple[str, int]]
+
+
+class Topic:
+    """One topic: name, id (16 bytes), whether it is internal, its config overrides, its partitions by index."""
+
+    __slots__ = ("_rows", "config", "id", "internal", "name")
+
+    def __init__(self, name: str, raw: dict[str, Any]) -> None:
+        self.name = name
+        self.id = bytes.fromhex(raw["id"])
+        self.internal: bool = raw["internal"]
+        self.config: dict[str, str] = raw["config"]
+        self._rows: list[list[Any]] = raw["partitions"]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def partitions(self) -> list[PartitionInfo]:
+        """All partitions in order of their index."""
+        return [PartitionInfo(*row) for row in self._rows]
+
+    def partition(self, index: int) -> PartitionInfo | None:
+        """One partition, None when there is no such index."""
+        return PartitionInfo(*self._rows[index]) if 0 <= index < len(self._rows) else None
+
+
+class Topics(Mapping[str, Topic]):
+    """Topics by name, made when first asked for."""
+
+    __slots__ = ("_made", "_raw")
+
+    def __init__(self, raw: dict[str, dict[str, Any]]) -> None:
+        self._raw = raw
+        self._made: dict[str, Topic] = {}
+
+    def __getitem__(self, name: str) -> Topic:
+        topic = self._made.get(name)
+        if topic is None:
+            topic = self._made[name] = Topic(name, self._raw[name])
+        return topic
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._raw
+
+    def __iter__(self) -> Any:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+class Mark:
+    """One snapshot's mark: what lives on after it, as a connection at rest, keeps this instead of all that it holds."""
+
+    __slots__ = ()
+
+
+class Snapshot:
+    """The cluster's metadata at one version; never changed once made."""
+
+    def __init__(self, raw: dict[str, Any], static: Mapping[str, Any] | None = None) -> None:
+        self.mark = Mark()
+        self.version: int = raw["version"]
+        self.cluster_id: str = raw["cluster_id"]
+        self.controller_id: int = raw["controller_id"]
+        self.heard: Heard = tuple(raw.get("heard", NOTHING_HEARD))
+        self.brokers = {b["id"]: _broker(b) for b in raw["brokers"]}
+        self.topics = Topics(raw["topics"])
+        self.admitted = _admitted(raw)
+        self._dynamic: dict[str, dict[str, str]] = raw["dynamic"]["brokers"]
+        self._in_force = {who: configdef.in_force(configs) for who, configs in self._dynamic.items()}
+        self._ids: dict[str, str] | None = None
+        self._static = static or {}
+        self._resolved: dict[str, dict[str, Any]] = {}
+        self._raw = raw
+
+    @classmethod
+    def parse(cls, blob: bytes, static: Mapping[str, Any] | None = None) -> Snapshot:
+        """The snapshot in a published blob; `static` is the broker's own typed config, the base of topic configs."""
+        return cls(json.loads(blob), static)
+
+    @classmethod
+    def empty(cls, static: Mapping[str, Any] | None = None) -> Snapshot:
+        """What is known before anything was published: version 0, no broker, no topic."""
+        return cls(raw_snapshot(0, "", -1, [], {}, {}), static)
+
+    def encode(self) -> bytes:
+        """The blob to publish."""
+        return json.dumps(self._raw, separators=(",", ":")).encode()
+
+    def by_id(self, topic_id: bytes) -> str | None:
+        """The name of the topic with this 16-byte id."""
+        if self._ids is None:
+            self._ids = {topic["id"]: name for name, topic in self._raw["topics"].items()}
+        return self._ids.get(topic_id.hex())
+
+    def partition(self, topic: str, index: int) -> PartitionInfo | None:
+        """One partition, None when topic or partition is unknown."""
+        return self.topics[topic].partition(index) if topic in self.topics else None
+
+    def overrides(self, name: str) -> dict[str, str]:
+        """topic -> text of the topics that override the config `name`; makes no Topic."""
+        topics = self._raw["topics"].items()
+        return {topic: raw["config"][name] for topic, raw in topics if name in raw["config"]}
+
+    def slots(self) -> dict[int, tuple[str, int, PartitionInfo]]:
+        """slot -> (topic, index, partition) of every partition."""
+        return {
+            info.slot: (name, index, info)
+            for name, topic in self.topics.items()
+            for index, info in enumerate(topic.partitions)
+        }
+
+    def here(self) -> Iterator[tuple[str, int, int]]:
+        """(topic, partition, slot) of all that have a slot on this broker.
+
+        Their logs are here whether the broker is among the replicas or not: those of replicas that were moved away
+        while it was down stay until a controller has named all that it shall have (broker.controller.replicas.strays).
+        """
+        for name, topic in self.topics.items():
+            for index, info in enumerate(topic.partitions):
+                if info.slot >= 0:
+                    yield name, index, info.slot
+
+    def dynamic_config(self, broker: int | None) -> dict[str, str]:
+        """Dynamic broker configs as set: of one broker, or with None the cluster-wide defaults."""
+        return self._dynamic.get("" if broker is None else str(broker), {})
+
+    def dynamic_layers(self, broker: int) -> tuple[dict[str, str], ...]:
+        """Dynamic broker configs in force for `broker`, most specific first."""
+        return self._in_force.get(str(broker), {}), self._in_force.get("", {})
+
+    def broker_config(self, name: str, broker: int) -> Any:
+        """The typed value of a broker config in force: dynamic, static, default."""
+        for layer in self.dynamic_layers(broker):
+            if name in layer:
+                return configdef.parse(name, layer[name])
+        value = self._static.get(name)
+        return configdef.broker_default(name) if value is None else value
+
+    def topic_config(self, topic: str, broker: int | None = None) -> dict[str, Any]:
+        """All topic configs of `topic` as typed values, resolved against the static and dynamic broker configs.
+
+        `broker` defaults to the one whose static config was given. KeyError: no such topic. Cached.
+        """
+        resolved = self._resolved.get(topic)
+        if resolved is None:
+            layers = self.dynamic_layers(self._own_id() if broker is None else broker)
+            resolved = configdef.resolve_topic(self.topics[topic].config, layers, self._static)
+            _bound_timestamps(resolved)
+            self._resolved[topic] = resolved
+        return resolved
+
+    def check_overrides(self, configs: Mapping[str, str]) -> None:
+        """ConfigError unless these may be a topic's overrides, with the static and dynamic broker configs."""
+        configdef.validate_topic(configs, self.dynamic_layers(self._own_id()), self._static)
+
+    def _own_id(self) -> int:
+        """Also while this broker is not registered: other brokers' configs are not its own."""
+        own: int = self._static.get("broker.id", -1)
+        return own if own >= 0 else min(self.brokers, default=0)
+
+
+def _admitted(raw: dict[str, Any]) -> Admitted:
+    """Which connections are brokers'; nobody's where nothing is told of it."""
+    told = raw.get("admitted")
+    return Admitted(**told) if told else NOBODY
+
+
+def _broker(raw: dict[str, Any]) -> Broker:
+    endpoints = {name: (host, port) for name, (host, port) in raw["endpoints"].items()}
+    return Broker(raw["id"], raw["rack"], endpoints)
+
+
+def _bound_timestamps(config: dict[str, Any]) -> None:
+    """message.timestamp.difference.max.ms stands for the two newer bounds where they are not set (KIP-937)."""
+    unset = configdef.topic_default("message.timestamp.difference.max.ms")
+    both = config["message.timestamp.difference.max.ms"]
+    for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
+        if config[name] == unset and both != unset:
+            config[name] = both
+
+
+def raw_snapshot(
+    version: int,
+    cluster_id: str,
+    controller_id: int,
+    brokers: list[dict[str, Any]],
+    topics: dict[str, dict[str, Any]],
+    dynamic: dict[str, dict[str, str]],
+    admitted: Admitted = NOBODY,
+    heard: Heard = NOTHING_HEARD,
+) -> dict[str, Any]:
+    """The JSON object of a snapshot.
+
+    A topic is {"id": 32 hex, "internal": bool, "config": {name: text}, "partitions": rows of PartitionInfo};
+    a broker {"id", "rack", "endpoints": {listener: [host, port]}}; `dynamic` maps "" (the cluster-wide default)
+    and broker ids to dynamic broker configs as text. `heard` is for the controller process that comes after this one.
+    """
+    return {
+        "version": version,
+        "cluster_id": cluster_id,
+        "controller_id": controller_id,
+        "brokers": brokers,
+        "topics": topics,
+        "dynamic": {"brokers": dynamic, "topics_default": {}},
+        "admitted": admitted.raw,
+        "heard": heard,
+    }
+
+
+def first_partitions(topics: dict[str, dict[str, Any]], shown: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """The topics of a snapshot; of those in `shown` only their first so many partitions, and 0 leaves one out."""
+    if not shown:
+        return topics
+    return {
+        name: topic if name not in shown else {**topic, "partitions": topic["partitions"][: shown[name]]}
+        for name, topic in topics.items()
+        if shown.get(name, 1)
+    }

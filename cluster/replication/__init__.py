@@ -1,0 +1,1 @@
+"""A follower's and a leader's side of replication, without sockets."""

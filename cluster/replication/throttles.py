@@ -1,0 +1,111 @@
+"""Throttles of replication (KIP-73): which replicas have one, and whether a broker has used up what it may move.
+
+A broker has two of them, one for what it leads and one for what it follows: topics' configs name the replicas, a
+dynamic broker config says how many bytes a second these may move in all. A replica that is in sync is never held back,
+but its bytes count too. No clock: all times are ms of CLOCK_MONOTONIC, which every process of the broker sees alike.
+
+Facts are from Kafka's ReplicationQuotaManager and SimpleRate. Unlike there samples are aligned to the clock, so that
+processes can add theirs up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any, NamedTuple
+
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.ipc import roles
+from odradek.ipc.traffic import SAMPLES, Traffic
+
+UNLIMITED = (1 << 63) - 1  # bytes a second
+PAUSE_MS = 100  # how soon a replica that was held back is looked at again
+ALL: range = range(1 << 31)  # partitions
+
+
+class Side(NamedTuple):
+    """One of the two: its configs, and the processes that move the bytes."""
+
+    replicas: str
+    rate: str
+    roles: range
+
+
+LEADER = Side(
+    "leader.replication.throttled.replicas", "leader.replication.throttled.rate",
+    range(roles.FIRST_WORKER, roles.ROLES),
+)  # fmt: skip
+FOLLOWER = Side(
+    "follower.replication.throttled.replicas", "follower.replication.throttled.rate",
+    range(roles.REPLICATOR, roles.REPLICATOR + 1),
+)  # fmt: skip
+
+
+class Window(NamedTuple):
+    """The time over which the rate is taken: so many samples, the one under way included, of so many ms each."""
+
+    samples: int
+    width_ms: int
+
+
+def window(config: Mapping[str, Any]) -> Window:
+    """What replication.quota.window.* say; of more samples than there is memory for, fewer and longer ones."""
+    samples, seconds = config["replication.quota.window.num"], config["replication.quota.window.size.seconds"]
+    count = min(samples, SAMPLES)
+    return Window(count, -(-samples * seconds * 1000 // count))
+
+
+def partitions(text: str, broker: int) -> Container[int]:
+    """The partitions of which the replica on `broker` is among those in a topic's config; what is no pair is not."""
+    if text.strip() == "*":
+        return ALL
+    pairs = (pair.strip().partition(":") for pair in text.split(","))
+    return frozenset(int(index) for index, _, owner in pairs if index.isdecimal() and owner == str(broker))
+
+
+class Throttle:
+    """One broker's on one side, in the process of role `own`. `replicas`: partitions by topic; `rate`: bytes/s."""
+
+    def __init__(
+        self, replicas: Mapping[str, Container[int]], rate: int, over: Window, traffic: Traffic, of: range, own: int
+    ) -> None:
+        self._replicas, self._rate, self._window = replicas, rate, over
+        self._traffic, self._roles, self._own = traffic, of, own
+        self._asked_ms = -1
+        self._exceeded = False
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of which replicas are throttled."""
+        return list(self._replicas)
+
+    def covers(self, topic: str, index: int) -> bool:
+        """Whether this broker's replica of a partition is throttled."""
+        return index in self._replicas.get(topic, ())
+
+    def count(self, size: int, now_ms: int) -> None:
+        """So many bytes of such replicas have been moved, whether that was too much or not."""
+        self._traffic.add(self._own, now_ms // self._window.width_ms, size)
+        self._asked_ms = -1
+
+    def exceeded(self, now_ms: int) -> bool:
+        """Whether the broker has moved more than it may; known anew each ms, for it is asked for each partition."""
+        if now_ms != self._asked_ms:
+            self._asked_ms, self._exceeded = now_ms, self._moved(now_ms)
+        return self._exceeded
+
+    def _moved(self, now_ms: int) -> bool:
+        """Whether the bytes of the window, over the time since its first sample that has any, are too many."""
+        samples, width_ms = self._window
+        last = now_ms // width_ms
+        sizes = {number: self._traffic.total(self._roles, number) for number in range(last - samples + 1, last + 1)}
+        first = min((number for number, size in sizes.items() if size), default=last)
+        return sum(sizes.values()) * 1000 > self._rate * max(width_ms, now_ms - first * width_ms)
+
+
+def in_force(side: Side, snapshot: Snapshot, config: Mapping[str, Any], traffic: Traffic, own: int) -> Throttle | None:
+    """The throttle that metadata and configuration say; None when no replica here has one, or no rate is set."""
+    broker = config["broker.id"]
+    texts = snapshot.overrides(side.replicas)
+    replicas = {topic: found for topic, text in texts.items() if (found := partitions(text, broker))}
+    rate = snapshot.broker_config(side.rate, broker) if replicas else UNLIMITED
+    return None if rate == UNLIMITED else Throttle(replicas, rate, window(config), traffic, side.roles, own)

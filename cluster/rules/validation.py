@@ -1,0 +1,116 @@
+"""What a topic, a partition and its replicas may be, wherever they come from: a client, a controller, ZooKeeper.
+
+A broker keeps a row for every partition of every topic, and a leader a row for each follower of a partition
+(ipc.replicas). Both are bounded here, and so are the names that become directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from odradek.cluster.rules import topicnames
+from odradek.cluster.rules.errors import (
+    INVALID_PARTITIONS,
+    INVALID_REPLICA_ASSIGNMENT,
+    INVALID_REQUEST,
+    INVALID_TOPIC_EXCEPTION,
+    NONE,
+    POLICY_VIOLATION,
+    ApiError,
+)
+from odradek.ipc import replicas as followers
+
+if TYPE_CHECKING:
+    from odradek.cluster.metadata.view import Told
+
+MOST_REPLICAS = 1 + followers.ROWS  # of a partition: its leader, and the followers that the leader has rows for
+# Of a topic. In ZooKeeper a topic is one node of at most a MiB, which 100,000 partitions of one replica fill.
+MOST_PARTITIONS = 100_000
+MOST_KNOWN = 1_000_000  # partitions of all topics that one broker keeps rows for; ZooKeeper's clusters end before
+_MOST_INT32 = (1 << 31) - 1
+_LONGEST = 200  # characters of a fault: each partition has one, of a name that the request has once
+
+
+def partition_problem(index: int) -> str | None:
+    """What is wrong with a partition's index, None for a good one."""
+    if index < 0:
+        return f"the partition {index} is negative"
+    if index >= MOST_PARTITIONS:
+        return f"the partition {index} is beyond the {MOST_PARTITIONS} that a topic may have"
+    return None
+
+
+def replicas_problem(replicas: Sequence[int]) -> str | None:
+    """What is wrong with a partition's replicas (broker ids), None for good ones."""
+    if not replicas:
+        return "a partition needs at least one replica"
+    if len(replicas) > MOST_REPLICAS:
+        return f"{len(replicas)} replicas are more than the {MOST_REPLICAS} that a partition may have"
+    if len(set(replicas)) < len(replicas):
+        return f"a broker is named twice among the replicas {list(replicas)}"
+    wrong = [broker for broker in replicas if not 0 <= broker <= _MOST_INT32]
+    return f"{wrong[0]} is no broker's id" if wrong else None
+
+
+def check_replicas(replicas: Sequence[int]) -> None:
+    """ApiError INVALID_REPLICA_ASSIGNMENT unless a partition may have these replicas."""
+    wrong = replicas_problem(replicas)
+    if wrong:
+        raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"Invalid replica assignment: {wrong}.")
+
+
+def check_partitions(count: int) -> None:
+    """ApiError INVALID_PARTITIONS unless a topic may have that many partitions."""
+    if count > MOST_PARTITIONS:
+        raise ApiError(INVALID_PARTITIONS, f"A topic may have {MOST_PARTITIONS} partitions, not {count}.")
+
+
+def place_fault(topic: str, index: int) -> tuple[int, str]:
+    """(error code, why) of a partition that a controller names; (NONE, "") for one that there may be."""
+    wrong = topicnames.problem(topic)
+    if wrong:
+        return INVALID_TOPIC_EXCEPTION, wrong[:_LONGEST]
+    wrong = partition_problem(index)
+    return (INVALID_PARTITIONS, wrong) if wrong else (NONE, "")
+
+
+def fault(told: Told) -> tuple[int, str]:
+    """(error code, why) of a partition as a controller tells of it; (NONE, "") when it can be taken."""
+    code, wrong = place_fault(told.topic, told.number)
+    if code:
+        return code, wrong
+    unusable = replicas_problem(told.replicas)
+    if unusable:
+        return INVALID_REPLICA_ASSIGNMENT, unusable
+    if told.leader_epoch < 0:
+        return INVALID_REQUEST, f"the leader epoch {told.leader_epoch} is negative"
+    if len(told.isr) > len(told.replicas):
+        return INVALID_REQUEST, f"the ISR {told.isr} is larger than the replicas"
+    return NONE, ""
+
+
+class Room:
+    """How many rows `topics`, in the form of snapshots, may still get. A row is made for each index below one told."""
+
+    def __init__(self, topics: Mapping[str, Mapping[str, Any]]) -> None:
+        self._rows = {name: len(topic["partitions"]) for name, topic in topics.items()}
+        self._left = MOST_KNOWN - sum(self._rows.values())
+
+    def fault(self, topic: str, index: int) -> tuple[int, str]:
+        """(error code, why) if there is no row for that partition, else the row is taken."""
+        more = max(0, index + 1 - self._rows.get(topic, 0))
+        if more > self._left:
+            return POLICY_VIOLATION, f"a broker keeps rows for {MOST_KNOWN} partitions"
+        self._left -= more
+        self._rows[topic] = self._rows.get(topic, 0) + more
+        return NONE, ""
+
+
+def topic_problem(name: str, replicas: Mapping[int, Any]) -> str | None:
+    """What is wrong with a topic as ZooKeeper has it, None for a good one."""
+    return topicnames.problem(name) or _first(partition_problem(index) for index in replicas)
+
+
+def _first(problems: Iterable[str | None]) -> str | None:
+    return next((problem for problem in problems if problem), None)

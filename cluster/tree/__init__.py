@@ -1,0 +1,1 @@
+"""The metadata tree: in ZooKeeper, embedded, and how it is laid out."""

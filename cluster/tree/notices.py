@@ -1,0 +1,75 @@
+"""Nodes of the tree by which brokers and old tools ask somebody to look at something (kafka.zk.ZkData).
+
+Those under ISR_CHANGES, LOG_DIR_EVENTS and CONFIG_CHANGES are sequence nodes; PREFERRED_ELECTION and
+REASSIGN_PARTITIONS are one node each, written by Kafka's command line tools before version 2.4. The paths are in
+`znodes`. What cannot be read asks for nothing: tools and people write here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from odradek.cluster.tree.znodes import MALFORMED, Partition, to_json
+
+
+def encode_partitions(partitions: Iterable[Partition]) -> bytes:
+    """For a node under ISR_CHANGES, and for PREFERRED_ELECTION: partitions that somebody should look at."""
+    rows = [{"topic": topic, "partition": index} for topic, index in partitions]
+    return to_json({"version": 1, "partitions": rows})
+
+
+def decode_partitions(data: bytes) -> list[Partition]:
+    """The partitions of a node that `encode_partitions` or an old Kafka tool wrote; none when it makes no sense."""
+    try:
+        return [(str(row["topic"]), int(row["partition"])) for row in json.loads(data)["partitions"]]
+    except MALFORMED:
+        return []
+
+
+def encode_reassignment(targets: Mapping[Partition, Sequence[int]]) -> bytes:
+    """For REASSIGN_PARTITIONS: where partitions shall move to."""
+    rows = [{"topic": topic, "partition": index, "replicas": list(to)} for (topic, index), to in targets.items()]
+    return to_json({"version": 1, "partitions": rows})
+
+
+def decode_reassignment(data: bytes) -> dict[Partition, list[int]]:
+    """The targets by partition that an old Kafka tool asks for; none when it makes no sense."""
+    try:
+        rows = json.loads(data)["partitions"]
+        return {(str(row["topic"]), int(row["partition"])): [int(to) for to in row["replicas"]] for row in rows}
+    except MALFORMED:
+        return {}
+
+
+def encode_log_dir_event(broker: int) -> bytes:
+    """For a node under LOG_DIR_EVENTS: a log directory of `broker` has failed."""
+    return to_json({"version": 1, "broker": broker, "event": 1})
+
+
+def decode_log_dir_event(data: bytes) -> int | None:
+    """The broker that has lost a log directory; None when it makes no sense."""
+    try:
+        return int(json.loads(data)["broker"])
+    except MALFORMED:
+        return None
+
+
+def encode_config_change(kind: str, name: str) -> bytes:
+    """For a node under CONFIG_CHANGES: `/config/<kind>/<name>` was written."""
+    return to_json({"version": 2, "entity_path": f"{kind}/{name}"})
+
+
+def decode_config_change(data: bytes) -> tuple[str, str] | None:
+    """(kind, name) of the changed `/config/<kind>/<name>`, from versions 1 and 2; None when it makes no sense.
+
+    The name of a user's client has slashes: `alice/clients/app`.
+    """
+    try:
+        value = json.loads(data)
+        if value["version"] == 1:
+            return str(value["entity_type"]), str(value["entity_name"])
+        kind, slash, name = value["entity_path"].partition("/")
+        return (kind, name) if slash else None
+    except MALFORMED:
+        return None

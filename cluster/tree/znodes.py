@@ -1,0 +1,348 @@
+"""Where Kafka keeps what in the metadata tree, and in which JSON (kafka.zk.ZkData), plus our own `/odradek`.
+
+Topic ids are 16 bytes here, URL-safe base64 without padding in JSON (Kafka's Uuid). Readers take what older Kafka
+versions wrote; writers write version fields as Kafka 3.9 does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
+
+from odradek.cluster.rules import validation
+
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"  # what a sequence node's path begins with
+ISR_CHANGES = "/isr_change_notification"
+ISR_CHANGE = f"{ISR_CHANGES}/isr_change_"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT = f"{LOG_DIR_EVENTS}/log_dir_event_"
+DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PRODUCER_IDS = "/latest_producer_id_block"
+CONSUMERS = "/consumers"
+STARTS = "/odradek/starts"  # how often the controller started: the upper half of slot incarnations
+ADOPTION = "/odradek/adoption"  # there while logs of another broker are still to be taken over
+UNRENAMED = "/odradek/unrenamed"  # below: ids of deleted topics some of whose directories still have their names
+SNAPSHOT_VERSION = "/odradek/metadata_version"
+LIVES = "/odradek/lives"  # registrations that controllers have seen to (broker.controller.elected.settled_lives)
+CLUSTER_WIDE = "<default>"  # the name of the cluster-wide broker config
+
+PERSISTENT = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    TOPIC_CONFIGS,
+    BROKER_CONFIGS,
+    "/config/clients",
+    "/config/users",
+    "/config/ips",
+    DELETE_TOPICS,
+    "/brokers/seqid",
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    PRODUCER_IDS,
+    "/cluster",
+    "/odradek",
+)
+
+
+Partition = tuple[str, int]  # a topic's name and the partition's index
+# Names that listeners had before they could be named (Kafka 0.9 to 0.10.1): those of the protocols.
+_OLD_LISTENERS = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
+_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)]?:(-?[0-9]+)")
+
+
+T = TypeVar("T")
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError)
+_MOST_INT32 = (1 << 31) - 1
+
+
+class Malformed(ValueError):
+    """A node makes no sense: tools and people write into ZooKeeper. Only what it speaks of is concerned."""
+
+
+def _strict(decode: Callable[[Any], T]) -> Callable[[Any], T]:
+    """`decode`, of which all that nonsense raises is Malformed."""
+
+    @wraps(decode)
+    def decoded(data: Any) -> T:
+        try:
+            return decode(data)
+        except MALFORMED as error:
+            raise Malformed(f"{error} in {bytes(data or b'')[:200]!r}") from error
+
+    return decoded
+
+
+def _int32(value: Any) -> int:
+    if type(value) is not int or not -1 <= value <= _MOST_INT32:
+        raise Malformed(f"{value!r} is no number from -1 to {_MOST_INT32}")
+    return value
+
+
+def _brokers(values: Any) -> list[int]:
+    """Broker ids."""
+    found = [_int32(value) for value in values]
+    if min(found, default=0) < 0:
+        raise Malformed(f"{found} has what is no broker's id")
+    return found
+
+
+def _index(text: str) -> int:
+    """A partition's."""
+    wrong = validation.partition_problem(int(text))
+    if wrong:
+        raise Malformed(wrong)
+    return int(text)
+
+
+class TopicNode(NamedTuple):
+    """What `/brokers/topics/<t>` says: the id (None before Kafka 2.8) and the replicas of each partition.
+
+    Those that are being moved have in `adding` the replicas that come and in `removing` those that go; both are
+    among `replicas` until all who stay are in sync. A partition that does not move is in neither.
+    """
+
+    id: bytes | None
+    replicas: dict[int, list[int]]
+    adding: Mapping[int, Sequence[int]] = {}
+    removing: Mapping[int, Sequence[int]] = {}
+
+
+class BrokerNode(NamedTuple):
+    """What `/brokers/ids/<n>` says: host and port by listener name, the security protocol of each, the rack."""
+
+    endpoints: dict[str, tuple[str, int]]
+    protocols: dict[str, str]
+    rack: str | None
+
+
+class PartitionState(NamedTuple):
+    """What `…/partitions/<n>/state` says."""
+
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    controller_epoch: int
+
+
+def to_json(value: Any) -> bytes:
+    """Compact JSON."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def uuid_text(raw: bytes) -> str:
+    """Kafka's text of a 16-byte id: `AAAAAAAAAAAAAAAAAAAAAQ`."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The 16 bytes of Kafka's text of an id."""
+    return base64.urlsafe_b64decode(text + "==")
+
+
+def random_uuid() -> bytes:
+    """A new id whose text does not begin with `-` (command lines would take it for an option), as Kafka's."""
+    while True:
+        raw = uuid.uuid4().bytes
+        if not uuid_text(raw).startswith("-"):
+            return raw
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def unrenamed_path(topic_id: bytes) -> str:
+    """The note of a deleted topic some of whose directories still have their names."""
+    return f"{UNRENAMED}/{uuid_text(topic_id)}"
+
+
+def broker_config_path(broker: int | None) -> str:
+    return f"{BROKER_CONFIGS}/{CLUSTER_WIDE if broker is None else broker}"
+
+
+def consumer_offset_path(group: str, topic: str, partition: int) -> str:
+    return f"{CONSUMERS}/{group}/offsets/{topic}/{partition}"
+
+
+def encode_topic(node: TopicNode) -> bytes:
+    value: dict[str, Any] = {"version": 3}
+    if node.id is not None:
+        value["topic_id"] = uuid_text(node.id)
+    value["partitions"] = _by_text(node.replicas)
+    value["adding_replicas"] = _by_text(node.adding)
+    value["removing_replicas"] = _by_text(node.removing)
+    return to_json(value)
+
+
+def _by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(index): list(brokers) for index, brokers in sorted(replicas.items())}
+
+
+@_strict
+def decode_topic(data: bytes) -> TopicNode:
+    """Malformed."""
+    value = json.loads(data)
+    names = ("partitions", "adding_replicas", "removing_replicas")  # versions 1 and 2 have only the first
+    topic_id = uuid_bytes(value["topic_id"]) if "topic_id" in value else None
+    if topic_id is not None and len(topic_id) != 16:
+        raise Malformed(f"{value['topic_id']!r} is no topic id")
+    node = TopicNode(
+        topic_id,
+        *({_index(index): _brokers(brokers) for index, brokers in value.get(name, {}).items()} for name in names),
+    )
+    if not all(node.replicas.values()):
+        raise Malformed("a partition without replicas")
+    return node
+
+
+def encode_state(state: PartitionState) -> bytes:
+    return to_json(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": state.isr,
+        }
+    )
+
+
+@_strict
+def decode_state(data: bytes) -> PartitionState:
+    """Malformed."""
+    value = json.loads(data)
+    leader, epoch, controller = (_int32(value[name]) for name in ("leader", "leader_epoch", "controller_epoch"))
+    return PartitionState(leader, epoch, _brokers(value["isr"]), controller)
+
+
+def encode_lives(epochs: Mapping[int, int]) -> bytes:
+    """Of brokers the czxids of registrations."""
+    return to_json({"version": 1, "brokers": {str(broker): epoch for broker, epoch in sorted(epochs.items())}})
+
+
+@_strict
+def decode_lives(data: bytes) -> dict[int, int]:
+    """Malformed."""
+    return {int(broker): int(epoch) for broker, epoch in json.loads(data)["brokers"].items()}
+
+
+def encode_config(configs: dict[str, str]) -> bytes:
+    return to_json({"version": 1, "config": configs})
+
+
+@_strict
+def decode_config(data: bytes | None) -> dict[str, str]:
+    """The configs of a `/config/<type>/<name>` node; {} when it has none. Malformed."""
+    configs = json.loads(data).get("config") or {} if data else {}
+    return {str(name): str(value) for name, value in configs.items()}
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return to_json({"version": "1", "id": cluster_id})
+
+
+@_strict
+def decode_cluster_id(data: bytes) -> str:
+    return str(json.loads(data)["id"])
+
+
+def encode_controller(broker: int, now_ms: int) -> bytes:
+    return to_json({"version": 2, "brokerid": broker, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
+
+
+@_strict
+def decode_controller(data: bytes) -> int:
+    """The id of the broker that `/controller` says is elected. Malformed."""
+    return _brokers([json.loads(data)["brokerid"]])[0]
+
+
+def decode_broker_id(name: str) -> int:
+    """The id that a node under `/brokers/ids` is named. Malformed."""
+    if not (name.isdecimal() and name.isascii() and int(name) <= _MOST_INT32):
+        raise Malformed(f"{name!r} is no broker's id")
+    return int(name)
+
+
+def encode_broker(
+    endpoints: dict[str, tuple[str, int]], protocols: dict[str, str], rack: str | None, now_ms: int
+) -> bytes:
+    """`/brokers/ids/<n>`, version 5; host and port are those of the first plaintext listener, for old clients."""
+    host, port = next((end for name, end in endpoints.items() if protocols.get(name) == "PLAINTEXT"), ("", -1))
+    value: dict[str, Any] = {
+        "version": 5,
+        "host": host or None,
+        "port": port,
+        "jmx_port": -1,
+        "timestamp": str(now_ms),
+        "endpoints": [f"{name}://{_host_text(end[0])}:{end[1]}" for name, end in endpoints.items()],
+        "listener_security_protocol_map": protocols,
+        "features": {},
+    }
+    return to_json(value | ({"rack": rack} if rack else {}))
+
+
+def _host_text(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+@_strict
+def decode_broker(data: bytes) -> BrokerNode:
+    """Versions 1 (Kafka 0.8: one plaintext listener) to 5. Malformed, also without an endpoint."""
+    value = json.loads(data)
+    rack = value.get("rack")
+    if value["version"] < 2:
+        end = str(value["host"]), _int32(value["port"])
+        return BrokerNode({"PLAINTEXT": end}, {"PLAINTEXT": "PLAINTEXT"}, rack)
+    known = value.get("listener_security_protocol_map", _OLD_LISTENERS)
+    endpoints = dict(map(_endpoint, value["endpoints"]))
+    if not endpoints:
+        raise Malformed("a broker without endpoints")
+    return BrokerNode(endpoints, {name: known[name] for name in endpoints}, rack)
+
+
+def _endpoint(text: str) -> tuple[str, tuple[str, int]]:
+    found = _ENDPOINT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not an endpoint such as PLAINTEXT://host:9092")
+    return found[1].upper(), (found[2], int(found[3]))
+
+
+def encode_producer_block(broker: int, start: int, end: int) -> bytes:
+    return to_json({"version": 1, "broker": broker, "block_start": str(start), "block_end": str(end)})
+
+
+def next_producer_block(data: bytes | None, broker: int, size: int = 1000) -> tuple[int, bytes]:
+    """(first id of the next block, the node that claims it), from the node that claims the last. KIP-360's format."""
+    start = int(json.loads(data)["block_end"]) + 1 if data else 0
+    if start > (1 << 63) - 1 - size:
+        raise OverflowError("no producer ids are left")
+    return start, encode_producer_block(broker, start, start + size - 1)

@@ -1,0 +1,58 @@
+"""Whose addresses are brokers': exact ones, this machine's own loopback, and networks that are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.cluster.configs import admitted
+from odradek.cluster.configs.admitted import ALLOWED, NOBODY, Admitted
+from odradek.cluster.configs.configdef import ConfigError, parse
+from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
+
+
+@pytest.mark.parametrize(
+    ("host", "takes"),
+    [("10.0.0.1", True), ("10.0.0.2", False), ("127.0.0.1", False), ("::1", False), ("", False), ("name", False)],
+)
+def test_an_address_is_a_brokers_or_not(host: str, takes: bool) -> None:
+    assert Admitted("INTERNAL", ["10.0.0.1"]).takes("INTERNAL", host) is takes
+    assert not Admitted("INTERNAL", ["10.0.0.1"]).takes("PLAINTEXT", host), "another listener"
+    assert not NOBODY.takes("INTERNAL", host)
+
+
+@pytest.mark.parametrize("own", ["127.0.0.1", "127.0.1.1", "::1"])
+def test_a_broker_on_this_machine_connects_from_loopback(own: str) -> None:
+    """The kernel gives a connection to 127.0.1.1, Debian's address of the host's name, the source 127.0.0.1."""
+    one = Admitted("PLAINTEXT", [own])
+    assert one.takes("PLAINTEXT", "127.0.0.1")
+    assert one.takes("PLAINTEXT", "::1")
+    assert not one.takes("PLAINTEXT", "127.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("10.0.0.0/8", "10.9.8.7", "11.0.0.1"),
+        ("10.0.0.7/8, fd00::/8", "fd00::1", "fe80::1"),
+        ("192.168.1.5", "192.168.1.5", "192.168.1.6"),
+        ("*", "203.0.113.9", "no address"),
+    ],
+)
+def test_networks_that_are_allowed(text: str, inside: str, outside: str) -> None:
+    one = Admitted("PLAINTEXT", [], admitted.parse_allowed(text))
+    assert one.takes("PLAINTEXT", inside)
+    assert not one.takes("PLAINTEXT", outside)
+    assert parse(ALLOWED, text) == text
+
+
+@pytest.mark.parametrize("text", ["host.example", "10.0.0.0/99", "10.0.0.1;10.0.0.2"])
+def test_what_is_no_network_is_refused_at_the_start(text: str) -> None:
+    with pytest.raises(ConfigError, match=ALLOWED):
+        parse(ALLOWED, text)
+
+
+def test_workers_find_it_in_the_metadata() -> None:
+    one = Admitted("PLAINTEXT", ["10.0.0.1"], ["10.1.0.0/16"])
+    found = Snapshot.parse(Snapshot(raw_snapshot(1, "c", 0, [], {}, {}, one)).encode())
+    assert found.admitted.raw == one.raw
+    assert not Snapshot.empty().admitted.takes("PLAINTEXT", "10.0.0.1")

@@ -1,0 +1,76 @@
+"""The four leader elections: by example, and in every small case as Apache Kafka's own controller holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.cluster.decisions import elections
+from odradek.cluster.decisions.elections import Elected
+
+from ...harness import java
+
+FACTS = str(Path(__file__).with_name("ControllerFacts.java"))
+IDS = range(4)
+
+
+def lines(what: str) -> list[list[str]]:
+    """ControllerFacts' lines about `what`, as words."""
+    return [line.split(" ") for line in java.run("3.9.1", FACTS, what).stdout.decode().splitlines()]
+
+
+def ids(text: str) -> tuple[int, ...]:
+    """`.201` → (2, 0, 1)."""
+    return tuple(int(digit) for digit in text[1:])
+
+
+def members(mask: str) -> set[int]:
+    return {broker for broker in IDS if int(mask) & 1 << broker}
+
+
+def word(elected: Elected | None) -> str:
+    return "-" if elected is None else f"{elected.leader}:.{''.join(map(str, elected.isr))}"
+
+
+@pytest.mark.needs("java-3.9.1")
+def test_every_small_case_ends_as_with_kafkas_controller() -> None:
+    cases = lines("elections")
+    assert len(cases) == 4 * 64 * 3**4  # replicas, isr, each broker up or down or stopping
+    for count, isr_text, alive, stopping, *theirs in cases:
+        assignment, isr = tuple(range(int(count))), ids(isr_text)
+        live, shutting_down = members(alive) - members(stopping), members(stopping)
+        ours = [
+            elections.offline(assignment, isr, live),
+            elections.offline(assignment, isr, live, unclean=True),
+            elections.reassignment(assignment, isr, live),
+            elections.preferred(assignment, isr, live),
+            elections.controlled_shutdown(assignment, isr, live, shutting_down),
+        ]
+        assert [word(elected) for elected in ours] == theirs, (count, isr_text, alive, stopping)
+
+
+def test_offline_takes_the_first_replica_in_sync_and_keeps_the_order_of_the_isr() -> None:
+    assert elections.offline([1, 2, 3], [3, 2, 1], {2, 3}) == Elected(2, (3, 2))
+    assert elections.offline([1, 2, 3], [1], {2, 3}) is None
+    assert elections.offline([1, 2, 3], [1], {2, 3}, unclean=True) == Elected(2, (2,), unclean=True)
+    assert elections.offline([1, 2, 3], [3], {2, 3}, unclean=True) == Elected(3, (3,))
+    assert elections.offline([1, 2, 3], [1], set(), unclean=True) is None
+
+
+def test_preferred_is_the_first_replica_or_nobody() -> None:
+    assert elections.preferred([1, 2], [2, 1], {1, 2}) == Elected(1, (2, 1))
+    assert elections.preferred([1, 2], [2], {1, 2}) is None
+    assert elections.preferred([1, 2], [1, 2], {2}) is None
+    assert elections.preferred([], [], {1}) is None
+
+
+def test_reassignment_looks_only_at_the_target() -> None:
+    assert elections.reassignment([4, 5], [1, 5, 4], {1, 5}) == Elected(5, (1, 5, 4))
+    assert elections.reassignment([4, 5], [1], {1, 4, 5}) is None
+
+
+def test_who_shuts_down_neither_leads_nor_stays_in_sync() -> None:
+    assert elections.controlled_shutdown([1, 2, 3], [1, 2, 3], {1, 2, 3}, {1}) == Elected(2, (2, 3))
+    assert elections.controlled_shutdown([1, 2, 3], [1, 2, 3], {3}, {1}) == Elected(3, (2, 3))
+    assert elections.controlled_shutdown([1, 2], [1], {1, 2}, {1}) is None

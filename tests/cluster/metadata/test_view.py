@@ -1,0 +1,93 @@
+"""What a broker shows of the cluster, while the controller tells of it in several orders."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker.controller.replicas import orders
+from odradek.broker.controller.replicas.orders import Orders
+from odradek.cluster.metadata.view import Office, Told, View
+
+OFFICE = Office(0, 1, -1)
+
+
+def told(number: int, topic_id: int = 1) -> Told:
+    return Told("t", bytes([topic_id]) * 16, number, 1, 0, 0, [0, 1], 0, [0, 1])
+
+
+class NoLogs:
+    """Replicas without logs: `become` as the real one enters it into the view."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def become(self, one: Told) -> int:
+        self._view.tell(one, in_part=True)
+        return 0
+
+    def give_way(self, one: Told) -> None:
+        pass
+
+
+def shown(view: View) -> int | None:
+    """How many partitions of the topic everybody here knows of."""
+    topic = view.snapshot(1, {}).topics.get("t")
+    return None if topic is None else len(topic)
+
+
+def test_a_new_topic_is_shown_whole() -> None:
+    view = View(0, "c")
+    replicas: Any = NoLogs(view)
+    instance = Orders(view, replicas, lambda: None)
+
+    def lead(one: Told) -> int | None:
+        instance.lead_and_follow(OFFICE, [one], done)
+        return carried_out()
+
+    def know(count: int) -> int | None:
+        instance.know(OFFICE, [told(number) for number in range(count)], [], done)
+        return carried_out()
+
+    def done(error: int, errors: Any) -> None:
+        assert not error and not errors
+
+    def carried_out() -> int | None:
+        while instance.waiting:
+            instance.tick()
+        return shown(view)
+
+    assert lead(told(1)) is None  # of four; this broker has no replica of the others
+    assert len(view.topics["t"]["partitions"]) == 2
+    assert know(4) == 4
+    assert lead(told(1)) == 4
+    assert lead(told(5)) == 4, "more are shown when all are known"
+    assert know(7) == 7
+    assert lead(told(0, topic_id=2)) is None  # made anew under the same name
+
+
+def test_a_topic_is_not_shown_while_it_is_being_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = View(0, "c")
+    replicas: Any = NoLogs(view)
+    instance, now = Orders(view, replicas, lambda: None), [0.0]
+    monkeypatch.setattr(orders, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(orders, "_SLICE_S", 0.0)  # each step is a turn
+    seen = []
+    for count in (3, 5):
+        instance.know(OFFICE, [told(number) for number in range(count)], [], lambda *_: None)
+        while instance.waiting:
+            seen.append(shown(view))
+            instance.tick()
+        assert shown(view) == count
+    assert set(seen) == {None, 3}
+
+
+def test_offline_replicas_are_what_was_said_last() -> None:
+    view = View(0, "c")
+    for said, known in (([1], [1]), (None, [1]), ([], [])):
+        view.tell(told(0)._replace(offline=said))
+        info = view.snapshot(1, {}).partition("t", 0)
+        assert info is not None
+        assert list(info.offline) == known

@@ -1,0 +1,254 @@
+"""What a leader believes of its ISR when ZooKeeper is slow to tell, or does not tell what became of a write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from odradek.broker.controller.member.isr import IsrKeeper
+from odradek.cluster.metadata.view import Told, View
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.tree import TreeUnavailable
+from odradek.cluster.tree.znodes import PartitionState
+from odradek.ipc import replicas, slots
+from odradek.ipc.replicas import IN, JOINING, OUT
+from odradek.storage.log import leading
+
+from ..simulation.memory import MemoryTable
+from ..simulation.tree import ZooKeeper
+from ..simulation.world import World
+
+STATE = znodes.state_path("t", 0)
+LATE = 1e6  # a time at which the next look is due
+
+
+class Led:
+    """Broker 1 leads t-0, with the follower 2, in a slot without a log."""
+
+    incarnation = 1
+
+    def __init__(self) -> None:
+        self.slot = MemoryTable()[0]
+        self.slot.publish(slots.SlotState(state=slots.LEADER, incarnation=1, epoch_noted=9, leo=5, led_since=0))
+        replicas.lead(self.slot, [2], [1, 2], 0, ())
+
+    @contextmanager
+    def locked(self) -> Iterator[Any]:
+        yield self.slot.fields()
+
+    def standing(self) -> int:
+        return replicas.read(self.slot)[0].standing
+
+
+class Scene:
+    """The leader's keeper of ISRs with a session of its own; `other` is what else writes."""
+
+    def __init__(self, isr: list[int]) -> None:
+        self.servers = ZooKeeper(World(1))
+        self.servers.lag = 1e9  # nothing comes by itself
+        self.other, self.tree = (self.servers.connect(number, lambda: None) for number in (0, 1))
+        self.tree.ensure(znodes.ISR_CHANGES)
+        self.tree.ensure(znodes.partition_path("t", 0))
+        self.tree.create(STATE, znodes.encode_state(PartitionState(1, 0, isr, 1)))
+        self.other.see(self.servers.zxid)
+        self.led = Led()
+        self.led.slot.update(isr_count=len(isr))
+        view = View(1, "c")
+        self.row = view.tell(Told("t", b"t" * 16, 0, 1, 1, 0, isr, 0, [1, 2]))
+        self.keeper = IsrKeeper(view, self, self.tree, 1000, lambda: None)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        yield "t", 0, self.row
+
+    def partition(self, topic: str, index: int) -> Any:
+        return self.led
+
+    def look(self) -> None:
+        self.keeper._last = -LATE
+        self.keeper.tick(0.0)
+
+    def isr(self) -> list[int]:
+        return znodes.decode_state(self.servers.nodes[STATE].data).isr
+
+    def written_by_other(self, isr: list[int]) -> None:
+        """As by a write of the keeper's own whose outcome it does not know: its server does not have it yet."""
+        self.other.set(STATE, znodes.encode_state(PartitionState(1, 0, isr, 1)))
+
+    def told(self) -> list[Any]:
+        paths = [f"{znodes.ISR_CHANGES}/{name}" for name in self.servers.nodes[znodes.ISR_CHANGES].children]
+        return [one for path in paths for one in notices.decode_partitions(self.servers.nodes[path].data)]
+
+
+def test_who_is_in_the_isr_counts_though_the_server_that_is_asked_does_not_know_it_yet() -> None:
+    scene = Scene([1])
+    leading.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    scene.written_by_other([1, 2])
+    scene.look()
+    assert scene.led.standing() == JOINING, "the high watermark must wait for it"
+    scene.look()
+    assert (scene.led.standing(), scene.isr(), scene.row[5]) == (IN, [1, 2], [1, 2])
+
+
+def test_what_was_never_written_is_settled_by_a_write() -> None:
+    scene = Scene([1])
+    leading.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    version = scene.servers.nodes[STATE].version
+    scene.look()
+    assert (scene.led.standing(), scene.isr()) == (OUT, [1])
+    assert scene.servers.nodes[STATE].version == version + 1, "a write that is still on its way is refused"
+
+
+@pytest.mark.parametrize(("isr", "standing", "count"), [([1, 2], JOINING, 1), ([1], OUT, 2)])
+def test_a_successor_brings_the_size_of_the_isr_into_order(isr: list[int], standing: int, count: int) -> None:
+    """Its forerunner has written an ISR and died before the slot said so: it is read from the tree at the start.
+
+    Else acks=all would be refused for ever where a follower has joined, and taken from a leader alone where one left.
+    """
+    scene = Scene(isr)
+    replicas.stand(scene.led.slot, {2: standing})
+    scene.led.slot.update(isr_count=count)
+    replicas.fetched(
+        scene.led.slot, scene.led.slot.fields(), replicas.find(scene.led.slot, 2), 5 if 2 in isr else 0, 0, 5, 10**15
+    )
+    scene.look()
+    assert (scene.led.slot.state().isr_count, scene.isr()) == (len(isr), isr)
+    assert scene.led.standing() == (IN if 2 in isr else OUT)
+    version = scene.servers.nodes[STATE].version
+    scene.look()
+    assert scene.servers.nodes[STATE].version == version, "it is settled"
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_shrinking_of_which_nobody_knows_is_looked_after(done: bool) -> None:
+    """The follower catches up meanwhile, so that nothing else would have it asked for."""
+    scene = Scene([1, 2])
+    scene.led.slot.update(leo=9)
+    each = scene.tree.each
+
+    def lost(transactions: Any) -> Any:
+        if done:
+            each(transactions)
+        return [TreeUnavailable("/") for _ in transactions]
+
+    scene.tree.each = lost  # type: ignore[method-assign]
+    scene.look()
+    scene.tree.each = each  # type: ignore[method-assign]
+    assert (scene.led.standing(), scene.isr()) == (IN, [1] if done else [1, 2])
+    fields = scene.led.slot.fields()
+    replicas.fetched(scene.led.slot, fields, replicas.find(scene.led.slot, 2), 9, 0, 9, 10**15)
+    scene.look()
+    assert scene.row[5] == scene.isr(), "the leader knows who is in the ISR"
+    assert scene.told() == [("t", 0)]
+
+
+def test_the_controller_hears_of_it_though_the_notice_was_lost() -> None:
+    scene = Scene([1, 2])
+    scene.led.slot.update(leo=9)
+    multi = scene.tree.multi
+
+    def lost(operations: Any) -> Any:
+        if operations[0].path == znodes.ISR_CHANGE:
+            raise TreeUnavailable("/")
+        return multi(operations)
+
+    scene.tree.multi = lost  # type: ignore[method-assign]
+    scene.look()
+    assert (scene.isr(), scene.told()) == ([1], [])
+    scene.tree.multi = multi  # type: ignore[method-assign]
+    assert scene.keeper.due() <= 0.2, "soon"
+    scene.look()
+    assert scene.told() == [("t", 0)]
+
+
+@pytest.mark.parametrize("offline", [[], [2]])
+def test_who_is_offline_by_the_controllers_word_does_not_join(
+    monkeypatch: pytest.MonkeyPatch, offline: list[int]
+) -> None:
+    """A broker in controlled shutdown, which still fetches."""
+    scene = Scene([1])
+    slot = scene.led.slot
+    monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
+    scene.keeper._view.tell(Told("t", b"t" * 16, 0, 1, 1, 0, [1], 0, [1, 2], offline=offline))
+    replicas.stand(slot, {2: OUT})
+    replicas.fetched(slot, slot.fields(), replicas.find(slot, 2), 5, 0, 5, time.monotonic_ns() // 1_000_000)
+    scene.look()
+    assert scene.isr() == ([1] if offline else [1, 2])
+
+
+@pytest.mark.parametrize(("hw", "isr"), [(5, [1, 2]), (6, [1])])
+def test_the_watermark_rises_between_a_look_and_the_lock(
+    monkeypatch: pytest.MonkeyPatch, hw: int, isr: list[int]
+) -> None:
+    """Who does not count yet may lack what is committed by then."""
+    scene = Scene([1])
+    slot = scene.led.slot
+    monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
+    slot.update(hw=5)
+    replicas.stand(slot, {2: OUT})
+    row, now_ms = replicas.find(slot, 2), time.monotonic_ns() // 1_000_000
+    replicas.fetched(slot, slot.fields(), row, 5, 0, 5, now_ms)
+
+    @contextmanager
+    def locked() -> Iterator[Any]:
+        slot.update(hw=max(hw, slot.state().hw), leo=max(hw, slot.state().leo))
+        yield slot.fields()
+
+    monkeypatch.setattr(scene.led, "locked", locked)
+    scene.look()
+    assert (scene.isr(), scene.row[5]) == (isr, isr)
+    assert scene.led.standing() == (IN if 2 in isr else OUT)
+
+
+def caught_up(scene: Scene, standing: int = OUT) -> None:
+    """The follower has fetched all there is, a moment ago."""
+    slot = scene.led.slot
+    replicas.stand(slot, {2: standing})
+    now_ms = time.monotonic_ns() // 1_000_000
+    replicas.fetched(slot, slot.fields(), replicas.find(slot, 2), slot.state().leo, 0, slot.state().leo, now_ms)
+
+
+def test_the_watermark_waits_for_a_follower_before_the_tree_says_that_it_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process may die, or find the lock taken, behind the write: the follower may be elected all the same."""
+    scene = Scene([1])
+    monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
+    caught_up(scene)
+    write = scene.tree.each
+    seen = []
+
+    def each(transactions: Any) -> Any:
+        seen.append((scene.led.standing(), scene.led.slot.state().voters, scene.isr()))
+        return write(transactions)
+
+    monkeypatch.setattr(scene.tree, "each", each)
+    scene.look()
+    assert (seen, scene.isr()) == ([(JOINING, 2, [1])], [1, 2])
+
+
+@pytest.mark.parametrize(("isr", "known"), [([1], replicas.UNKNOWN), ([1, 2], 5)])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_who_is_out_of_sync_fetches_in_the_next_epoch_before_it_may_join(
+    epoch: int, isr: list[int], known: int
+) -> None:
+    """It may have died, and come back without the end of its log: that is why the epoch began (decisions.lives)."""
+    scene = Scene([1])
+    caught_up(scene)
+    values = scene.led.slot.fields()
+    leading.lead(scene.led, values, epoch, [2], isr, 0)  # type: ignore[arg-type]
+    assert replicas.read(scene.led.slot)[0].leo == (known if epoch else 5)
+
+
+def test_who_ends_before_the_epoch_began_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies between may be committed by the former leader's word, though the watermark here is below."""
+    scene = Scene([1])
+    monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
+    caught_up(scene)
+    scene.led.slot.update(epoch_start=6, leo=6, hw=0)
+    scene.look()
+    assert scene.isr() == [1]
+    caught_up(scene)
+    scene.look()
+    assert scene.isr() == [1, 2]
