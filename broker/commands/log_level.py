@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from odradek.broker.commands._broker import configured
+from odradek.broker.commands._shared.broker import configured
 
 
 @click.command(no_args_is_help=True)
@@ -24,13 +24,13 @@ def command(module: str, level: str, properties: Path | None, override: tuple[st
       odradek log-level root WARNING
     """
     from odradek.broker import logs
-    from odradek.broker.commands import _broker
+    from odradek.broker.commands._shared import broker
     from odradek.broker.process import control
 
     try:
         logs.level_number(level)
     except logs.LevelError as error:
         raise click.BadParameter(str(error), param_hint="LEVEL") from None
-    config = _broker.find_running(properties, override)
+    config = broker.find_running(properties, override)
     control.request(config.run_dir, "supervisor", "log-level", module=module, level=level)
     click.echo(f"{logs.logger_name(module)}: {level.upper()}")

@@ -24,12 +24,12 @@ def command(role: str, number: int | None, run_dir: Path | None, override: tuple
     Example:
       odradek run worker --id 3
     """
-    from odradek.broker.commands import _broker
+    from odradek.broker.commands._shared import broker
     from odradek.broker.process import entry
     from odradek.broker.supervisor import spawn
 
     spawn.die_with_parent()
     if (role == "worker") != (number is not None):
         raise click.UsageError("a worker needs --id, and only a worker has one")
-    run_dir = run_dir or _broker.find_running(None, override).run_dir
+    run_dir = run_dir or broker.find_running(None, override).run_dir
     entry.serve(BY_NAME[role] if number is None else worker_role(number), run_dir)

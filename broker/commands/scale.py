@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.broker.commands._broker import configured
+from odradek.broker.commands._shared.broker import configured
 from odradek.ipc.roles import MAX_WORKERS
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ def command(properties: Path | None, override: tuple[str, ...], workers: int, ti
     Example:
       odradek scale --workers 4
     """
-    from odradek.broker.commands import _broker
+    from odradek.broker.commands._shared import broker
     from odradek.broker.errors import OdradekError
     from odradek.broker.process import control, process
     from odradek.ipc import rundir
     from odradek.ipc.shm import Shared
 
-    config = _broker.find_running(properties, override)
+    config = broker.find_running(properties, override)
     control.request(config.run_dir, "supervisor", "scale", workers=workers)
     shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     if not process.wait_for(lambda: _are(shared, workers), timeout, 0.05):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from odradek.broker.commands._broker import configured
+from odradek.broker.commands._shared.broker import configured
 
 if TYPE_CHECKING:
     from odradek.broker.supervisor.boot import Boot

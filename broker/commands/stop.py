@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from odradek.broker.commands._broker import configured
+from odradek.broker.commands._shared.broker import configured
 
 _DISK_S = 60.0  # for the logs to be synced in the end
 
@@ -27,13 +27,13 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float |
       odradek stop
       odradek stop --override log.dirs=/var/lib/odradek
     """
-    from odradek.broker.commands import _broker
+    from odradek.broker.commands._shared import broker
     from odradek.broker.errors import OdradekError
     from odradek.broker.process import control, process
     from odradek.broker.supervisor import stop_limits
     from odradek.ipc import roles
 
-    config = _broker.find_running(properties, override)
+    config = broker.find_running(properties, override)
     locks = process.role_locks(config)
     control.request(config.run_dir, "supervisor", "stop")
     if timeout is None:

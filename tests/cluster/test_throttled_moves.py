@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from kafka.admin import ConfigResource as PythonResource
 from kafka.admin import ConfigResourceType, KafkaAdminClient
 
-from odradek.broker.commands._reassign_throttles import FOLLOWER_RATE, FOLLOWERS, LEADER_RATE, LEADERS
+from odradek.broker.commands.reassign_partitions.throttles import FOLLOWER_RATE, FOLLOWERS, LEADER_RATE, LEADERS
 
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until

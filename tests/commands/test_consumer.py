@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.commands._consumer import open_consumer
+from odradek.broker.commands._shared.consumer import open_consumer
 from odradek.broker.errors import OdradekError
 
 from .conftest import Run

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from odradek.broker.commands._client import Cluster
-from odradek.broker.commands._groups import committed
+from odradek.broker.commands._shared.client import Cluster
+from odradek.broker.commands.consumer_groups.describe import committed
 
 from ..harness.process import wait_until
 from .conftest import Run

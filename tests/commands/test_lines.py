@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.commands._lines import Reader, lines, reader
+from odradek.broker.commands.console_producer.lines import Reader, lines, reader
 
 BYTES = st.text(alphabet="\n\r\0a\x85", max_size=40).map(lambda text: text.encode("latin-1"))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.commands._reassign import Reassignment
-from odradek.broker.commands._reassign_throttles import FOLLOWERS, LEADERS, Move, _replicas, moves
+from odradek.broker.commands.reassign_partitions.moves import Reassignment
+from odradek.broker.commands.reassign_partitions.throttles import FOLLOWERS, LEADERS, Move, _replicas, moves
 
 from .conftest import Run
 

@@ -10,7 +10,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from odradek.broker.commands._replica_verification import Batch, Found, _batches, _compare
+from odradek.broker.commands.replica_verification.compare import Batch, Found, _batches, _compare
 from odradek.broker.errors import OdradekError
 
 from .conftest import Run

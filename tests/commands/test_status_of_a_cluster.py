@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.commands._cluster_overview import Dir, Node, Row, overview, render
+from odradek.broker.commands.status.overview import Dir, Node, Row, overview, render
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..harness.cluster import Cluster

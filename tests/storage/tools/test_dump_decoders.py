@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from odradek.broker.commands import _log_decoders
-from odradek.broker.commands.dump_log import command
+from odradek.broker.commands.dump_log import command, decoders
 from odradek.groups import records
 from odradek.protocol.records import batch_v2
 from tests.harness import java
@@ -79,7 +78,7 @@ def test_a_group_is_shown_with_what_its_consumers_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"\0", b"\0\1\0\5ab", b"\0\x63"])
 def test_keys_that_say_nothing_are_skipped_with_a_word(key: bytes | None) -> None:
-    for decode in (_log_decoders.offsets, _log_decoders.transactions):
+    for decode in (decoders.offsets, decoders.transactions):
         text, value = decode(7, key, b"\0\0")
         assert text is not None
         assert "offset 7, skipping" in text or text.startswith("unknown::version=")

@@ -1,0 +1,1 @@
+"""What commands share: the connection to a cluster, options, codecs, tables."""

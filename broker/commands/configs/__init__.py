@@ -1,0 +1,155 @@
+"""`odradek configs`: describe and alter configurations while the broker runs, as Kafka's ConfigCommand."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from odradek.broker.commands._shared.options import (
+    ClientCommand,
+    connection_options,
+    exactly_one,
+    flag,
+    json_option,
+    load_properties,
+)
+
+RESOURCES = ("topics", "brokers", "broker-loggers", "client-metrics", "groups")
+QUOTAS = ("users", "clients", "ips")
+# `--topic NAME` is `--entity-type topics --entity-name NAME`, and so on
+_SHORT = {
+    "topic": "topics",
+    "broker": "brokers",
+    "broker_logger": "broker-loggers",
+    "client_metrics": "client-metrics",
+    "group": "groups",
+    "user": "users",
+    "client": "clients",
+    "ip": "ips",
+}
+_DEFAULTS = {"broker": "brokers", "user": "users", "client": "clients", "ip": "ips"}
+_KEY = re.compile(r"[a-zA-Z0-9._-]+")
+_COMMA = re.compile(r",(?=[^\]]*(?:\[|$))")  # not within [ ]
+
+
+class ConfigsCommand(ClientCommand):
+    """Reads `--entity-default` as `--entity-name ''`, so that names keep the order of their types."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = [word for arg in args for word in (["--entity-name", ""] if arg == "--entity-default" else [arg])]
+        return super().parse_args(ctx, named)
+
+
+@click.command(
+    "configs",
+    cls=ConfigsCommand,
+    epilog="Example: odradek configs --bootstrap-server localhost:9092 --alter --topic clicks "
+    "--add-config retention.ms=3600000",
+)
+@connection_options()
+@flag("--describe", "Print configurations that were set while running; with --all, all of them.")
+@flag("--alter", "Set or unset configurations.")
+@flag("--all", "With --describe: also what was configured at the start, and defaults.")
+@click.option("--entity-type", multiple=True, type=click.Choice([*RESOURCES, *QUOTAS]), help="What of.")
+@click.option("--entity-name", multiple=True, help="Its name; broker ids for brokers.")
+@flag("--entity-default", "Instead of a name: the default for all.")
+@click.option("--topic", help="The topic of that name.")
+@click.option("--broker", help="The broker with that id.")
+@flag("--broker-defaults", "The default of all brokers.")
+@click.option("--broker-logger", help="The loggers of the broker with that id.")
+@click.option("--group", help="The group of that name.")
+@click.option("--client-metrics", help="The client metrics subscription of that name.")
+@click.option("--user", help="Quotas of that user.")
+@flag("--user-defaults", "Default quotas of users.")
+@click.option("--client", help="Quotas of that client id.")
+@flag("--client-defaults", "Default quotas of clients.")
+@click.option("--ip", help="Quotas of that address.")
+@flag("--ip-defaults", "Default quotas of addresses.")
+@click.option(
+    "--add-config",
+    metavar="K=V,K=[V,V],…",
+    help="Set these; square brackets hold together a value with commas.",
+)
+@click.option("--add-config-file", metavar="FILE", help="Set what is in this properties file.")
+@click.option("--delete-config", multiple=True, metavar="K,K", help="Unset these.")
+@flag("--force", "Accepted for scripts written for Kafka; nothing is asked anyway.")
+@json_option
+def command(**options: Any) -> None:
+    """Describe or alter configurations of topics, brokers, groups and clients.
+
+    --describe marks what is known from Kafka and has no effect in an Odradek broker; --alter cannot set it.
+    """
+    action = exactly_one({"--describe": options["describe"], "--alter": options["alter"]})
+    types, names = _entities(options)
+    _check(action, options, types, names)
+    added, deleted = _added(options), _deleted(options)
+    if action == "--alter" and not (added or deleted):
+        raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
+    from odradek.broker.commands._shared.client import Cluster
+    from odradek.broker.commands.configs import entities, quotas
+
+    module: Any = quotas if types[0] in QUOTAS else entities
+    with Cluster(options["bootstrap_server"], load_properties(options["command_config"])) as cluster:
+        if action == "--describe":
+            module.describe(cluster, types, names, options)
+        else:
+            module.alter(cluster, types, names, added, deleted)
+            click.echo(_completed(types[0], names[0]))
+
+
+def _completed(entity_type: str, name: str) -> str:
+    if name:
+        return f"Completed updating config for {entity_type.removesuffix('s')} {name}."
+    return f"Completed updating default config for {entity_type} in the cluster."
+
+
+def _entities(options: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Types and names (empty: the default), from either way to give them. Raises UsageError."""
+    types, names = list(options["entity_type"]), list(options["entity_name"])
+    short = {_SHORT[key]: options[key] for key in _SHORT if options[key] is not None}
+    short |= {kind: "" for key, kind in _DEFAULTS.items() if options[f"{key}_defaults"]}
+    if short and (types or names):
+        raise click.UsageError("--entity-type, -name and -default cannot be given with --topic and its like")
+    if short:
+        types, names = list(short), list(short.values())
+    if not types:
+        raise click.UsageError("give --entity-type, or --topic, --broker or another of their kind")
+    if len(types) > 1 and set(types) != {"users", "clients"}:
+        raise click.UsageError("only users and clients can be given together")
+    return types, names
+
+
+def _check(action: str, options: dict[str, Any], types: list[str], names: list[str]) -> None:
+    changes = options["add_config"] or options["add_config_file"] or options["delete_config"]
+    if action == "--describe" and changes:
+        raise click.UsageError("--describe changes nothing: leave out --add-config and --delete-config")
+    if action == "--alter" and len(names) != len(types):
+        raise click.UsageError(f"--alter needs a name (or default) of {', '.join(types)}")
+    if types[0] in ("brokers", "broker-loggers"):
+        for name in filter(None, names):
+            if not name.isdecimal():
+                raise click.UsageError(f"the name of a broker is its id, a number, not '{name}'")
+    if "" in names and types[0] in ("topics", "broker-loggers", "client-metrics", "groups"):
+        raise click.UsageError(f"there is no default of {types[0]}")
+
+
+def _added(options: dict[str, Any]) -> dict[str, str]:
+    """The configurations to set. Raises UsageError."""
+    if options["add_config"] and options["add_config_file"]:
+        raise click.UsageError("--add-config and --add-config-file cannot be given together")
+    found = load_properties(options["add_config_file"])
+    for pair in _COMMA.split(options["add_config"]) if options["add_config"] else ():
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"'{pair}' is not of the form key=value")
+        found[key.strip()] = value.strip().replace("[", "").replace("]", "")
+    for key in found:
+        if not _KEY.fullmatch(key):
+            raise click.UsageError(f"'{key}' is no name of a configuration")
+    return found
+
+
+def _deleted(options: dict[str, Any]) -> list[str]:
+    return [name.strip() for text in options["delete_config"] for name in text.split(",") if name.strip()]

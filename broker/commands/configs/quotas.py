@@ -1,0 +1,77 @@
+"""What `odradek configs` does for quotas of users, clients and addresses (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+
+from odradek.broker.commands._shared.client import Cluster, check
+from odradek.broker.commands._shared.tables import print_json
+from odradek.broker.errors import OdradekError
+
+_ENTITY = {"users": "user", "clients": "client-id", "ips": "ip"}
+_SHOWN = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+_EXACT, _DEFAULT, _ANY = 0, 1, 2
+
+
+def describe(cluster: Cluster, types: list[str], names: list[str], options: Mapping[str, Any]) -> None:
+    """Print the quotas of the entities named, or of all of their types."""
+    documents = _quotas(cluster, types, names)
+    if options["as_json"]:
+        print_json(documents)
+        return
+    for document in documents:
+        entity = document["entity"]
+        who = ", ".join(_who(kind, entity[kind]) for kind in _SHOWN if kind in entity)
+        what = ", ".join(f"{key}={value}" for key, value in document["quotas"].items())
+        click.echo(f"Quota configs for {who} are {what}")
+
+
+def _who(kind: str, name: str | None) -> str:
+    return f"the default {_SHOWN[kind]}" if name is None else f"{_SHOWN[kind]} '{name}'"
+
+
+def _quotas(cluster: Cluster, types: list[str], names: list[str]) -> list[dict[str, Any]]:
+    component = DescribeClientQuotasRequest.ComponentData
+    components = []
+    for index, kind in enumerate(types):
+        name = names[index] if index < len(names) else None
+        match = _ANY if name is None else _EXACT if name else _DEFAULT
+        components.append(component(entity_type=_ENTITY[kind], match_type=match, match=name or None))
+    response = cluster.ask(DescribeClientQuotasRequest(components=components, strict=True))
+    check(response.error_code, response.error_message)
+    return [
+        {
+            "entity": {part.entity_type: part.entity_name for part in entry.entity},
+            "quotas": {value.key: value.value for value in entry.values},
+        }
+        for entry in response.entries or ()
+    ]
+
+
+def alter(cluster: Cluster, types: list[str], names: list[str], added: Mapping[str, str], deleted: list[str]) -> None:
+    """Set and unset quotas of one entity."""
+    if deleted:
+        there = {key for document in _quotas(cluster, types, names) for key in document["quotas"]}
+        if missing := [key for key in deleted if key not in there]:
+            raise OdradekError(f"Invalid config(s): {','.join(missing)}")
+    make = AlterClientQuotasRequest.EntryData
+    operations = [make.OpData(key=k, value=_number(k, v), remove=False) for k, v in added.items()]
+    operations += [make.OpData(key=k, value=0.0, remove=True) for k in deleted]
+    entity = [
+        make.EntityData(entity_type=_ENTITY[kind], entity_name=name or None)
+        for kind, name in zip(types, names, strict=True)
+    ]
+    request = AlterClientQuotasRequest(entries=[make(entity=entity, ops=operations)], validate_only=False)
+    for entry in cluster.ask_controller(request, lambda r: [e.error_code for e in r.entries]).entries:
+        check(entry.error_code, entry.error_message)
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.UsageError(f"{key}={text}: a quota is a number") from None

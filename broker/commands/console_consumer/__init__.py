@@ -1,0 +1,135 @@
+"""`odradek console-consumer`: messages on standard output, as Kafka's ConsoleConsumer.
+
+With `--zookeeper`, as 0.8 had it, the brokers are looked up there; groups and their offsets are those of the brokers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from odradek.broker.commands._shared.options import (
+    ClientCommand,
+    connection_options,
+    end_on_sigterm,
+    flag,
+    key_values,
+    load_properties,
+)
+from odradek.broker.commands._shared.properties import offset_reset
+from odradek.broker.commands._shared.zookeeper import find_brokers, zookeeper_option
+
+EARLIEST, LATEST = -2, -1
+_FORMATTERS = {
+    "default": "default",
+    "json": "json",
+    "noop": "noop",
+    "org.apache.kafka.tools.consumer.DefaultMessageFormatter": "default",
+    "kafka.tools.DefaultMessageFormatter": "default",
+    "org.apache.kafka.tools.consumer.NoOpMessageFormatter": "noop",
+    "kafka.tools.NoOpMessageFormatter": "noop",
+}
+
+
+@click.command(
+    "console-consumer",
+    cls=ClientCommand,
+    epilog="Example: odradek console-consumer --bootstrap-server localhost:9092 --topic clicks "
+    "--from-beginning --property print.key=true",
+)
+@connection_options(config_option="--consumer.config", required=False)
+@zookeeper_option
+@click.option("--topic", help="The topic to read.")
+@click.option("--include", "--whitelist", "include", metavar="REGEX", help="Read all topics that match.")
+@flag("--from-beginning", "Start at the first message, where the group has no committed offset.")
+@click.option("--max-messages", type=click.IntRange(min=-1), default=-1, help="End after so many messages.")
+@click.option("--timeout-ms", type=int, default=-1, help="End when no message came for so long.")
+@click.option("--partition", type=click.IntRange(min=0), help="Read this partition only.")
+@click.option("--offset", metavar="OFFSET", help="With --partition: a number, earliest, or latest (default).")
+@click.option("--group", help="The consumer group; without it, none is joined and no offset is committed.")
+@click.option(
+    "--property",
+    "formatter_properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="How messages are printed: print.timestamp, .partition, .offset, .epoch, .headers, .key, .value "
+    "(true or false), key.separator (tab), line.separator (newline), headers.separator (,), null.literal, "
+    "key.deserializer, value.deserializer, headers.deserializer (string, long, integer, short, double, "
+    "float, uuid, bytes; Kafka's class names are taken too).",
+)
+@click.option("--formatter-config", metavar="FILE", help="Properties file with the same; --property wins.")
+@click.option(
+    "--formatter",
+    default="default",
+    show_default=True,
+    type=click.Choice(list(_FORMATTERS)),
+    metavar="NAME",
+    help="default, json (one object a line), or noop; Kafka's class names are taken too.",
+)
+@click.option("--key-deserializer", metavar="CLASS", help="As --property key.deserializer=….")
+@click.option("--value-deserializer", metavar="CLASS", help="As --property value.deserializer=….")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    help="Whether messages of open and aborted transactions are read (default) or not.",
+)
+@click.option("--consumer-property", multiple=True, metavar="KEY=VALUE", help="A configuration of the consumer.")
+@flag("--skip-message-on-error", "Go on with the next message when one cannot be printed.")
+@flag("--enable-systest-events", "Print shutdown_complete at the end.")
+def command(**options: Any) -> None:
+    """Print messages, each followed by a newline, byte for byte as they were sent.
+
+    Says how many messages there were on standard error, also after Ctrl-C.
+    """
+    formatting = load_properties(options["formatter_config"]) | key_values(options["formatter_properties"])
+    for part in ("key", "value"):
+        if options[f"{part}_deserializer"]:
+            formatting.setdefault(f"{part}.deserializer", options[f"{part}_deserializer"])
+    properties = load_properties(options["command_config"], options["consumer_property"])
+    _check(options, properties)
+    find_brokers(options)
+    from odradek.broker.commands.console_consumer import consume
+    from odradek.broker.commands.console_consumer.formatters import formatter
+
+    end_on_sigterm()
+    raise SystemExit(consume.run(options, properties, formatter(_FORMATTERS[options["formatter"]], formatting)))
+
+
+def _check(options: dict[str, Any], properties: dict[str, str]) -> None:
+    """Check the options against each other; `start` and `group` become what they mean."""
+    if bool(options["topic"]) == bool(options["include"]):
+        raise click.UsageError("give exactly one of --topic and --include")
+    if options["partition"] is None and options["offset"] is not None:
+        raise click.UsageError("--offset needs --partition")
+    if options["partition"] is not None and not options["topic"]:
+        raise click.UsageError("--partition needs --topic")
+    if options["offset"] is not None and options["from_beginning"]:
+        raise click.UsageError("--from-beginning and --offset cannot be given together")
+    options["group"] = _group(options, properties)
+    reset = properties.setdefault("auto.offset.reset", "earliest" if options["from_beginning"] else "latest")
+    if options["from_beginning"] and offset_reset(reset) != "earliest":
+        raise click.UsageError(f"--from-beginning contradicts auto.offset.reset={reset}")
+    options["start"] = _start(options)
+
+
+def _group(options: dict[str, Any], properties: dict[str, str]) -> str | None:
+    groups = {name for name in (options["group"], properties.pop("group.id", None)) if name}
+    if len(groups) > 1:
+        raise click.UsageError(f"--group and the consumer's properties name different groups: {groups}")
+    if groups and options["partition"] is not None:
+        raise click.UsageError("--group and --partition cannot be given together")
+    return next(iter(groups), None)
+
+
+def _start(options: dict[str, Any]) -> int:
+    """Where to start in `--partition`: an offset, EARLIEST or LATEST."""
+    text = options["offset"]
+    if text is None:
+        return EARLIEST if options["from_beginning"] else LATEST
+    names = {"earliest": EARLIEST, "latest": LATEST}
+    if text.lower() in names:
+        return names[text.lower()]
+    if not text.isdecimal():
+        raise click.UsageError(f"--offset is a number, earliest or latest, not '{text}'")
+    return int(text)

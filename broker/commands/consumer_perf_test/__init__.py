@@ -1,0 +1,69 @@
+"""`odradek consumer-perf-test`: read messages and measure, as Kafka's ConsumerPerformance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from odradek.broker.commands._shared.options import (
+    ClientCommand,
+    connection_options,
+    end_on_sigterm,
+    flag,
+    load_properties,
+)
+
+
+@click.command(
+    "consumer-perf-test",
+    cls=ClientCommand,
+    epilog="Example: odradek consumer-perf-test --bootstrap-server localhost:9092 --topic load --messages 100000",
+)
+@connection_options(config_option="--consumer.config")
+@click.option("--topic", required=True, help="The topic to read.")
+@click.option("--messages", required=True, type=click.IntRange(min=1), help="How many messages.")
+@click.option("--group", help="The consumer group (default: perf-consumer- and a random number).")
+@click.option("--fetch-size", type=click.IntRange(min=1), default=1 << 20, show_default=True, help="Bytes a fetch.")
+@click.option(
+    "--socket-buffer-size",
+    type=click.IntRange(min=1),
+    default=2 << 20,
+    show_default=True,
+    help="Receive buffer of the socket.",
+)
+@flag("--from-latest", "Start at the end where the group has no offset (else at the start).")
+@click.option(
+    "--timeout",
+    is_flag=False,
+    flag_value=10_000,
+    default=10_000,
+    type=int,
+    show_default=True,
+    help="End when no message came for so many milliseconds.",
+)
+@click.option(
+    "--reporting-interval",
+    type=click.IntRange(min=1),
+    default=5000,
+    show_default=True,
+    help="Milliseconds between the lines of --show-detailed-stats.",
+)
+@flag("--show-detailed-stats", "Print a line each reporting interval instead of one at the end.")
+@click.option(
+    "--date-format",
+    default="yyyy-MM-dd HH:mm:ss:SSS",
+    show_default=True,
+    help="Of times, in the letters of Java's SimpleDateFormat.",
+)
+@flag("--hide-header", "Do not print the names of the columns.")
+@flag("--print-metrics", "Print the client's metrics at the end.")
+@click.option("--threads", hidden=True, help="Accepted and ignored, as by Kafka.")
+@click.option("--num-fetch-threads", hidden=True, help="Accepted and ignored, as by Kafka.")
+def command(**options: Any) -> None:
+    """Read messages and print how fast they came."""
+    properties = load_properties(options["command_config"])
+    from odradek.broker.commands.consumer_perf_test import measure
+
+    end_on_sigterm()
+    raise SystemExit(measure.run(options, properties))

@@ -1,0 +1,89 @@
+"""`odradek dump-log`: segment files as text, as Kafka's DumpLogSegments prints them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from odradek.broker.errors import FAILED
+
+_KAFKA_DECODERS = ("org.apache.kafka.tools.api.StringDecoder", "kafka.serializer.StringDecoder")
+_MISSING = "is not known here: records are printed as UTF-8, and Java classes cannot be loaded"
+
+
+def _decoder_class(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and value not in _KAFKA_DECODERS:
+        raise click.BadParameter(f"{value} {_MISSING}")
+    return value
+
+
+@click.command(
+    "dump-log",
+    no_args_is_help=True,
+    epilog="Example: odradek dump-log --print-data-log --files data/clicks-0/00000000000000000000.log",
+)
+@click.option("--files", required=True, metavar="F,F,…", help="The .log, .index, .timeindex, … files, comma separated.")
+@click.option("--print-data-log", is_flag=True, help="Print the records' contents; implied by any decoder.")
+@click.option("--deep-iteration", is_flag=True, help="Look into each batch; implied by --print-data-log.")
+@click.option("--index-sanity-check", is_flag=True, help="Only the check of indexes that a broker does when it starts.")
+@click.option("--verify-index-only", is_flag=True, help="Verify indexes without printing their entries.")
+@click.option("--max-message-size", type=int, default=5 << 20, show_default=True, help="Size of the largest message.")
+@click.option("--max-bytes", type=int, default=0x7FFFFFFF, help="Read no more than this of each .log file.")
+@click.option("--skip-record-metadata", is_flag=True, help="Leave out offsets, timestamps and sizes of records.")
+@click.option("--offsets-decoder", is_flag=True, help="The log is of __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="The log is of __transaction_state.")
+@click.option("--key-decoder-class", callback=_decoder_class, help="Only Kafka's StringDecoder, the default.")
+@click.option("--value-decoder-class", callback=_decoder_class, help="Only Kafka's StringDecoder, the default.")
+def command(**given: Any) -> None:
+    """Print the contents of log segments, indexes, producer snapshots and transaction indexes.
+
+    Exit code 1 when something in the files does not fit together; what it is goes to standard error.
+    """
+    from odradek.storage.tools import dump
+
+    problems = dump.Problems()
+    options = _options(given)
+    for name in given["files"].split(","):
+        _dump(Path(name.strip()), options, problems)
+    for line in problems.lines():
+        click.echo(line, err=True)
+    raise SystemExit(FAILED if problems.found else 0)
+
+
+def _dump(path: Path, options: Any, problems: Any) -> None:
+    from odradek.storage.tools import dump
+
+    try:
+        for line in dump.dump(path, options, problems):
+            click.echo(line)
+    except OSError as error:
+        problems.add(f"Cannot read {error.filename or path}", f"  {error.strerror}")
+
+
+def _options(given: dict[str, Any]) -> Any:
+    from odradek.storage.tools import dump
+
+    decoder, chosen = _decoder(given)
+    return dump.Options(
+        print_data_log=given["print_data_log"] or chosen,
+        deep_iteration=given["deep_iteration"],
+        index_sanity_check=given["index_sanity_check"],
+        verify_index_only=given["verify_index_only"],
+        max_message_size=given["max_message_size"],
+        max_bytes=given["max_bytes"],
+        skip_record_metadata=given["skip_record_metadata"],
+        decoder=decoder,
+    )
+
+
+def _decoder(given: dict[str, Any]) -> tuple[Any, bool]:
+    from odradek.broker.commands.dump_log import decoders
+    from odradek.storage.tools.dump_records import text_decoder
+
+    if given["offsets_decoder"]:
+        return decoders.offsets, True
+    if given["transaction_log_decoder"]:
+        return decoders.transactions, True
+    return text_decoder, bool(given["key_decoder_class"] or given["value_decoder_class"])

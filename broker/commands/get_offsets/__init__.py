@@ -1,0 +1,76 @@
+"""`odradek get-offsets`: offsets of partitions by time, as Kafka's GetOffsetShell prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from odradek.broker.commands._shared.filters import PartitionFilter, partition_patterns, partitions_of
+from odradek.broker.commands._shared.options import (
+    ClientCommand,
+    connection_options,
+    flag,
+    json_option,
+    load_properties,
+)
+
+# KIP-734, KIP-405, KIP-1005
+_TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -4, "latest-tiered": -5}
+
+
+@click.command(
+    "get-offsets",
+    cls=ClientCommand,
+    epilog="Example: odradek get-offsets --bootstrap-server localhost:9092 --topic clicks --time -2",
+)
+@connection_options()
+@click.option("--topic", metavar="REGEX", help="Only topics whose whole name matches.")
+@click.option("--partitions", metavar="N,N,…", help="Only these partitions.")
+@click.option(
+    "--topic-partitions",
+    metavar="PATTERNS",
+    help="topic1:1,topic2:0-3,topic3,topic4:5-,topic5:-3 (upper bounds exclusive).",
+)
+@click.option(
+    "--time",
+    "time",
+    default="latest",
+    show_default=True,
+    metavar="TIME",
+    help="Milliseconds since 1970, or -1/latest, -2/earliest, -3/max-timestamp, -4/earliest-local, "
+    "-5/latest-tiered. For a time: the first offset whose record is that young.",
+)
+@flag("--exclude-internal-topics", "Leave out __consumer_offsets and its like.")
+@json_option
+def command(**options: Any) -> None:
+    """Print topic:partition:offset for each partition that matches."""
+    from odradek.broker.commands.get_offsets import print_offsets
+
+    wanted = _partition_filter(options)
+    timestamp = _timestamp(options["time"])
+    config = load_properties(options["command_config"])
+    code = print_offsets.run(
+        options["bootstrap_server"],
+        config,
+        wanted,
+        timestamp,
+        exclude_internal=options["exclude_internal_topics"],
+        as_json=options["as_json"],
+    )
+    raise SystemExit(code)
+
+
+def _partition_filter(options: dict[str, Any]) -> PartitionFilter:
+    if options["topic_partitions"] is None:
+        return partitions_of(options["topic"], options["partitions"])
+    if options["topic"] or options["partitions"]:
+        raise click.UsageError("--topic-partitions cannot be given with --topic or --partitions")
+    return partition_patterns(options["topic_partitions"])
+
+
+def _timestamp(text: str) -> int:
+    try:
+        return _TIMES[text] if text in _TIMES else int(text)
+    except ValueError:
+        raise click.UsageError(f"--time is a number or one of {', '.join(_TIMES)}, not '{text}'") from None

@@ -1,0 +1,59 @@
+"""What `odradek log-dirs` does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+import click
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import DescribeLogDirsRequest
+
+from odradek.broker.commands._shared.client import Cluster
+from odradek.broker.commands._shared.partitions import ids
+from odradek.broker.errors import OdradekError
+
+
+def describe(cluster: Cluster, brokers: Collection[int], topics: Collection[str]) -> None:
+    """Print the log directories of `brokers`, with those partitions that are of `topics`; none: of all."""
+    there = sorted(broker.node_id for broker in cluster.metadata([]).brokers)
+    if unknown := sorted(set(brokers) - set(there)):
+        raise OdradekError(
+            f"The given brokers do not exist from --broker-list: {ids(unknown)}. Current existent brokers: {ids(there)}"
+        )
+    asked = sorted(brokers) or there
+    click.echo("Querying brokers for log directories information")
+    found = [{"broker": broker, "logDirs": _dirs(cluster, broker, topics)} for broker in asked]
+    click.echo(f"Received log directory information from brokers {ids(asked)}")
+    click.echo(json.dumps({"brokers": found, "version": 1}, separators=(",", ":")))
+
+
+def _dirs(cluster: Cluster, broker: int, topics: Collection[str]) -> list[dict[str, Any]]:
+    """In the order of keys that Kafka's tool happens to print."""
+    response = cluster.ask(DescribeLogDirsRequest(topics=None), broker)
+    return [
+        {"partitions": _partitions(result, topics), "error": _error(result.error_code), "logDir": result.log_dir}
+        for result in response.results
+    ]
+
+
+def _partitions(result: Any, topics: Collection[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "partition": f"{topic.name}-{part.partition_index}",
+            "size": part.partition_size,
+            "offsetLag": part.offset_lag,
+            "isFuture": bool(part.is_future_key),
+        }
+        for topic in sorted(result.topics, key=lambda topic: topic.name)
+        for part in sorted(topic.partitions, key=lambda part: part.partition_index)
+        if not topics or topic.name in topics
+    ]
+
+
+def _error(code: int) -> str | None:
+    """The name of the class that the error is in Java."""
+    if not code:
+        return None
+    return f"org.apache.kafka.common.errors.{kafka_errors.for_code(code).__name__.removesuffix('Error')}Exception"

@@ -1,0 +1,90 @@
+"""`odradek producer-perf-test`: send records and measure, as Kafka's ProducerPerformance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from odradek.broker.commands._shared.options import (
+    ClientCommand,
+    connection_options,
+    end_on_sigterm,
+    exactly_one,
+    flag,
+    load_properties,
+)
+
+_TRANSACTION_MS = 3000
+_PROPS = "--producer-props"
+
+
+class PerfCommand(ClientCommand):
+    """Takes `--producer-props a=1 b=2`: all words up to the next option belong to it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        inside = False
+        for arg in args:
+            if arg.startswith("--"):
+                inside = arg == _PROPS
+                spread += [] if inside else [arg]
+            else:
+                spread += [_PROPS, arg] if inside else [arg]
+        return super().parse_args(ctx, spread)
+
+
+@click.command(
+    "producer-perf-test",
+    cls=PerfCommand,
+    epilog="Example: odradek producer-perf-test --topic load --num-records 100000 --record-size 200 "
+    "--throughput -1 --producer-props bootstrap.servers=localhost:9092 acks=1",
+)
+@click.option("--topic", required=True, help="The topic to send to.")
+@click.option("--num-records", required=True, type=click.IntRange(min=1), help="How many records.")
+@click.option("--record-size", type=click.IntRange(min=1), help="Bytes of each, random capital letters.")
+@click.option("--payload-file", metavar="FILE", help="Send payloads from this file, picked at random.")
+@flag("--payload-monotonic", "Send 0, 1, 2, … in decimal.")
+@click.option("--payload-delimiter", default="\\n", show_default=True, help="What ends a payload in the file.")
+@click.option("--throughput", required=True, type=float, help="Records per second; -1: as fast as it goes.")
+@click.option(_PROPS, "producer_props", multiple=True, metavar="KEY=VALUE …", help="Producer configurations.")
+@connection_options(config_option="--producer.config", required=False)
+@flag("--print-metrics", "Print the client's metrics at the end.")
+@click.option("--transactional-id", help="Send in transactions, with this id.")
+@click.option(
+    "--transaction-duration-ms",
+    type=click.IntRange(min=1),
+    help=f"Commit when a transaction is so old (default {_TRANSACTION_MS}).",
+)
+def command(**options: Any) -> None:
+    """Send records and print their rate and the time to their acknowledgement.
+
+    Exit code 1 when any record was not sent.
+    """
+    exactly_one(
+        {f"--{name}": options[name.replace("-", "_")] for name in ("record-size", "payload-file", "payload-monotonic")}
+    )
+    properties = load_properties(options["command_config"], options["producer_props"])
+    if options["bootstrap_server"]:
+        properties["bootstrap.servers"] = options["bootstrap_server"]
+    if "bootstrap.servers" not in properties:
+        raise click.UsageError("give bootstrap.servers by --producer-props, or --bootstrap-server")
+    _transactions(options, properties)
+    from odradek.broker.commands.producer_perf_test import measure
+
+    end_on_sigterm()
+    raise SystemExit(measure.run(options, properties))
+
+
+def _transactions(options: dict[str, Any], properties: dict[str, str]) -> None:
+    """`transaction_ms` is None without transactions; any of three settings turns them on."""
+    name = options["transactional_id"] or properties.get("transactional.id")
+    options["transaction_ms"] = options["transaction_duration_ms"]
+    if name is None and options["transaction_ms"] is None:
+        return
+    if name is None:
+        import uuid
+
+        name = f"performance-producer-{uuid.uuid4()}"
+    properties["transactional.id"] = name
+    options["transaction_ms"] = options["transaction_ms"] or _TRANSACTION_MS

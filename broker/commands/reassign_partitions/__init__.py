@@ -1,0 +1,114 @@
+"""`odradek reassign-partitions`: move replicas to other brokers, as Kafka's ReassignPartitionsCommand.
+
+With `--zookeeper`, as 0.8 had it, the brokers are looked up there. Moves between the log directories of one broker are
+not there yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from odradek.broker.commands._shared.options import (
+    ClientCommand,
+    connection_options,
+    exactly_one,
+    flag,
+    load_properties,
+    only_with,
+)
+from odradek.broker.commands._shared.zookeeper import find_brokers, zookeeper_option
+
+_NEEDS = {
+    "--generate": ("--topics-to-move-json-file", "--broker-list"),
+    "--execute": ("--reassignment-json-file",),
+    "--verify": ("--reassignment-json-file",),
+    "--cancel": ("--reassignment-json-file",),
+    "--list": (),
+}
+_BELONGS = {
+    "--topics-to-move-json-file": ("--generate",),
+    "--broker-list": ("--generate",),
+    "--disable-rack-aware": ("--generate",),
+    "--reassignment-json-file": ("--execute", "--verify", "--cancel"),
+    "--throttle": ("--execute",),
+    "--additional": ("--execute",),
+    "--preserve-throttles": ("--verify", "--cancel"),
+}
+_FILE = click.Path(exists=True, dir_okay=False)
+
+
+@click.command(
+    "reassign-partitions",
+    cls=ClientCommand,
+    epilog="Example: odradek reassign-partitions --execute --reassignment-json-file moves.json "
+    "--bootstrap-server localhost:9092",
+)
+@connection_options(required=False, broker_list=False)
+@zookeeper_option
+@flag("--generate", "Print where partitions are, and where they might be; changes nothing.")
+@flag("--execute", "Begin to move partitions to where the file says.")
+@flag("--verify", "Print how far that is; removes the throttle when all is done.")
+@flag("--cancel", "Move back what is still being moved.")
+@flag("--list", "Print all partitions that are being moved.")
+@click.option(
+    "--reassignment-json-file",
+    metavar="FILE",
+    type=_FILE,
+    help='{"version": 1, "partitions": [{"topic": "clicks", "partition": 0, "replicas": [1, 2]}]}',
+)
+@click.option(
+    "--topics-to-move-json-file",
+    metavar="FILE",
+    type=_FILE,
+    help='With --generate: {"version": 1, "topics": [{"topic": "clicks"}]}',
+)
+@click.option("--broker-list", metavar="ID,…", help="With --generate: the brokers that are to have them.")
+@flag("--disable-rack-aware", "With --generate: whatever racks the brokers are in.")
+@click.option(
+    "--throttle",
+    type=click.IntRange(min=0),
+    metavar="BYTES",
+    help="With --execute: the most a broker sends or gets in a second for what is being moved.",
+)
+@flag("--additional", "With --execute: also while others are being moved; or to change the throttle.")
+@flag("--preserve-throttles", "Leave the throttle as it is.")
+def command(**options: Any) -> None:
+    """Move replicas of partitions to other brokers."""
+    action = _checked(options)
+    brokers = _numbers(options["broker_list"] or "")
+    find_brokers(options)
+    from odradek.broker.commands._shared.client import Cluster
+    from odradek.broker.commands.reassign_partitions import moves, verify
+
+    actions = {
+        "--generate": lambda cluster: moves.generate(cluster, brokers, options),
+        "--execute": lambda cluster: moves.execute(cluster, options),
+        "--verify": lambda cluster: verify.verify(cluster, options),
+        "--cancel": lambda cluster: moves.cancel(cluster, options),
+        "--list": moves.show,
+    }
+    with Cluster(options["bootstrap_server"], load_properties(options["command_config"])) as cluster:
+        actions[action](cluster)
+
+
+def _checked(options: dict[str, Any]) -> str:
+    """The action, once all that it needs is given and nothing else."""
+    given = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+    action = exactly_one({name: given[name] for name in _NEEDS})
+    only_with(action, _BELONGS, given)
+    missing = [name for name in _NEEDS[action] if not given[name]]
+    if missing:
+        raise click.UsageError(f"{action} needs {' and '.join(missing)}")
+    return action
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        brokers = [int(part) for part in text.split(",") if part]
+    except ValueError:
+        raise click.UsageError(f"--broker-list takes broker ids separated by commas, not '{text}'") from None
+    if len(set(brokers)) != len(brokers):
+        raise click.UsageError(f"--broker-list names a broker twice: {text}")
+    return brokers

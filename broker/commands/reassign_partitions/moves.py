@@ -1,0 +1,230 @@
+"""What `odradek reassign-partitions` does, but for `--verify`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
+
+from odradek.broker.commands._shared.client import Cluster, Partition, check, explain
+from odradek.broker.commands._shared.partitions import by_topic, from_file, ids, names, plural, read_json, repeated
+from odradek.broker.commands.reassign_partitions import throttles
+from odradek.broker.errors import OdradekError
+from odradek.cluster.decisions.assignment import assign
+from odradek.cluster.rules.errors import ApiError
+
+Replicas = dict[Partition, list[int]]
+_ANY = "any"  # log directory
+
+
+class Reassignment(NamedTuple):
+    """A partition on the move: `replicas` are all that it has meanwhile."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+def targets(path: str) -> list[tuple[Partition, list[int]]]:
+    """The partitions of a `--reassignment-json-file`, and where they shall be. Raises OdradekError."""
+    found = []
+    for topic, index, row in from_file(path):
+        replicas = row.get("replicas")
+        if not isinstance(replicas, list) or not all(isinstance(broker, int) for broker in replicas):
+            raise OdradekError(f"{path}: {topic}-{index} has no list of replicas")
+        if any(folder != _ANY for folder in row.get("log_dirs", ())):
+            raise OdradekError(f'{path}: {topic}-{index}: moves to a log directory are not there yet: only "{_ANY}"')
+        found.append(((topic, index), replicas))
+    return found
+
+
+def moving(cluster: Cluster, partitions: Iterable[Partition] | None = None) -> dict[Partition, Reassignment]:
+    """Which of `partitions`, or of all, are being moved."""
+    make = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+    topics = None
+    if partitions is not None:
+        topics = [make(name=name, partition_indexes=indexes) for name, indexes in by_topic(partitions).items()]
+    request = ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms, topics=topics)
+    response = cluster.ask_controller(request, lambda r: [r.error_code])
+    check(response.error_code, response.error_message)
+    return {
+        (topic.name, part.partition_index): Reassignment(
+            list(part.replicas), list(part.adding_replicas), list(part.removing_replicas)
+        )
+        for topic in response.topics
+        for part in topic.partitions
+    }
+
+
+def replicas(cluster: Cluster, topics: Collection[str]) -> Replicas:
+    """Where the partitions of `topics` are; those that do not exist are left out."""
+    return {
+        (topic.name, part.partition_index): list(part.replica_nodes)
+        for topic in cluster.metadata(sorted(topics)).topics
+        for part in sorted(topic.partitions, key=lambda part: part.partition_index)
+    }
+
+
+def live(cluster: Cluster) -> dict[int, str | None]:
+    """The rack of each live broker."""
+    return {broker.node_id: broker.rack for broker in cluster.metadata([]).brokers}
+
+
+# -- --list
+
+
+def show(cluster: Cluster) -> None:
+    """Print what is being moved."""
+    found = moving(cluster)
+    if not found:
+        click.echo("No partition reassignments found.")
+        return
+    click.echo("Current partition reassignments:")
+    for (topic, index), move in sorted(found.items()):
+        parts = [f"{topic}-{index}: replicas: {ids(move.replicas)}."]
+        parts += [f"adding: {ids(move.adding)}."] if move.adding else []
+        parts += [f"removing: {ids(move.removing)}."] if move.removing else []
+        click.echo(" ".join(parts))
+
+
+# -- --generate
+
+
+def generate(cluster: Cluster, brokers: Sequence[int], options: Mapping[str, Any]) -> None:
+    """Print where the topics' partitions are, and an even assignment of them to `brokers`."""
+    topics = _topics(options["topics_to_move_json_file"])
+    current = replicas(cluster, topics)
+    if missing := sorted(set(topics) - {topic for topic, _ in current}):
+        raise OdradekError(f"Topic {missing[0]} not found.")
+    racks = {broker: rack for broker, rack in live(cluster).items() if broker in brokers}
+    proposed = _proposed(current, dict.fromkeys(racks) if options["disable_rack_aware"] else racks)
+    click.echo(f"Current partition replica assignment\n{_document(current)}\n")
+    click.echo(f"Proposed partition reassignment configuration\n{_document(proposed)}")
+
+
+def _topics(path: str) -> list[str]:
+    try:
+        found = [str(row["topic"]) for row in read_json(path, "topics")]
+    except (TypeError, KeyError) as error:
+        raise OdradekError(f'{path}: each topic has "topic": {error}') from None
+    if twice := repeated(found):
+        raise OdradekError(f"List of topics to reassign contains duplicate entries: {','.join(twice)}")
+    return found
+
+
+def _proposed(current: Replicas, racks: Mapping[int, str | None]) -> Replicas:
+    proposed: Replicas = {}
+    for topic, indexes in by_topic(current).items():
+        try:
+            assigned = assign(racks, len(indexes), len(current[topic, indexes[0]]))
+        except ApiError as error:
+            raise OdradekError(str(error)) from None
+        proposed |= {(topic, index): brokers for index, brokers in assigned.items()}
+    return proposed
+
+
+def _document(assignment: Replicas) -> str:
+    """What `--reassignment-json-file` takes."""
+    rows = [
+        {"topic": topic, "partition": index, "replicas": brokers, "log_dirs": [_ANY] * len(brokers)}
+        for (topic, index), brokers in sorted(assignment.items())
+    ]
+    return json.dumps({"version": 1, "partitions": rows}, separators=(",", ":"))
+
+
+# -- --execute and --cancel
+
+
+def execute(cluster: Cluster, options: Mapping[str, Any]) -> None:
+    """Begin moves, after printing how to undo them. Raises OdradekError when one was not begun."""
+    proposed = _checked(targets(options["reassignment_json_file"]))
+    under_way = moving(cluster)
+    if under_way and not options["additional"]:
+        raise OdradekError(
+            "partitions are being moved already (see --list): --additional moves these as well, "
+            "or changes the throttle when they are the same"
+        )
+    current = _current(cluster, proposed)
+    click.echo(f"Current partition replica assignment\n\n{_document(current)}\n")
+    click.echo("Save this to use as the --reassignment-json-file option during rollback")
+    if options["throttle"] is not None:
+        throttles.engage(cluster, throttles.moves(under_way, proposed, current), options["throttle"])
+    _begin(cluster, proposed)
+
+
+def _begin(cluster: Cluster, proposed: Replicas) -> None:
+    failed = _alter(cluster, proposed)
+    if failed:
+        raise OdradekError("Error reassigning partition(s):\n" + _failures(failed))
+    click.echo(f"Successfully started partition reassignment{plural(proposed)} for {names(proposed)}")
+
+
+def _checked(wanted: list[tuple[Partition, list[int]]]) -> Replicas:
+    if not wanted:
+        raise OdradekError("Partition reassignment list cannot be empty")
+    if not all(brokers for _, brokers in wanted):
+        raise OdradekError("Partition replica list cannot be empty")
+    if twice := repeated([one for one, _ in wanted]):
+        raise OdradekError(f"Partition reassignment contains duplicate topic partitions: {names(twice)}")
+    twins = [f"{topic}-{index}" for (topic, index), brokers in wanted if repeated(brokers)]
+    if twins:
+        raise OdradekError(f"Partition replica lists may not contain duplicate entries: {', '.join(twins)}")
+    return dict(wanted)
+
+
+def _current(cluster: Cluster, proposed: Replicas) -> Replicas:
+    """Where the partitions are now. Raises OdradekError when one, or a broker it shall be on, is not there."""
+    unknown = {broker for brokers in proposed.values() for broker in brokers} - live(cluster).keys()
+    if unknown:
+        raise OdradekError(f"Unknown broker id {min(unknown)}")
+    there = replicas(cluster, {topic for topic, _ in proposed})
+    if missing := proposed.keys() - there.keys():
+        raise OdradekError(f"Unable to find partition: {names(missing, ', ')}")
+    return {one: there[one] for one in proposed}
+
+
+def cancel(cluster: Cluster, options: Mapping[str, Any]) -> None:
+    """Undo those of the moves that are not done. Raises OdradekError when one was not undone."""
+    wanted = targets(options["reassignment_json_file"])
+    active = moving(cluster, [one for one, _ in wanted]) if wanted else {}
+    if not active:
+        click.echo("None of the specified partition reassignments are active.")
+    elif failed := _alter(cluster, dict.fromkeys(active)):
+        raise OdradekError(f"Error cancelling partition reassignment{plural(failed)} for:\n" + _failures(failed))
+    else:
+        click.echo(f"Successfully cancelled partition reassignment{plural(active)} for: {names(active)}")
+    click.echo("None of the specified partition moves are active.", nl=False)  # as Kafka: of those between directories
+    if not options["preserve_throttles"]:
+        throttles.clear(cluster, wanted, live(cluster))
+
+
+def _alter(cluster: Cluster, wanted: Mapping[Partition, list[int] | None]) -> dict[Partition, str]:
+    """Ask for the replicas of partitions, None to cancel; why some were refused."""
+    make = AlterPartitionReassignmentsRequest.ReassignableTopic
+    topics = [
+        make(
+            name=topic,
+            partitions=[
+                make.ReassignablePartition(partition_index=index, replicas=wanted[topic, index]) for index in indexes
+            ],
+        )
+        for topic, indexes in by_topic(wanted).items()
+    ]
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=cluster.timeout_ms, allow_replication_factor_change=True, topics=topics
+    )
+    response = cluster.ask_controller(request, lambda r: [r.error_code])
+    check(response.error_code, response.error_message)
+    return {
+        (topic.name, part.partition_index): part.error_message or explain(part.error_code)
+        for topic in response.responses
+        for part in topic.partitions
+        if part.error_code
+    }
+
+
+def _failures(failed: Mapping[Partition, str]) -> str:
+    return "\n".join(f"{topic}-{index}: {why}" for (topic, index), why in sorted(failed.items()))

@@ -1,0 +1,41 @@
+"""What `odradek reassign-partitions --verify` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from odradek.broker.commands._shared.client import Cluster
+from odradek.broker.commands._shared.partitions import ids
+from odradek.broker.commands.reassign_partitions import throttles
+from odradek.broker.commands.reassign_partitions.moves import Replicas, live, moving, replicas, targets
+
+
+def verify(cluster: Cluster, options: Mapping[str, Any]) -> None:
+    """Print how far each move is; when nothing is being moved any more, remove the throttles."""
+    wanted = targets(options["reassignment_json_file"])
+    under_way = moving(cluster)
+    there = replicas(cluster, {topic for (topic, _), _ in wanted})
+    click.echo("Status of partition reassignment:")
+    for (topic, index), brokers in sorted(dict(wanted).items()):
+        name = f"{topic}-{index}"
+        click.echo(_progress(name) if (topic, index) in under_way else _outcome(name, there, (topic, index), brokers))
+    click.echo()  # here Kafka tells of moves between log directories
+    if not under_way and not options["preserve_throttles"]:
+        throttles.clear(cluster, wanted, live(cluster))
+
+
+def _progress(name: str) -> str:
+    return f"Reassignment of partition {name} is still in progress."
+
+
+def _outcome(name: str, there: Replicas, partition: tuple[str, int], wanted: list[int]) -> str:
+    found = there.get(partition, [])
+    if found == wanted:
+        return f"Reassignment of partition {name} is completed."
+    return (
+        f"There is no active reassignment of partition {name}, "
+        f"but replica set is {ids(found)} rather than {ids(wanted)}."
+    )
