@@ -19,7 +19,7 @@ def trees() -> Iterator[ast.Module]:
     """The modules that a broker runs, parsed."""
     for name, path in modules():
         folder, _, module = name.removeprefix(ODRADEK).partition(".")
-        if folder in BROKER_SIDE and module not in SAY_ONLY and not module.startswith("commands"):
+        if folder in BROKER_SIDE and module.rpartition(".")[2] not in SAY_ONLY and not module.startswith("commands"):
             yield ast.parse(path.read_text())
 
 
