@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from odradek.broker import journal
+from odradek.broker import journald
 from odradek.broker.errors import OdradekError
 
 LEVELS_FILE = "log-levels.json"
@@ -148,8 +148,8 @@ def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
     handler: logging.Handler
     if path:
         handler = _file_handler(role, Path(path), config)
-    elif journal.is_stderr():
-        handler = journal.JournalHandler(role)
+    elif journald.is_stderr():
+        handler = journald.JournalHandler(role)
         handler.setFormatter(Cut())
         return handler
     else:

@@ -17,15 +17,15 @@ Crash rule: a writer fills the copy that is not current, then stores sequence + 
             sees the same sequence before and after its read has a whole copy. struct.pack_into zeroes before it writes,
             so the current copy is never written in place, but for single words that readers do not read (`note`).
             `dirty` stays set when a writer dies: the next holder repairs.
-Contention: a holder is stuck when at two looks of the supervisor's (broker.supervisor.sweep) the lock is held, by the
-            same pid, and the note is the same and older than odradek.lock.stall.ms. No lock is wanted for that:
-            whatever comes between a waiter's look at the word and its store, or between the sweep's reads, does no
-              harm. The lock changes hands, or the waiter dies or gives up: the note outlives the wait. The next taker
-              clears it; one who keeps the lock that long without a renewal is as stuck as if it were waited for.
+Contention: a holder is stuck when at two looks of the supervisor's (broker.supervisor.stuck_lock_holders) the lock is
+            held, by the same pid, and the note is the same and older than odradek.lock.stall.ms. No lock is wanted for
+            that: whatever comes between a waiter's look at the word and its store, or between the sweep's reads, does
+              no harm. The lock changes hands, or the waiter dies or gives up: the note outlives the wait. The next
+              taker clears it; one who keeps the lock that long without a renewal is as stuck as if it were waited for.
               A renewal: the wait counts from a moment before it, and the next one comes in time or does not.
               Another waiter's store, of the same millisecond or so: either will do.
               A taker that has the lock and not yet written its pid: the former holder's is read. Who is stopped there
-              for as long as the looks are apart is killed before (broker.supervisor.stopped).
+              for as long as the looks are apart is killed before (broker.supervisor.stopped_processes).
               A note that is cleared while a process waits: that process writes it again at its next try.
 Slots are used again, incarnations never: a caller compares its incarnation with the slot's under the lock.
 """

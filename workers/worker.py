@@ -29,21 +29,21 @@ from odradek.workers.dispatch.api import SLICE_S, WAIT
 from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.requests import Requests
 from odradek.workers.dispatch.upstream import Upstream
-from odradek.workers.fetch import nearest
-from odradek.workers.fetch.followers import Followers
-from odradek.workers.fetch.parking import Parking
+from odradek.workers.fetch import nearest_replica
+from odradek.workers.fetch.delayed_fetches import Parking
+from odradek.workers.fetch.follower_progress import Followers
+from odradek.workers.fetch.repeated_fetch import Targets
 from odradek.workers.fetch.sessions import Sessions
-from odradek.workers.fetch.standing import Targets
 from odradek.workers.net.acceptance import Acceptance
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.loop import Loop
 from odradek.workers.net.pager import Pager
-from odradek.workers.net.strangers import Strangers
-from odradek.workers.produce import replicated
+from odradek.workers.net.unregistered_brokers import Strangers
+from odradek.workers.produce import acks_all
+from odradek.workers.produce.batching import Round
+from odradek.workers.produce.fsync import Syncer
 from odradek.workers.produce.producer_ids import ProducerIds
 from odradek.workers.produce.record_check import RecordCheck
-from odradek.workers.produce.round import Round
-from odradek.workers.produce.syncer import Syncer
 from odradek.workers.produce.verification import Verification
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Worker:
         self.parking = Parking(self.role)
         self.syncer = Syncer(self)
         self.verification = Verification(self)
-        self.round = Round(self.syncer.submit, partial(replicated.wait, self), self.verification.hold)
+        self.round = Round(self.syncer.submit, partial(acks_all.wait, self), self.verification.hold)
         self.followers = Followers(self)
         self.strangers = Strangers(self)
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
@@ -96,7 +96,7 @@ class Worker:
         self.fetch_targets = Targets()
         self.pager = Pager(self)
         self.fetch_max_bytes = config["fetch.max.bytes"]
-        self.by_rack = nearest.by_rack(config["replica.selector.class"])
+        self.by_rack = nearest_replica.by_rack(config["replica.selector.class"])
         self.requests = Requests(self)
         self.loop = Loop(self, config["socket.request.max.bytes"], config["odradek.worker.spin.us"])
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")
@@ -109,7 +109,7 @@ class Worker:
         self._row = self.shared.processes.row(self.role)
         self._next_tick = 0.0
         self._drain_until = 0.0
-        self.next_explanation = 0.0  # of workers.produce.replicated: not before
+        self.next_explanation = 0.0  # of workers.produce.acks_all: not before
         self.conversions = 0  # Fetch requests of old versions that were read
         self._next_idle = 0
         self._idle_ms = config["connections.max.idle.ms"]

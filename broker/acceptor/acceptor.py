@@ -23,7 +23,7 @@ from typing import Any
 from odradek.broker.connection_limits import ConnectionCounts, Limits
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import between_brokers
-from odradek.broker.process import process, sockets, systemd
+from odradek.broker.process import process, sd_notify, sockets
 from odradek.broker.process.process import Process, Signals
 from odradek.cluster.configs import configdef
 from odradek.ipc import channel, handoff, roles
@@ -324,7 +324,7 @@ def _set_options(connection: socket.socket, me: Process) -> None:
 
 
 def _inherited() -> list[tuple[str, socket.socket]]:
-    handed = [(name, socket.socket(fileno=fd)) for name, fd in systemd.inherited()]
+    handed = [(name, socket.socket(fileno=fd)) for name, fd in sd_notify.inherited()]
     for _, sock in handed:
         sock.setblocking(False)
     return handed

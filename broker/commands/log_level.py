@@ -25,12 +25,12 @@ def command(module: str, level: str, properties: Path | None, override: tuple[st
     """
     from odradek.broker import logs
     from odradek.broker.commands._shared import broker
-    from odradek.broker.process import control
+    from odradek.broker.process import control_bus
 
     try:
         logs.level_number(level)
     except logs.LevelError as error:
         raise click.BadParameter(str(error), param_hint="LEVEL") from None
     config = broker.find_running(properties, override)
-    control.request(config.run_dir, "supervisor", "log-level", module=module, level=level)
+    control_bus.request(config.run_dir, "supervisor", "log-level", module=module, level=level)
     click.echo(f"{logs.logger_name(module)}: {level.upper()}")

@@ -30,12 +30,12 @@ def command(properties: Path | None, override: tuple[str, ...], workers: int, ti
     """
     from odradek.broker.commands._shared import broker
     from odradek.broker.errors import OdradekError
-    from odradek.broker.process import control, process
+    from odradek.broker.process import control_bus, process
     from odradek.ipc import rundir
     from odradek.ipc.shm import Shared
 
     config = broker.find_running(properties, override)
-    control.request(config.run_dir, "supervisor", "scale", workers=workers)
+    control_bus.request(config.run_dir, "supervisor", "scale", workers=workers)
     shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     if not process.wait_for(lambda: _are(shared, workers), timeout, 0.05):
         raise OdradekError(f"not {workers} workers within {timeout:g} s; see odradek status")

@@ -29,13 +29,13 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float |
     """
     from odradek.broker.commands._shared import broker
     from odradek.broker.errors import OdradekError
-    from odradek.broker.process import control, process
+    from odradek.broker.process import control_bus, process
     from odradek.broker.supervisor import stop_limits
     from odradek.ipc import roles
 
     config = broker.find_running(properties, override)
     locks = process.role_locks(config)
-    control.request(config.run_dir, "supervisor", "stop")
+    control_bus.request(config.run_dir, "supervisor", "stop")
     if timeout is None:
         timeout = stop_limits.whole_s(config) + _DISK_S
     if not process.wait_for(lambda: not locks.alive(roles.SUPERVISOR), timeout, 0.05):

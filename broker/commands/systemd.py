@@ -29,12 +29,12 @@ def install(prefix: Path | None, user: str) -> None:
     Reads /etc/odradek/server.properties, and makes a first one where there is none. Installing again replaces the
     units; changes of your own belong into drop-ins (`systemctl edit odradek-worker@`).
     """
-    from odradek.broker.supervisor import units
+    from odradek.broker.supervisor import systemd_units
 
     root = prefix or Path("/")
-    for path in units.install(root, user):
+    for path in systemd_units.install(root, user):
         click.echo(path)
-    for warning in units.warnings(root, user):
+    for warning in systemd_units.warnings(root, user):
         click.echo(f"odradek: warning: {warning}", err=True)
     if prefix is None:
         _settle_in()
@@ -66,7 +66,7 @@ def prepare(properties: Path, run_dir: Path) -> None:
     if not config.clustered:
         boot.prepare(config, listen=False)
         return
-    from odradek.broker.supervisor.zookeeper_wait import ZooKeeperWait
+    from odradek.broker.supervisor.await_zookeeper import ZooKeeperWait
 
     boot.prepare(config, listen=False, away=ZooKeeperWait(config).away)
 
@@ -78,7 +78,7 @@ def leave(run_dir: Path) -> None:
     from odradek.broker import config as configuration
     from odradek.broker.process.process import role_locks
     from odradek.broker.supervisor import stop_limits
-    from odradek.broker.supervisor.departure import Departure
+    from odradek.broker.supervisor.await_leave import Departure
     from odradek.ipc import rundir
     from odradek.ipc.shm import Shared
 
@@ -94,7 +94,7 @@ def finish(run_dir: Path) -> None:
     """For odradek-memory.service: flush, mark the clean shutdown, and give back what the processes shared."""
     from odradek.broker import config as configuration
     from odradek.broker import logs
-    from odradek.broker.process.patience import Patience
+    from odradek.broker.process.start_timeout import Patience
     from odradek.broker.supervisor import boot, shutdown
 
     config = configuration.saved(run_dir)

@@ -2,7 +2,7 @@
 
 Role 4. Listens on `controller.sock` (ipc.channel, messages of ipc.forward). Changes made in one turn of the loop are
 published as one snapshot at its end; replies that must not overtake it wait for everybody
-(broker.controller.publication). Large requests, of which one may name 65,536 topics, are done in steps
+(broker.controller.snapshot_publisher). Large requests, of which one may name 65,536 topics, are done in steps
 (broker.process.steps): small ones have their turn in between, and so have other large ones. What a handler changes in
 one step is a change of its own.
 """
@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from odradek.broker.controller import controller_internal
+from odradek.broker.controller import internal_requests
 from odradek.broker.controller.member.member import Member
 from odradek.broker.controller.metadata_owner import MetadataOwner
-from odradek.broker.controller.outage import Outage
-from odradek.broker.controller.publication import Publication
+from odradek.broker.controller.snapshot_publisher import Publication
+from odradek.broker.controller.zookeeper_outage import Outage
 from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.steps import Steps
 from odradek.broker.process.timeouts import Cancel, Timeouts
@@ -272,7 +272,7 @@ class Controller:
 
         def serve() -> Iterator[None]:
             try:
-                work = controller_internal.HANDLERS[request.api_key](self, internal.decode(request.body), reply)
+                work = internal_requests.HANDLERS[request.api_key](self, internal.decode(request.body), reply)
                 if work is not None:
                     yield from work
             except Exception:

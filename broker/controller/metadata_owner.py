@@ -5,7 +5,7 @@ due. What makes partitions does so in steps (broker.process.steps): the topic's 
 there are to be, their states, directories and slots follow, and nobody else is told of them before all are there. Order
 at a crash: a partition of a topic's node without state, directory or slot gets them at the next start; a topic marked
 for deletion is deleted then, and so are directories of a deleted one that the disk did not let rename
-(broker.controller.replicas.leftovers).
+(broker.controller.replicas.unknown_dirs).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from functools import partial
 from typing import Any, TypeVar
 
-from odradek.broker.controller import adoption
-from odradek.broker.controller.replicas import leftovers
+from odradek.broker.controller import adopt_log_dirs
+from odradek.broker.controller.replicas import unknown_dirs
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.slotbook import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.broker.interbroker.peers import Sources
 from odradek.broker.process.steps import WAITS
 from odradek.cluster.decisions.planning import TopicPlan
@@ -162,7 +162,7 @@ class MetadataOwner:
                     self._open(name, index, row, topic_id)
         for name in self.state.marked:
             self.delete_topic(name, lambda error: None)
-        leftovers.finish_deletions(self.state, self.dirs)
+        unknown_dirs.finish_deletions(self.state, self.dirs)
         if former:
             used = {row[SLOT] for topic in self.state.topics.values() for row in topic["partitions"]}
             self.to_free.extend(self.book.leftovers(used))
@@ -183,7 +183,7 @@ class MetadataOwner:
 
     def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
         """Make a topic with empty logs; its id. ApiError KAFKA_STORAGE_ERROR leaves nothing behind."""
-        self._stored(lambda: adoption.end(self.state))
+        self._stored(lambda: adopt_log_dirs.end(self.state))
         topic_id = self._stored(lambda: self.state.create_topic(plan, states=TOGETHER))
         try:
             yield from self._make(plan.name, 0)

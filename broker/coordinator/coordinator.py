@@ -3,10 +3,11 @@
 Role 2. Listens on `coordinator.sock` (ipc.channel, messages of ipc.forward). What arrives in one turn of the loop is
 handled first and written then: many commits become one append for each partition of `__consumer_offsets`, and only
 after that are they answered. Groups have no other state than that log: dying loses nothing that was answered, and a
-successor reads it all again; so it is with transactions (broker.coordinator.transactions). Workers tell the clients of
-requests under way when we are gone. Large requests, of which one may name 65,536 groups, wait in line: heartbeats and
-their like, which are small, wait for one step of one of them at most (broker.process.steps). A fault in what concerns
-one group or transactional id costs that one alone (groups.ownership): a request must not end this process.
+successor reads it all again; so it is with transactions (broker.coordinator.transaction_coordinator). Workers tell the
+clients of requests under way when we are gone. Large requests, of which one may name 65,536 groups, wait in line:
+heartbeats and their like, which are small, wait for one step of one of them at most (broker.process.steps). A fault in
+what concerns one group or transactional id costs that one alone (groups.ownership): a request must not end this
+process.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from odradek.broker.coordinator.controller_link import ControllerLink
-from odradek.broker.coordinator.coordinator_links import NewestConnections
+from odradek.broker.coordinator.broker_channels import NewestConnections
+from odradek.broker.coordinator.controller_client import ControllerLink
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
-from odradek.broker.coordinator.marker_links import MarkerLinks
-from odradek.broker.coordinator.transactions import TransactionCoordinator
-from odradek.broker.coordinator.verification_links import VerificationLinks
+from odradek.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
+from odradek.broker.coordinator.verification_channel import VerificationLinks
 from odradek.broker.process import process
 from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.steps import Line

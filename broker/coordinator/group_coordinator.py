@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.coordinator.controller_link import ControllerLink
-from odradek.broker.coordinator.offsets_journal import TOPIC, OffsetsJournal
-from odradek.broker.coordinator.offsets_topic import OffsetsTopic
-from odradek.broker.coordinator.settling import settle
+from odradek.broker.coordinator.controller_client import ControllerLink
+from odradek.broker.coordinator.effects import settle
+from odradek.broker.coordinator.internal_topic import OffsetsTopic
+from odradek.broker.coordinator.internal_topic_log import TOPIC, OffsetsJournal
 from odradek.broker.process.steps import Line
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID

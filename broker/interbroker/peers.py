@@ -7,7 +7,7 @@ listens there. REFUSED is a suspicion, not knowledge: whoever acts on it must be
 
 Requests to a broker are sent one at a time, in order, and again after a lost connection, until the peer is closed: the
 receiver takes each twice without harm (Kafka's RequestSendThread). How connections are made, and when they are given
-up, is broker.interbroker.link's.
+up, is broker.interbroker.connection's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
-from odradek.broker.interbroker.link import SMALL, Address, Limits, Link
+from odradek.broker.interbroker.connection import SMALL, Address, Limits, Link
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.cluster.metadata.view import CONTROLLER
 

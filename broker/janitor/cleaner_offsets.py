@@ -1,7 +1,7 @@
 """How far each compacted log is clean.
 
 Layout    : cleaner-offset-checkpoint of each log directory, Kafka's: the first offset of a log that is not clean.
-            Lines of logs that the metadata does not name stay (see broker.process.checkpointing).
+            Lines of logs that the metadata does not name stay (see broker.process.checkpoint_writer).
 Owner     : the janitor, which alone compacts.
 Crash rule: a checkpoint that is missing or behind only costs another round.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from odradek.broker.process.checkpoint_turns import Turns, of_logs_here
+from odradek.broker.process.checkpoint_lock import Turns, of_logs_here
 from odradek.ipc.slots import SlotState
 from odradek.storage.compaction.compaction import Moved
 from odradek.storage.files import checkpoints
@@ -104,7 +104,7 @@ class CleanerOffsets:
             raise refused
 
     def _write(self, index: int, new: Iterable[Partition], line: Line, others: Iterable[Partition]) -> None:
-        """Slots are looked at when it is our turn: see broker.process.checkpoint_turns."""
+        """Slots are looked at when it is our turn: see broker.process.checkpoint_lock."""
         with self._turns.of(index):
             former, others = self._former(index), list(others)
             known = {(one.topic, one.index) for one in others if _is_live(one)}

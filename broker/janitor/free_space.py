@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Iterable
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.janitor import removal
-from odradek.broker.janitor.aging import Aging
-from odradek.broker.process import flushing
+from odradek.broker.janitor import file_deletion
+from odradek.broker.janitor.retention import Aging
+from odradek.broker.process import flush
 from odradek.ipc import slots
 from odradek.storage import retention
 from odradek.storage.dirs.reserve import Reserve
@@ -70,10 +70,10 @@ class FreeSpace:
         self._seal(mine, now_ms)
         if free >= self._keep:
             return
-        removal.remove_directories(log_dir, now_ms, 0)
-        self._each(mine, lambda one: removal.remove_segments(one, now_ms, 0))
+        file_deletion.remove_directories(log_dir, now_ms, 0)
+        self._each(mine, lambda one: file_deletion.remove_segments(one, now_ms, 0))
         self._delete(mine, self._keep - disks.room(log_dir).free)
-        self._each(mine, lambda one: removal.remove_segments(one, now_ms, 0))
+        self._each(mine, lambda one: file_deletion.remove_segments(one, now_ms, 0))
         if disks.room(log_dir).free < self._keep:
             self._warn(log_dir)
 
@@ -81,7 +81,7 @@ class FreeSpace:
         large = [one for one in partitions if one.state().active_size >= max(1, self._keep // _PIECES)]
 
         def seal(partition: Partition) -> None:
-            with flushing.patiently(partition) as values:
+            with flush.patiently(partition) as values:
                 roll.roll(partition, values, now_ms)
 
         self._each(large, seal)

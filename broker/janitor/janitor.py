@@ -18,18 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.janitor import aging, removal
-from odradek.broker.janitor.cleaning import Cleaner
-from odradek.broker.janitor.disk_watch import DiskWatch
+from odradek.broker.janitor import file_deletion, retention
 from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace
-from odradek.broker.process import flushing, process
-from odradek.broker.process.checkpoint_turns import Turns
-from odradek.broker.process.checkpointing import Checkpoints
+from odradek.broker.janitor.log_cleaner import Cleaner
+from odradek.broker.janitor.log_dir_failures import DiskWatch
+from odradek.broker.process import flush, process
+from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_writer import Checkpoints
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.process.process import Process, Signals
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Doorbell
-from odradek.storage.dirs import logdirs, machine
+from odradek.storage.dirs import boot_id, logdirs
 from odradek.storage.files import checkpoints, disks
 from odradek.storage.log import opening, reindex
 from odradek.storage.log.partition import Busy, Gone, Partition
@@ -64,7 +64,7 @@ class Janitor:
         self._partitions = Partitions(me.shared, me.run_dir, me.config, roles.JANITOR)
         turns = Turns(me.run_dir)
         self._checkpoints = Checkpoints(me.config.log_dirs, turns)
-        self._aging = aging.Aging()
+        self._aging = retention.Aging()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
         self._doomed = True  # there may be directories of deleted partitions
         self._disks = DiskWatch(me.shared, self._partitions, me.config.log_dirs)
@@ -219,7 +219,7 @@ class Janitor:
 
     def _expire(self) -> None:
         now_ms, expiration_ms = _now_ms(), self._setting("producer.id.expiration.ms")
-        self._each("producers", lambda partition: aging.expire_producers(partition, now_ms, expiration_ms))
+        self._each("producers", lambda partition: retention.expire_producers(partition, now_ms, expiration_ms))
 
     def _remove(self) -> None:
         now_ms = _now_ms()
@@ -233,13 +233,15 @@ class Janitor:
         delay, waiting = self._setting("log.segment.delete.delay.ms"), 0
         for index, log_dir in enumerate(self._me.config.log_dirs):
             if index not in self._disks.broken:
-                waiting += removal.remove_directories(log_dir, now_ms, delay, partial(self._disks.judge, index))[1]
+                waiting += file_deletion.remove_directories(log_dir, now_ms, delay, partial(self._disks.judge, index))[
+                    1
+                ]
         return waiting
 
     def _remove_in(self, partition: Partition, now_ms: int) -> None:
         """Every change of a partition's set of files is a new generation: without one there is nothing new."""
         state = partition.state()
-        _, waiting = removal.remove_segments(partition, now_ms)
+        _, waiting = file_deletion.remove_segments(partition, now_ms)
         if not waiting:
             self._tidy[partition.slot.number] = (state.incarnation, state.generation)
 
@@ -280,7 +282,7 @@ class Janitor:
             if number in self._disks.broken:
                 continue
             if logdirs.holds_only(log_dir, known):
-                machine.note_boot(log_dir)
+                boot_id.note_boot(log_dir)
             else:
                 self._noting.period_ms = NOTE_AGAIN_MS
 
@@ -313,9 +315,9 @@ def _flush_due(partition: Partition) -> None:
         return
     waited = _now_ms() - state.unflushed_since if state.unflushed_since else 0
     if waited >= partition.config.flush_ms:
-        flushing.sync(partition)
+        flush.sync(partition)
     elif state.flushed < state.active_base:
-        flushing.sync(partition, lambda now: now.active_base)
+        flush.sync(partition, lambda now: now.active_base)
 
 
 def _period_ms(config: Mapping[str, Any], name: str) -> float:

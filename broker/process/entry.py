@@ -11,11 +11,11 @@ from odradek.ipc import roles
 
 MODULES = {
     "acceptor": "odradek.broker.acceptor.acceptor",
-    "controller": "odradek.broker.controller.controller_process",
+    "controller": "odradek.broker.controller.main",
     "coordinator": "odradek.broker.coordinator.coordinator",
     "janitor": "odradek.broker.janitor.janitor",
     "replicator": "odradek.broker.replicator.replicator",
-    "supervisor": "odradek.broker.supervisor.overseer",
+    "supervisor": "odradek.broker.supervisor.systemd_supervisor",
     "worker": "odradek.broker.process.worker",
 }
 

@@ -37,10 +37,10 @@ from odradek.broker import config as configuration
 from odradek.broker import logs
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
-from odradek.broker.process import systemd
-from odradek.broker.process.kept_dirs import KeptDirs
-from odradek.broker.process.patience import Patience, recovering
-from odradek.broker.process.systemd import Watchdog
+from odradek.broker.process import sd_notify
+from odradek.broker.process.dir_locks import KeptDirs
+from odradek.broker.process.sd_notify import Watchdog
+from odradek.broker.process.start_timeout import Patience, recovering
 from odradek.ipc import processes, roles, rundir, shm
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
@@ -77,7 +77,7 @@ class Process:
         """Say in the process table that this process does its work now."""
         self.shared.processes.set(self.role, "state", processes.RUNNING)
         self.patience.end()
-        systemd.notify("READY=1\nSTATUS=running")
+        sd_notify.notify("READY=1\nSTATUS=running")
 
     def beat(self) -> None:
         """From every turn of the process's loop: it is alive. Costs nothing where nobody watches."""
@@ -91,7 +91,7 @@ class Process:
     def draining(self) -> None:
         """Say that it finishes what it has and takes nothing new."""
         self.shared.processes.set(self.role, "state", processes.DRAINING)
-        systemd.notify("STOPPING=1\nSTATUS=finishing what it has")
+        sd_notify.notify("STOPPING=1\nSTATUS=finishing what it has")
 
 
 def role_locks(config: BrokerConfig) -> RoleLocks:

@@ -2,8 +2,8 @@
 
 Role 3, in a cluster only. One loop, one thread. Which partitions those are the slots say, and who leads them the
 metadata; whenever either changes, which a ring tells, all are looked at. In between nothing is done for each of them:
-answers come, are appended (broker.replicator.leader), and the next request leaves. Dying loses nothing: what a follower
-has is in its log, and its successor goes on from there.
+answers come, are appended (broker.replicator.leader_fetcher), and the next request leaves. Dying loses nothing: what a
+follower has is in its log, and its successor goes on from there.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import time
 import zlib
 from pathlib import Path
 
-from odradek.broker.interbroker.link import Address
-from odradek.broker.interbroker.link import Limits as LinkLimits
+from odradek.broker.interbroker.connection import Address
+from odradek.broker.interbroker.connection import Limits as LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
 from odradek.broker.process import process
 from odradek.broker.process.process import Process, Signals
-from odradek.broker.replicator import copies
-from odradek.broker.replicator.cuts import Cuts
-from odradek.broker.replicator.held_back import Throttled
-from odradek.broker.replicator.leader import Leader
+from odradek.broker.replicator import follower_log
+from odradek.broker.replicator.leader_fetcher import Leader
+from odradek.broker.replicator.throttled_partitions import Throttled
+from odradek.broker.replicator.truncations import Cuts
 from odradek.cluster.replication import throttles
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.following import Limits
+from odradek.cluster.replication.leader_session import Limits
 from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.doorbell import Doorbell
@@ -189,7 +189,7 @@ class Replicator:
         }
 
     def _epoch(self, partition: Partition) -> int:
-        epoch = copies.follows(partition)
+        epoch = follower_log.follows(partition)
         if epoch < 0:
             partition.slot.wait(roles.REPLICATOR)  # a ring when it has recovered; a lost one is made up for by LOOK_MS
         return epoch

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
-from odradek.broker.process import checkpoint_turns, process, sockets
-from odradek.broker.process.kept_dirs import KeptDirs
+from odradek.broker.process import checkpoint_lock, process, sockets
+from odradek.broker.process.dir_locks import KeptDirs
 from odradek.broker.supervisor import limits
 from odradek.ipc import roles, rundir
 from odradek.ipc.locks import RoleLocks
@@ -38,7 +38,7 @@ _RUN_FILES = (
     "log-levels.json",
     "*.json.new",
     "partition.lock",
-    checkpoint_turns.FILE_NAME,
+    checkpoint_lock.FILE_NAME,
     "acceptor.sock",
     "coordinator.sock",
     "controller.sock",
@@ -251,11 +251,11 @@ def _settled(
     config: BrokerConfig, former: int | None, cluster: str | None, away: Callable[[OdradekError], None]
 ) -> tuple[int, str]:
     """What the cluster says."""
-    from odradek.broker.interbroker import joining
+    from odradek.broker.interbroker import zookeeper_session
 
     while True:
         try:
-            return joining.settle(config, former, cluster)
+            return zookeeper_session.settle(config, former, cluster)
         except BootError:
             raise
         except OdradekError as error:

@@ -21,8 +21,8 @@ from typing import NoReturn
 
 from odradek.broker import logs
 from odradek.broker.errors import FAILED, OK
-from odradek.broker.process import entry, systemd
-from odradek.broker.supervisor import limits, spawn, titles
+from odradek.broker.process import entry, sd_notify
+from odradek.broker.supervisor import limits, proctitle, spawn
 from odradek.ipc import roles
 
 TITLE = "odradek fork-server"
@@ -56,9 +56,9 @@ def run(sock: socket.socket, supervisor: int, ahead: Callable[[], None] = lambda
 def replace() -> NoReturn:
     """Behind an exec: import everything, say so, and serve."""
     supervisor = int(os.environ.pop(spawn.PARENT_VARIABLE))
-    for name in systemd.listen_environment(["supervisor"]):
+    for name in sd_notify.listen_environment(["supervisor"]):
         os.environ.pop(name, None)
-    sock = socket.socket(fileno=systemd.FIRST_FD)
+    sock = socket.socket(fileno=sd_notify.FIRST_FD)
 
     def ahead() -> None:
         for role in AHEAD:
@@ -75,9 +75,9 @@ def _settle(supervisor: int) -> None:
     for number in spawn.RESET:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])  # children unblock it once they have a handler
-    for name in systemd.MANAGER:
+    for name in sd_notify.MANAGER:
         os.environ.pop(name, None)
-    if not titles.set_title(TITLE):
+    if not proctitle.set_title(TITLE):
         raise OSError("the command line cannot be changed")
     limits.raise_open_files()
     gc.disable()  # nothing here is garbage, and a collection would touch what children share
@@ -155,7 +155,7 @@ def _leave_home(role: int, run_dir: Path, supervisor: int) -> None:
     spawn.die_with(supervisor)
     os.setpgid(0, 0)
     words = " ".join(spawn.role_arguments(role))
-    titles.set_title(f"odradek run {words}", f"--run-dir {run_dir}")
+    proctitle.set_title(f"odradek run {words}", f"--run-dir {run_dir}")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.enable()
 
@@ -165,11 +165,11 @@ def _take(fds: list[int], names: list[str]) -> None:
     high = [os.dup2(fd, spawn.SAFE_FD + i, inheritable=False) for i, fd in enumerate(fds)]
     os.closerange(_STANDARD, spawn.SAFE_FD)
     for i, fd in enumerate(high):
-        os.dup2(fd, systemd.FIRST_FD + i, inheritable=False)
+        os.dup2(fd, sd_notify.FIRST_FD + i, inheritable=False)
     os.closerange(max(_STANDARD + len(high), spawn.SAFE_FD), os.sysconf("SC_OPEN_MAX"))
     for name in spawn.NOT_INHERITED:
         os.environ.pop(name, None)
-    os.environ.update(systemd.listen_environment(names))
+    os.environ.update(sd_notify.listen_environment(names))
 
 
 def _live(role: int, run_dir: Path) -> int:

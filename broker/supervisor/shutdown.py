@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.process import flushing
-from odradek.broker.process.checkpoint_turns import Turns
-from odradek.broker.process.checkpointing import PICK, Checkpoints
+from odradek.broker.process import flush
+from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_writer import PICK, Checkpoints
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.supervisor import stop_limits
 from odradek.broker.supervisor.boot import Boot
@@ -46,9 +46,9 @@ def finish(boot: Boot) -> None:
     In a cluster this broker's session with ZooKeeper, if somebody left it, ends before: what it led need not wait.
     """
     if boot.config.clustered:
-        from odradek.broker.interbroker import joining
+        from odradek.broker.interbroker import zookeeper_session
 
-        joining.end_session(boot.config)
+        zookeeper_session.end_session(boot.config)
     partitions = Partitions(boot.shared, boot.run_dir, boot.config, roles.SUPERVISOR)
     partitions.follow()
     unclean = _settle(partitions)
@@ -79,7 +79,7 @@ def _settle(partitions: Partitions) -> set[int]:
         list(pool.map(Flush.sync, begun))
     for one in begun:
         try:
-            flushing.publish(one)
+            flush.publish(one)
         except _FAULTS as fault:
             _not_flushed(one.partition, fault)
             unclean.add(one.state.log_dir)
@@ -103,7 +103,7 @@ def _begin(partitions: Partitions, unclean: set[int]) -> Iterator[Flush]:
 
 
 def _prepare(partition: Partition) -> Flush:
-    with flushing.patiently(partition) as values:
+    with flush.patiently(partition) as values:
         written = _snapshot_producers(partition, values)
         _seal_time_index(partition, values)
     one = Flush.begin(partition)

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from odradek.broker.errors import BootError
-from odradek.broker.process import systemd
+from odradek.broker.process import sd_notify
 from odradek.ipc import roles
 
 PARENT_VARIABLE = "ODRADEK_PARENT"
 _PR_SET_PDEATHSIG = 1
-NOT_INHERITED = ("LISTEN_PID", *systemd.MANAGER)  # what a service manager says to one process
+NOT_INHERITED = ("LISTEN_PID", *sd_notify.MANAGER)  # what a service manager says to one process
 SAFE_FD = 256  # above every descriptor that dup2 could overwrite in the child
 RESET = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -49,7 +49,7 @@ def spawn(
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
     for name in NOT_INHERITED:
         environment.pop(name, None)
-    environment |= systemd.listen_environment([name for name, _ in sockets])
+    environment |= sd_notify.listen_environment([name for name, _ in sockets])
     command = command_of(role, run_dir)
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SAFE_FD) for _, fd in sockets]
     try:
@@ -57,7 +57,7 @@ def spawn(
             command[0],
             command,
             environment,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, systemd.FIRST_FD + i) for i, fd in enumerate(high)],
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, sd_notify.FIRST_FD + i) for i, fd in enumerate(high)],
             setpgroup=0,
             setsigdef=RESET,
             setsigmask=(signal.SIGUSR2,),  # until `logs.setup` has a handler: its default is death

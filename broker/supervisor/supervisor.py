@@ -17,14 +17,14 @@ from typing import Any
 
 from odradek.broker import logs
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
-from odradek.broker.process import control, systemd
+from odradek.broker.process import control_bus, sd_notify
 from odradek.broker.process.process import STOP_SIGNALS, Signals
 from odradek.broker.supervisor import spawn, stop_limits
 from odradek.broker.supervisor.banner import banner, ready_line
 from odradek.broker.supervisor.boot import Boot
 from odradek.broker.supervisor.children import Children, Death, is_fatal
-from odradek.broker.supervisor.stopped import StoppedProcesses
-from odradek.broker.supervisor.sweep import StuckHolders
+from odradek.broker.supervisor.stopped_processes import StoppedProcesses
+from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
 from odradek.ipc import processes, roles, shm
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
@@ -73,9 +73,9 @@ class Supervisor:
             boot.config["odradek.lock.stall.ms"],
         )
         self._stopped = StoppedProcesses(boot.config["odradek.stopped.kill.ms"])
-        self._control = control.ControlServer(boot.run_dir, "supervisor", self._commands())
-        self._events = control.EventPublisher(boot.run_dir)
-        self._watchdog = systemd.Watchdog()
+        self._control = control_bus.ControlServer(boot.run_dir, "supervisor", self._commands())
+        self._events = control_bus.EventPublisher(boot.run_dir)
+        self._watchdog = sd_notify.Watchdog()
         self._poll = select.poll()
         self._poll.register(self._signals, select.POLLIN)
         self._poll.register(self._control, select.POLLIN)
@@ -199,7 +199,7 @@ class Supervisor:
         self._boot.shared.processes.set(roles.SUPERVISOR, "state", processes.RUNNING)
         config = self._boot.config
         _print(banner(config, config.workers, time.monotonic() - self._began), ready_line(config))
-        systemd.notify("READY=1")
+        sd_notify.notify("READY=1")
         self._events.publish("ready", listeners=[str(endpoint) for endpoint in config.listeners])
 
     # Stop
@@ -208,7 +208,7 @@ class Supervisor:
         self._stopping, self._ready = True, False
         self._boot.shared.processes.set(roles.SUPERVISOR, "state", processes.DRAINING)
         self._boot.shared.control.words[shm.DRAINING] = 1
-        systemd.notify("STOPPING=1")
+        sd_notify.notify("STOPPING=1")
         self._leave_cluster()
         for stage in stop_limits.stages(self._boot.config):
             self._stop_stage(stage.roles, stage.limit_s)
@@ -266,7 +266,7 @@ class Supervisor:
 
     # Commands of the control bus
 
-    def _commands(self) -> dict[str, control.Handler]:
+    def _commands(self) -> dict[str, control_bus.Handler]:
         return {"status": self._status, "stop": self._request_stop, "scale": self._scale, "log-level": self._log_level}
 
     def _status(self) -> dict[str, object]:

@@ -19,8 +19,8 @@ epoch, if others are in it. `epoch` of a broker is its registration's czxid.
 A controller may die before it has heard of the registration, and the late write land before the next one reads. So the
 tree has which lives controllers have seen to, noted behind the epochs that those have cost
 (broker.controller.elected.settled_lives). A broker in any other life was told of nothing to fetch, or only a moment
-ago: where others stay it leaves the ISRs that it follows in (broker.controller.elected.facts: reborn). What is not
-covered:
+ago: where others stay it leaves the ISRs that it follows in (broker.controller.elected.state_loader: reborn). What is
+not covered:
 - Who shuts down is told of the epoch in which another leads what it led, and could have fetched in it before the new
   leader hears, in the same breath, that it is offline. Its log is synced when it stops.
 """

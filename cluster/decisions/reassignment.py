@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
+from odradek.cluster.decisions.controller_state import Change, Leadership, Standing
 from odradek.cluster.decisions.elections import NO_LEADER
-from odradek.cluster.decisions.leadership import Change, Leadership, Standing
-from odradek.cluster.decisions.telling import Replica
+from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.rules.errors import (
     INVALID_REPLICA_ASSIGNMENT,
     NO_REASSIGNMENT_IN_PROGRESS,

@@ -157,7 +157,8 @@ class Snapshot:
         """(topic, partition, slot) of all that have a slot on this broker.
 
         Their logs are here whether the broker is among the replicas or not: those of replicas that were moved away
-        while it was down stay until a controller has named all that it shall have (broker.controller.replicas.strays).
+        while it was down stay until a controller has named all that it shall have
+        (broker.controller.replicas.stray_replicas).
         """
         for name, topic in self.topics.items():
             for index, info in enumerate(topic.partitions):

@@ -1,7 +1,7 @@
 """The cluster as the elected controller tells it to a broker: what snapshots are made of.
 
 Pure memory, lost with the process and told again when the broker registers. Where partitions live on this broker is
-entered into the same rows by who gives out slots (broker.controller.replicas.replicas).
+entered into the same rows by who gives out slots (broker.controller.replicas.replica_manager).
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class View:
         self.brokers: dict[int, dict[str, Any]] = {}
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
-        self.admitted = NOBODY  # broker.controller.member.admission enters it
-        self.heard = NOTHING_HEARD  # broker.controller.replicas.orders does
+        self.admitted = NOBODY  # broker.controller.member.broker_addresses enters it
+        self.heard = NOTHING_HEARD  # broker.controller.replicas.controller_requests does
         self._in_part: dict[str, int] = {}  # how many partitions are shown of those that are told of only in part
 
     def snapshot(self, version: int, static: Mapping[str, Any]) -> Snapshot:

@@ -1,7 +1,7 @@
 """Reading a partition out of its leader's files, where the leader is on this machine: no socket, no broker's CPU.
 
-What may be relied on without the broker's lock is in storage.tools.bystander. It holds for committed records, and all
-of a range are: its end was told by the leader, the high watermark or (read_committed) the last stable offset. Below
+What may be relied on without the broker's lock is in storage.tools.offline_reader. It holds for committed records, and
+all of a range are: its end was told by the leader, the high watermark or (read_committed) the last stable offset. Below
 that every transaction is decided, and the row of an aborted one was in a `.txnindex` before its marker was published;
 so the rows that are there beside a log file when it is opened are all that its records need. A row whose marker was not
 published yet is of a transaction that was open then, and lies wholly behind the range.
@@ -36,7 +36,7 @@ from odradek.storage.files import names
 from odradek.storage.files.checkpoints import CheckpointError, read_meta_properties, read_partition_metadata
 from odradek.storage.files.openfile import OpenFile
 from odradek.storage.producers.producers import AbortedTxn
-from odradek.storage.tools.bystander import Begins, Bystander, Segment
+from odradek.storage.tools.offline_reader import Begins, Bystander, Segment
 
 PIECE = 8 << 20  # bytes read at once
 

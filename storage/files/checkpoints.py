@@ -9,7 +9,7 @@
     partition.metadata                  one a partition: `version: 0`, `topic_id: <22 characters>`
     .kafka_cleanshutdown                one a log directory: present after a clean stop
 
-Owner: the janitor writes the offset checkpoints (not alone: broker.process.checkpoint_turns), the supervisor the
+Owner: the janitor writes the offset checkpoints (not alone: broker.process.checkpoint_lock), the supervisor the
 rest, whoever creates a partition its metadata; anyone may read. Crash rule: all are replaced atomically
 and synced. A checkpoint that is missing or malformed stands for offset 0 (more to recover), never for trust.
 """

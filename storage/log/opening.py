@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from odradek.ipc import renewal, slots
 from odradek.ipc.slots import Fields, SlotState
-from odradek.storage.dirs import machine
+from odradek.storage.dirs import boot_id
 from odradek.storage.files import checkpoints, disks
 from odradek.storage.log.log import Log
 from odradek.storage.log.partition import Busy, Gone, Partition
@@ -45,7 +45,7 @@ class LogDir(NamedTuple):
             _offsets(path, checkpoints.LOG_START),
             _offsets(path, checkpoints.HIGH_WATERMARK),
             _offsets(path, checkpoints.CLEANER),
-            machine.restarted_since(path),
+            boot_id.restarted_since(path),
         )
 
 

@@ -149,7 +149,7 @@ class _Recovery:
         A cleaner's checkpoint beyond the log's end is damaged, and says nothing, as for Kafka's cleaner: bounded by the
         end alone it would still excuse whatever a power failure took in the middle of the log. What the cleaner went
         through is on the disk before its checkpoint says so, the segment behind it as well, and a truncation lowers the
-        checkpoint first (broker.process.checkpoint_turns): so no checkpoint that is right is beyond the end.
+        checkpoint first (broker.process.checkpoint_lock): so no checkpoint that is right is beyond the end.
         """
         if compacted_upto > max(self.sizes, default=0) and compacted_upto > self._end():
             compacted_upto = 0
@@ -189,7 +189,7 @@ class _Recovery:
         """Trusts no segment any more; whether some were.
 
         A recovery point beyond the log's end is damaged, or records are gone that were on the disk: truncations lower
-        it first (broker.process.checkpoint_turns). What it says of other segments is worth nothing then, but it excuses
+        it first (broker.process.checkpoint_lock). What it says of other segments is worth nothing then, but it excuses
         none of what is missing there: damage in them is refused, as if the machine had not been down.
         """
         trusted = self.scanned_from != min(self.sizes)

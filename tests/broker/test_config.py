@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig, ConfigFault
-from odradek.broker.coordinator.transactions import limits
+from odradek.broker.coordinator.transaction_coordinator import limits
 from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.listeners import Endpoint, between_brokers
 from odradek.cluster.configs import configdef

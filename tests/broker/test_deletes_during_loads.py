@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from odradek.broker.coordinator import offsets_topic
-from odradek.broker.coordinator.controller_link import ControllerLink
+from odradek.broker.coordinator import internal_topic
+from odradek.broker.coordinator.controller_client import ControllerLink
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.errors import Error
@@ -43,7 +43,7 @@ class Steady:
         self._now = 0.0
 
     def monotonic(self) -> float:
-        self._now += offsets_topic.SLICE_S * 0.6
+        self._now += internal_topic.SLICE_S * 0.6
         return self._now
 
 
@@ -273,7 +273,7 @@ class Loads(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def slow_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets_topic, "time", Steady())
+    monkeypatch.setattr(internal_topic, "time", Steady())
 
 
 def check(examples: int, steps: int) -> None:

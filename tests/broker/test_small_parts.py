@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from odradek.broker import config as configuration
 from odradek.broker import logs
 from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits, connection_overrides
-from odradek.broker.journal import JournalHandler
-from odradek.broker.process import systemd
+from odradek.broker.journald import JournalHandler
+from odradek.broker.process import sd_notify
 from odradek.broker.supervisor import limits, spawn
 from odradek.broker.supervisor.banner import banner, ready_line
 from odradek.broker.supervisor.children import (
@@ -199,21 +199,21 @@ def test_a_name_of_many_characters_makes_no_long_line(formatter: type[logs.Cut])
 
 
 def test_sockets_by_environment() -> None:
-    environment = systemd.listen_environment(["A", "B"])
+    environment = sd_notify.listen_environment(["A", "B"])
     first = os.open("/dev/null", os.O_RDONLY)
     os.close(first)
     assert environment == {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "A:B"}
-    assert systemd.inherited({}) == []
-    assert systemd.inherited({**environment, "LISTEN_PID": "1"}) == []
+    assert sd_notify.inherited({}) == []
+    assert sd_notify.inherited({**environment, "LISTEN_PID": "1"}) == []
 
 
 def test_notify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    assert not systemd.notify("READY=1")
+    assert not sd_notify.notify("READY=1")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        assert systemd.notify("READY=1")
+        assert sd_notify.notify("READY=1")
         assert manager.recv(100) == b"READY=1"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek.cluster.decisions.leadership import Change, Leadership, Standing
+from odradek.cluster.decisions.controller_state import Change, Leadership, Standing
 from odradek.cluster.decisions.reassignment import Step
 from odradek.cluster.tree.znodes import Partition, TopicNode
 

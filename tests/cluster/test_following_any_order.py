@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.cluster.replication.ahead import Coming
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.following import LEAVE, LONGEST_STRIKE_MS, LOST_PLACE, Following, Position, Seek
+from odradek.cluster.replication.leader_session import LEAVE, LONGEST_STRIKE_MS, LOST_PLACE, Following, Position, Seek
+from odradek.cluster.replication.pipelined_fetch import Coming
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import LATEST
@@ -169,7 +169,7 @@ class Machine(RuleBasedStateMachine):
         return max(one.offset, data.draw(st.sampled_from([one.offset + 1, hw - 1, min(hw, end), end])))
 
     def go_ahead(self, wanted: dict[Key, FetchPart], ends: dict[Key, int]) -> None:
-        """As broker.replicator.leader: the next request leaves before the answer is used."""
+        """As broker.replicator.leader_fetcher: the next request leaves before the answer is used."""
         if any(self.leader.error_of(key, one) for key, one in wanted.items()):
             return
         coming = [Coming(key, ends[key], 0, self.leader.hws[key]) for key in wanted if ends[key] > wanted[key].offset]
@@ -194,7 +194,7 @@ class Machine(RuleBasedStateMachine):
         elif how == "hold":
             self.held[key] = end
             self.machine.hold(key)
-        else:  # as broker.replicator.leader does, which may have said already that the log ends behind all that came
+        else:  # as replicator.leader_fetcher does, which may have said already that the log ends behind all that came
             self.own[key] = (self.own[key] + end) // 2 if how == "a part" else self.own[key]
             self.machine.strike(key, self.now)
             self.machine.stand(key, self.where(key))

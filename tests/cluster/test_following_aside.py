@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.following import (
+from odradek.cluster.replication.leader_session import (
     HELD_WAIT_MS,
     LONGEST_STRIKE_MS,
     RESTART,

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from odradek.broker.interbroker.joining import SESSION_FILE
+from odradek.broker.interbroker.zookeeper_session import SESSION_FILE
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Stat
 from odradek.cluster.tree.zookeeper import ZooKeeperTree

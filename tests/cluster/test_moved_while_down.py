@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.replicas import Replicas
-from odradek.broker.process.checkpoint_turns import Turns
+from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.process.checkpoint_lock import Turns
 from odradek.cluster.metadata.view import Told, View
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.zookeeper import ZooKeeperTree

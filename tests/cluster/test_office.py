@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.elected.candidate import Candidate
-from odradek.broker.controller.elected.office import Office
-from odradek.broker.controller.replicas.orders import Orders
-from odradek.cluster import admin
+from odradek.broker.controller.elected.controller_node import Office
+from odradek.broker.controller.replicas.controller_requests import Orders
+from odradek.cluster import admin_writes
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.view import View
@@ -183,7 +183,7 @@ def test_a_topic_that_is_made_when_a_former_one_has_just_gone_stays_as_it_is(clu
     elected = in_office(cluster, tree)
     elected.tick(cluster.world.now)
     tree.create(f"{znodes.TOPIC_CONFIGS}/t", znodes.encode_config({"retention.ms": "1"}))
-    admin.delete_topic(other, "t")
+    admin_writes.delete_topic(other, "t")
     multi, made = tree.multi, []
 
     def write(operations: Any) -> Any:
@@ -191,7 +191,7 @@ def test_a_topic_that_is_made_when_a_former_one_has_just_gone_stays_as_it_is(clu
             raise TreeUnavailable("/")
         done = multi(operations)
         if not made and tree.find(znodes.topic_path("t")) is None:
-            made.append(admin.create_topic(other, TopicPlan("t", {0: [1]}, {"retention.ms": "-1"})))
+            made.append(admin_writes.create_topic(other, TopicPlan("t", {0: [1]}, {"retention.ms": "-1"})))
         return done
 
     tree.multi = write
@@ -209,7 +209,7 @@ def test_a_topic_without_partitions_is_deleted(cluster: Any) -> None:
     elected = in_office(cluster, tree)
     elected.tick(cluster.world.now)
     tree.create(znodes.topic_path("u"), znodes.encode_topic(TopicNode(bytes(16), {})))
-    admin.delete_topic(tree, "u")
+    admin_writes.delete_topic(tree, "u")
     elected.deletions.changed()
     assert tree.find(znodes.topic_path("u")) is None
     assert tree.find(f"{znodes.DELETE_TOPICS}/u") is None
@@ -223,10 +223,10 @@ def test_a_topic_is_made_though_what_is_read_of_a_former_ones_config_is_old(clus
     if not left_over:
         tree.delete(path)
     tree.exists = lambda _: None if left_over else former
-    admin.create_topic(tree, TopicPlan("t", {0: [1]}, {"retention.ms": "-1"}))
+    admin_writes.create_topic(tree, TopicPlan("t", {0: [1]}, {"retention.ms": "-1"}))
     assert znodes.decode_config(tree.find(path)) == {"retention.ms": "-1"}
     with pytest.raises(NodeExists, match=znodes.topic_path("t")):
-        admin.create_topic(tree, TopicPlan("t", {0: [1]}, {}))
+        admin_writes.create_topic(tree, TopicPlan("t", {0: [1]}, {}))
 
 
 def test_an_order_that_was_overtaken_is_refused() -> None:

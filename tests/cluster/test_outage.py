@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from odradek.broker.controller.outage import CHANGES, MOST, PATIENCE_S, Outage
+from odradek.broker.controller.zookeeper_outage import CHANGES, MOST, PATIENCE_S, Outage
 
 from ..clients.admin import create_named
 from ..clients.raw.wellformed import codes, request

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.controller.elected.fenced import Fenced
+from odradek.broker.controller.elected.fenced_writes import Fenced
 from odradek.broker.controller.elected.settled_lives import SettledLives
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.embedded import EmbeddedTree

@@ -20,7 +20,7 @@ from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Delete, Set
 from odradek.ipc import replicas, slots
 from odradek.protocol.errors import FENCED_LEADER_EPOCH
-from odradek.workers.fetch.followers import Progress
+from odradek.workers.fetch.follower_progress import Progress
 
 from .simulation.cluster import Cluster
 from .simulation.history import History, explained

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.controller.replicas.slotbook import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import znodes
 from odradek.ipc import slots

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.strays import keep
-from odradek.broker.process.checkpoint_turns import Turns
+from odradek.broker.controller.replicas.stray_replicas import keep
+from odradek.broker.process.checkpoint_lock import Turns
 from odradek.cluster.metadata.view import Told, View
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Create, Set

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-from odradek.storage.dirs import machine
+from odradek.storage.dirs import boot_id
 
 from .seam.shadow import entries
 
@@ -35,8 +35,8 @@ class Disk:
     def rebuild(self, target: Path, seed: int | None) -> None:
         """Write it as `target`. `seed`: some of what was not synced made it to the disk nevertheless; None: nothing."""
         self._directory(self.root, target, random.Random(seed) if seed is not None else None)
-        assert (target / machine.FILE_NAME).read_text(), "which boot of the machine it was is not on the disk"
-        (target / machine.FILE_NAME).write_text("the boot before this one\n")
+        assert (target / boot_id.FILE_NAME).read_text(), "which boot of the machine it was is not on the disk"
+        (target / boot_id.FILE_NAME).write_text("the boot before this one\n")
 
     def durable(self, name: str) -> bytes:
         """What would be left of a file right under `root` now; b"" if nothing."""

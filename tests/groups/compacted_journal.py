@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.coordinator.offsets_journal import split
+from odradek.broker.coordinator.internal_topic_log import split
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2
 from odradek.storage.log import read

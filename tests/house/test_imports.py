@@ -128,7 +128,7 @@ def test_numpy_comes_when_needed() -> None:
         "broker.supervisor.supervisor",
         "workers.worker",
         "storage.compaction.compaction",
-        "broker.controller.controller_process",
+        "broker.controller.main",
     )
     code = f"import sys\n{''.join(f'import odradek.{name}' + chr(10) for name in names)}print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.ipc import replicas, slots
-from odradek.storage.log import leading
+from odradek.storage.log import leader_or_follower
 
 from ..cluster.simulation.memory import MemoryTable
 
@@ -23,7 +23,7 @@ class Partition:
     def lead(self, epoch: int, isr: list[int]) -> dict[int, int]:
         """Log ends of the followers, as they are known afterwards."""
         partition: Any = self
-        leading.lead(partition, self.slot.fields(), epoch, [2, 3], isr, 0)
+        leader_or_follower.lead(partition, self.slot.fields(), epoch, [2, 3], isr, 0)
         return {row.broker: row.leo for row in replicas.read(self.slot)}
 
     def fetched(self, broker: int, offset: int) -> None:

@@ -33,7 +33,7 @@ from odradek.protocol import errors
 from odradek.protocol.records import batch_v2, convert
 from odradek.storage.files import checkpoints, names
 from odradek.storage.files.faults import DamagedIndex
-from odradek.storage.log import leading, read, reindex, roll, transactions, trim, truncate
+from odradek.storage.log import leader_or_follower, read, reindex, roll, transactions, trim, truncate
 from odradek.storage.log.append import append
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers import snapshots
@@ -89,7 +89,7 @@ class LogWorld(World):
         """Be the leader in the next epoch."""
         self.epoch += 1
         with self.partition.locked() as values:
-            leading.lead(self.partition, values, self.epoch, [], [1], 0)
+            leader_or_follower.lead(self.partition, values, self.epoch, [], [1], 0)
         self.model.lead(self.epoch)
 
     def send(

@@ -22,7 +22,7 @@ from odradek.ipc import producers, region, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors
 from odradek.storage.files import names
-from odradek.storage.log import leading, transactions, trim
+from odradek.storage.log import leader_or_follower, transactions, trim
 from odradek.storage.log.partition import Busy, Partition
 from odradek.storage.producers import snapshots
 from odradek.storage.segment.epochs import EpochCache
@@ -227,7 +227,7 @@ def test_becoming_the_leader_of_another_epoch(tmp_path: Path, leads: bool) -> No
 
     def become(partition: Partition, epoch: int) -> None:
         with partition.locked() as values:
-            leading.lead(partition, values, epoch, [2], [1, 2], 0)
+            leader_or_follower.lead(partition, values, epoch, [2], [1, 2], 0)
 
     for step, world in _deaths(tmp_path):
         partition = world.partition()

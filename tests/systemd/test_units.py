@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker import config
-from odradek.broker.supervisor import units
+from odradek.broker.supervisor import systemd_units
 from odradek.systemd import render
 from odradek.systemd.render import Machine
 
@@ -21,7 +21,7 @@ from .machine import install
 
 MOST_EXPOSED = 2.5
 SERVICES = [name for name in render.PLACES if name.endswith(".service")]
-LIMITS = units.limits(config.resolve({}))
+LIMITS = systemd_units.limits(config.resolve({}))
 PLAIN = Machine(Path("/opt/odradek/bin/python"), (Path("/opt/odradek"),), "odradek", ("127.0.0.1:9092",), 2, LIMITS)
 
 
@@ -128,8 +128,8 @@ def test_install_is_told_what_is_wrong(tmp_path: Path) -> None:
     properties = tmp_path / "etc/odradek/server.properties"
     properties.parent.mkdir(parents=True)
     properties.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
-    with pytest.raises(units.UnitsError, match="needs a port of its own"):
-        units.install(tmp_path, "odradek")
+    with pytest.raises(systemd_units.UnitsError, match="needs a port of its own"):
+        systemd_units.install(tmp_path, "odradek")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_listeners_become_sockets(listeners: str, streams: tuple[str, ...]) -> N
     if listeners.startswith("A:"):
         names = "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"
         settings = [settings[0], names, "inter.broker.listener.name=A"]
-    assert units.machine_of(config.load(None, settings), "odradek").sockets == streams
+    assert systemd_units.machine_of(config.load(None, settings), "odradek").sockets == streams
 
 
 def test_programs_in_a_home_are_shown() -> None:
@@ -214,13 +214,13 @@ def test_install_again_keeps_what_is_archived(tmp_path: Path) -> None:
 
 def test_what_a_boot_removes_is_warned_of(tmp_path: Path) -> None:
     opt, tmp = Path("/opt/odradek"), Path("/var", "tmp", "x")
-    assert units.swept("a is", [opt], "move it") == ""
-    assert units.swept("a is", [opt, tmp], "move it").startswith(f"a is in {tmp}: ")
-    assert Path(sys.prefix) in units.programs()
+    assert systemd_units.swept("a is", [opt], "move it") == ""
+    assert systemd_units.swept("a is", [opt, tmp], "move it").startswith(f"a is in {tmp}: ")
+    assert Path(sys.prefix) in systemd_units.programs()
     install(tmp_path)
-    assert not [text for text in units.warnings(tmp_path, "odradek") if "log.dirs" in text]
+    assert not [text for text in systemd_units.warnings(tmp_path, "odradek") if "log.dirs" in text]
     (tmp_path / "etc/odradek/server.properties").write_text("log.dirs=/tmp/kafka-logs\n")
-    assert "log.dirs is in /tmp/kafka-logs" in units.warnings(tmp_path, "odradek")[-1]
+    assert "log.dirs is in /tmp/kafka-logs" in systemd_units.warnings(tmp_path, "odradek")[-1]
 
 
 def test_paths_are_escaped() -> None:
@@ -229,10 +229,10 @@ def test_paths_are_escaped() -> None:
 
 def test_a_user_that_logs_out_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """logind's RemoveIPC: only system users keep their shared memory."""
-    assert units.trap("no-such-user-here") == "" == units.trap("root")
+    assert systemd_units.trap("no-such-user-here") == "" == systemd_units.trap("root")
 
     def person(_name: str) -> object:
         return pwd.struct_passwd(("me", "x", 1000, 1000, "", "/", "/bin/sh"))
 
     monkeypatch.setattr(pwd, "getpwnam", person)
-    assert "RemoveIPC" in units.trap("me")
+    assert "RemoveIPC" in systemd_units.trap("me")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.workers.fetch import followers
+from odradek.workers.fetch import follower_progress
 
 from .inprocess import Bench, Client
 from .inprocess import bench as make
@@ -33,7 +33,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """`later(seconds)` moves the clock of what is told to followers, which stands still otherwise."""
     now = [time.monotonic()]
     clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns)
-    monkeypatch.setattr(followers, "time", clock)
+    monkeypatch.setattr(follower_progress, "time", clock)
 
     def move(seconds: float) -> None:
         now[0] += seconds

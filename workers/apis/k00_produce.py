@@ -4,11 +4,11 @@ A batch of magic 2 for a topic with plain settings is stored as it came, after a
 shape of its records (workers.produce.record_check), which `odradek.producers.trusted` saves; everything else (magic 0
 and 1, compression.type other than producer, compacted topics, LogAppendTime, timestamp bounds, records that are not as
 the header says) goes through `protocol.records.normalise`. Whole runs of requests become one append a partition
-(workers.produce.round).
+(workers.produce.batching).
 
 Versions below 3 carry magic 0 and 1, from 3 on only magic 2; v7 and later may carry zstd (KIP-110); v13 names topics
 by id (KIP-516). acks=N above 1 is taken from version 0, where 0.8 meant something by it, as all; later versions refuse
-it with INVALID_REQUIRED_ACKS. Batches with acks=all wait for followers, if there are any (workers.produce.replicated),
+it with INVALID_REQUIRED_ACKS. Batches with acks=all wait for followers, if there are any (workers.produce.acks_all),
 as long as the request's timeout allows. Clients write to internal topics only as `__admin_client`; others are answered
 INVALID_TOPIC_EXCEPTION. A transactional batch that would open a transaction in its partition waits until the
 coordinator has said that the partition is part of it (KIP-890, workers.produce.verification); one in a request without
@@ -45,8 +45,8 @@ from odradek.protocol.produce import PartResult
 from odradek.protocol.wire import uvarint
 from odradek.storage.log.transactions import NOT_ASKED
 from odradek.workers.dispatch.api import SLICE_S, Api
-from odradek.workers.fetch import leadership
-from odradek.workers.produce.round import Pending
+from odradek.workers.fetch import partition_check
+from odradek.workers.produce.batching import Pending
 
 if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Mark
@@ -327,14 +327,14 @@ def _batch(
 
 def _open(worker: Worker, batch: Pending) -> None:
     """The slow way: check and convert record by record."""
-    from odradek.workers.produce import slowpath
+    from odradek.workers.produce import convert
 
     worker.loop.spend(batch.connection)
     partition = batch.target.partition
     if batch.target.transactional_id is None and _is_transactional(batch.view, 0, batch.size):
         batch.refuse(UNNAMED)  # whatever else is wrong with it
         worker.round.finish((batch,))
-    elif not slowpath.prepare(batch, partition, batch.target.version):
+    elif not convert.prepare(batch, partition, batch.target.version):
         worker.round.finish((batch,))
     elif batch.transactional:
         _add_transactional(worker, batch)
@@ -457,7 +457,7 @@ def _is_transactional(buffer: memoryview, at: int, size: int) -> bool:
 def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int, admin: bool) -> int:
     """The error of a part that `_place` refused; whoever leads an internal topic, clients do not write to it."""
     topic, by_id = pending.target.topic, version >= produce.TOPIC_IDS
-    error = leadership.elsewhere(worker.snapshot, topic, pending.target.index, by_id)
+    error = partition_check.elsewhere(worker.snapshot, topic, pending.target.index, by_id)
     if error in (errors.UNKNOWN_TOPIC_ID, errors.UNKNOWN_TOPIC_OR_PARTITION):
         return error
     if not _acks_allowed(request.acks, version):

@@ -1,19 +1,19 @@
 """Fetch (key 1), versions 0 to 18: read records from partitions.
 
 Answers are slices of segment files (storage.log.read), sent from the page cache, or a few records as bytes; long polls
-wait in workers.fetch.parking; sessions (KIP-227) live in workers.fetch.sessions. Only records below the high watermark
-are given, below the last stable offset with isolation level read_committed. From version 3 on the first batch is given
-even when it is larger than the limits (KIP-74). Below version 4 records are converted down to magic 1, below 2 to magic
-0.
+wait in workers.fetch.delayed_fetches; sessions (KIP-227) live in workers.fetch.sessions. Only records below the high
+watermark are given, below the last stable offset with isolation level read_committed. From version 3 on the first batch
+is given even when it is larger than the limits (KIP-74). Below version 4 records are converted down to magic 1, below 2
+to magic 0.
 
 A consumer of one partition sends the same bytes again and again, but for the offset. So its connection remembers them
-with what they mean (workers.fetch.standing), and the worker asks that first; what it does not know comes here.
+with what they mean (workers.fetch.repeated_fetch), and the worker asks that first; what it does not know comes here.
 
-Followers, who say so by a replica id, read up to the log end (workers.fetch.following). Such an id from an address that
-is no broker's (workers.net.strangers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka. From version
-11 on a follower serves consumers too, up to the high watermark that it knows, and a leader may send them there
-(KIP-392, workers.fetch.nearest). From version 12 on who says which epoch it fetched last learns where its log parts
-from this one.
+Followers, who say so by a replica id, read up to the log end (workers.fetch.follower_fetch). Such an id from an address
+that is no broker's (workers.net.unregistered_brokers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in
+Kafka. From version 11 on a follower serves consumers too, up to the high watermark that it knows, and a leader may send
+them there (KIP-392, workers.fetch.nearest_replica). From version 12 on who says which epoch it fetched last learns
+where its log parts from this one.
 
 Left out: tiered storage.
 """
@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 from odradek.protocol import errors, fetch, fetch_single
 from odradek.workers.dispatch.api import Api
 from odradek.workers.fetch.fetching import Fetch, failed
-from odradek.workers.fetch.following import FollowerFetch
-from odradek.workers.fetch.insession import InSession
+from odradek.workers.fetch.follower_fetch import FollowerFetch
+from odradek.workers.fetch.repeated_fetch import Standing, Target
+from odradek.workers.fetch.repeated_follower_fetch import FollowerTarget, StandingFollower
+from odradek.workers.fetch.repeated_in_session import InSession
 from odradek.workers.fetch.sessions import INITIAL, SESSIONLESS
-from odradek.workers.fetch.standing import Standing, Target
-from odradek.workers.fetch.standing_follower import FollowerTarget, StandingFollower
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest

@@ -28,7 +28,7 @@ from odradek.storage.log import times
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 from odradek.workers.fetch.fetching import SegmentsChanged, tried
-from odradek.workers.fetch.leadership import elsewhere, refusal
+from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition

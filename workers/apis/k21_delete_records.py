@@ -16,11 +16,11 @@ from odradek.ipc import replicas, slots
 from odradek.protocol import errors
 from odradek.storage.log import trim
 from odradek.storage.log.partition import Gone, Partition
-from odradek.workers.dispatch import patiently
+from odradek.workers.dispatch import retry_busy
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 from odradek.workers.fetch.fetching import storage_failed
-from odradek.workers.fetch.leadership import elsewhere, refusal
+from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Snapshot
@@ -43,7 +43,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[object]:
     def delete(place: Place) -> None:
         done[place] = _delete(worker, *place, offsets[place])
 
-    yield from patiently.each(offsets, delete)
+    yield from retry_busy.each(offsets, delete)
 
     wait = _Everywhere(worker, done, request.timeout_ms, context, _answering(offsets, done, context))
     if wait.look():
@@ -80,7 +80,7 @@ def _answering(asked: Iterable[Place], done: dict[Place, Outcome], context: Cont
 
 
 class _Everywhere:
-    """Partitions some of whose followers still have what was deleted (workers.fetch.parking.Parked).
+    """Partitions some of whose followers still have what was deleted (workers.fetch.delayed_fetches.Parked).
 
     `done` has each one's log start, which is what is waited for; it becomes the low watermark.
     """

@@ -15,7 +15,7 @@ from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 from odradek.workers.fetch import leader_epochs
 from odradek.workers.fetch.fetching import storage_failed
-from odradek.workers.fetch.leadership import elsewhere, refusal
+from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

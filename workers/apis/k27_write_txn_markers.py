@@ -3,7 +3,7 @@
 Our own coordinator writes its markers without asking anyone. Answered when all markers have an outcome; what failed is
 the asker's to try again. In `__consumer_offsets` the transaction's offsets count from then on, or are gone. A request
 of a connection that its coordinator has replaced since is refused, as far as this process knows: so late, its markers
-would end the producers' next transactions (broker.coordinator.coordinator_links). So is a marker of an id or epoch
+would end the producers' next transactions (broker.coordinator.broker_channels). So is a marker of an id or epoch
 below 0, which no producer has.
 
 Commits are taken from brokers alone (cluster.configs.admitted), aborts from administrators too (`kafka-transactions.sh
@@ -11,7 +11,7 @@ abort`): Kafka wants ClusterAction or Alter on the cluster, and there are no ACL
 a transaction that is open, with the epochs that DescribeProducers tells of it, in a few partitions at a time: each is a
 turn of its lock, and a line of the log if it is refused. Others get an error on which coordinators
 retry: Apache's lets a transaction hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new. It is
-looked up again at once, so that the retry finds it known (workers.net.strangers).
+looked up again at once, so that the retry finds it known (workers.net.unregistered_brokers).
 """
 
 from __future__ import annotations

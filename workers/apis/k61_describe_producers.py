@@ -13,11 +13,11 @@ from odradek.ipc import slots
 from odradek.ipc.producers import ProducerEntry, ProducerTable
 from odradek.protocol import errors
 from odradek.storage.log.partition import Busy, Gone
-from odradek.workers.dispatch import patiently
+from odradek.workers.dispatch import retry_busy
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 from odradek.workers.fetch.fetching import storage_failed
-from odradek.workers.fetch.leadership import elsewhere, refusal
+from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
@@ -37,7 +37,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[object]:
     topic_class = message_class("DescribeProducersResponse").TopicResponse
     topics = {topic.name: topic_class(name=topic.name, partitions=[]) for topic in request.topics}
     for place in asked:
-        yield from patiently.each((place,), look)
+        yield from retry_busy.each((place,), look)
         row = yield from _partition(topic_class.PartitionResponse, place[1], found.pop(place))
         topics[place[0]].partitions.append(row)
     context.reply(message_class("DescribeProducersResponse")(throttle_time_ms=0, topics=list(topics.values())))

@@ -1,6 +1,6 @@
 """One Fetch request being answered, whatever it asks: any version, any number of partitions, in or out of a session.
 
-What a request repeats of the last one, and its answer is plain, goes a shorter way: workers.fetch.standing.
+What a request repeats of the last one, and its answer is plain, goes a shorter way: workers.fetch.repeated_fetch.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import read, transactions
 from odradek.storage.segment import epochs
 from odradek.workers.dispatch.api import complete, pieces
-from odradek.workers.fetch import leader_epochs, nearest
-from odradek.workers.fetch.leadership import elsewhere, refusal
+from odradek.workers.fetch import leader_epochs, nearest_replica
+from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import Payload
@@ -50,7 +50,7 @@ class SegmentsChanged(Exception):
 
 
 class Fetch:
-    """One request being answered; parked if there is too little to say (workers.fetch.parking.Parked)."""
+    """One request being answered; parked if there is too little to say (workers.fetch.delayed_fetches.Parked)."""
 
     __slots__ = (
         "_budget", "_following", "_rack", "_results", "_unknown", "connection", "correlation", "deadline", "finished",
@@ -112,7 +112,7 @@ class Fetch:
         return self.request.max_wait_ms
 
     def find_slots(self) -> list[Slot]:
-        """Where its partitions are by the current metadata (workers.fetch.parking.Parked)."""
+        """Where its partitions are by the current metadata (workers.fetch.delayed_fetches.Parked)."""
         found: dict[Slot, None] = {}
         for part in self.parts:
             partition = self.worker.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
@@ -205,7 +205,7 @@ class Fetch:
     ) -> tuple[FetchResult, int, bool]:
         if self.version < ZSTD and (error := _too_old(self.version, partition)):
             return failed(part, error), 0, False
-        refused = _refused(partition, values, part, self.version >= nearest.FIRST)
+        refused = _refused(partition, values, part, self.version >= nearest_replica.FIRST)
         if refused is not None:
             return refused, 0, False
         if self._rack and (preferred := self._nearest(partition, values, part.offset)) >= 0:
@@ -215,9 +215,9 @@ class Fetch:
     def _nearest(self, partition: Partition, values: tuple[int, ...], offset: int) -> int:
         """The follower to read from instead, or nearest.NOBODY."""
         if values[slots.F_STATE] != slots.LEADER:
-            return nearest.NOBODY
+            return nearest_replica.NOBODY
         worker, listener = self.worker, self.connection.listener
-        return nearest.replica(
+        return nearest_replica.replica(
             worker.snapshot, worker.config["broker.id"], partition.slot, self._rack, listener, offset
         )
 

@@ -17,7 +17,7 @@ from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.protocol.wire import MOST_ELEMENTS
 
 if TYPE_CHECKING:
-    from odradek.workers.fetch.following import Following
+    from odradek.workers.fetch.follower_fetch import Following
 
 SESSIONLESS, INITIAL = -1, 0
 MOST_PARTS = 1 << 20  # of all sessions together: a client may ask for partitions that do not exist

@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any
 
 from odradek.storage.files.openfile import FileSlice
-from odradek.workers.net import burst
+from odradek.workers.net import splice
 
 # As plain integers: combining the enum's members costs a microsecond at each send.
 LAST = int(socket.MSG_NOSIGNAL)
@@ -25,7 +25,7 @@ SLICE = 1 << 20  # bytes between two looks at what else there is to do; a quarte
 _REST = mmap.PAGESIZE  # what goes along with a SLICE: a header came before it, and a burst ends where a page does
 _REQUEST = 500  # bytes of a request beside its records, roughly
 
-_BURST = burst.Burst()  # this process's
+_BURST = splice.Burst()  # this process's
 
 
 class Connection:
@@ -66,7 +66,7 @@ class Connection:
         self.seen: tuple[bytes, int] = (b"", 0)  # see `trickles`
         self.request_name = ""
         self.target: Any = None  # of its last Produce request; see apis.k00_produce
-        self.standing: Any = None  # its last Fetch; see workers.fetch.standing
+        self.standing: Any = None  # its last Fetch; see workers.fetch.repeated_fetch
 
     def __repr__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -135,7 +135,7 @@ class Connection:
 
     def _send_file(self, piece: FileSlice, most: int) -> int:
         asked = min(piece.size, most)
-        if asked < burst.LEAST:
+        if asked < splice.LEAST:
             count = os.sendfile(self.fd, piece.file.fd, piece.position, asked)
         else:
             count = self._send_large(piece, asked)
@@ -150,7 +150,7 @@ class Connection:
     def _send_large(self, piece: FileSlice, asked: int) -> int:
         """To a socket that took only a part of the last large slice, acks make room bit by bit: no burst."""
         if self.keeps_up:
-            asked = min(asked, burst.room(piece.position))
+            asked = min(asked, splice.room(piece.position))
             count = _BURST.send(self.fd, piece.file.fd, piece.position, asked, asked < piece.size)
         else:
             count = os.sendfile(self.fd, piece.file.fd, piece.position, asked)

@@ -1,7 +1,7 @@
 """The worker's event loop: one epoll, one receive buffer, and rounds of whatever is ready.
 
 A round: for each connection that is readable, receive into the shared buffer and take the whole frames in it; Produce
-requests pile up in `workers.produce.round`; then they are executed together, answers are sent, and descriptors that
+requests pile up in `workers.produce.batching`; then they are executed together, answers are sent, and descriptors that
 were given up are closed (never within the round: their numbers are used again). Bytes of a round live in the buffer
 until it ends; what must outlive it, the beginning of a frame or what lies behind a barrier, is copied out.
 
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.workers.apis import k00_produce
 from odradek.workers.dispatch.api import SLICE_S
 from odradek.workers.dispatch.dispatch import MALFORMED
+from odradek.workers.net.busy_poll import Waiting
 from odradek.workers.net.connection import LAST, Connection
-from odradek.workers.net.waiting import Waiting
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

@@ -3,7 +3,7 @@
 A consumer that meets records it cannot read does not get past them, and there is no way but to skip them by hand. So a
 leader looks at them, as Kafka's does: every length, offset delta and number of records, under compression too, and that
 the header's largest timestamp, by which segments are kept, is true. Only a yes counts: what gets a no is opened by
-workers.produce.slowpath, which mends it or has Kafka's error for it.
+workers.produce.convert, which mends it or has Kafka's error for it.
 
 Layout    : one scratch buffer for what is unpacked; pages that nothing was unpacked to take no memory.
 Owner     : the worker.

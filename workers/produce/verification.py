@@ -26,7 +26,7 @@ from odradek.protocol import errors
 if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.storage.log.partition import Partition
-    from odradek.workers.produce.round import Pending
+    from odradek.workers.produce.batching import Pending
     from odradek.workers.worker import Worker
 
 ABORTABLE = 11  # the first version of Produce that knows TRANSACTION_ABORTABLE

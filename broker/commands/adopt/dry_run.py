@@ -11,8 +11,8 @@ import click
 
 from odradek.broker import config as configuration
 from odradek.broker.commands._shared.tables import print_json, rows
-from odradek.broker.controller import takeover
-from odradek.broker.controller.takeover import TakeOver, TopicTakeOver
+from odradek.broker.controller import adoption_plan
+from odradek.broker.controller.adoption_plan import TakeOver, TopicTakeOver
 from odradek.broker.errors import OdradekError
 from odradek.cluster.tree.embedded import FILE_NAME
 from odradek.cluster.tree.znodes import uuid_text
@@ -35,7 +35,7 @@ def dry_run(given: Sequence[str], properties: Path | None, *, as_json: bool) -> 
     try:
         logdirs.refuse_doubles(place for folder in directories for place in logdirs.partitions_in(folder))
         broker, cluster = _identity(directories)
-        plan = takeover.plan(directories, broker, config)
+        plan = adoption_plan.plan(directories, broker, config)
     except (LogDirError, CheckpointError, OSError) as error:
         raise OdradekError(str(error)) from None
     if Path(directories[0], FILE_NAME).exists():

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.interbroker import joining
+from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.interbroker.peers import REFUSED, Peer, Switchboard
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Stat, Tree
@@ -57,7 +57,7 @@ class Brokers:
     def _meet(self, broker: int, node: BrokerNode) -> None:
         self.nodes[broker] = node
         if broker != self._config["broker.id"]:
-            address = joining.address_of(node, self._config)
+            address = zookeeper_session.address_of(node, self._config)
             self.peers[broker] = self._switchboard.connect(broker, address, self._standing_changed)
 
     def _part_from(self, broker: int) -> None:

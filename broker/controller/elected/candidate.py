@@ -2,7 +2,7 @@
 
 The holder's broker is watched by a connection too, which its kernel closes when it dies: if it then refuses to be
 connected to, it is challenged at once, not when its session with ZooKeeper has ended
-(broker.controller.elected.office).
+(broker.controller.elected.controller_node).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from odradek.broker.controller.elected.controller_node import NOBODY, Office
 from odradek.broker.controller.elected.elected import Elected, Setting
-from odradek.broker.controller.elected.office import NOBODY, Office
-from odradek.broker.controller.replicas.orders import Orders
-from odradek.broker.interbroker import joining
+from odradek.broker.controller.replicas.controller_requests import Orders
+from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.interbroker.peers import REFUSED, Peer, Switchboard
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree
@@ -123,7 +123,7 @@ class Candidate:
             self._watch(None)
             return
         try:
-            address = joining.address_of(znodes.decode_broker(data), self._config)
+            address = zookeeper_session.address_of(znodes.decode_broker(data), self._config)
         except Malformed as error:
             log.error("broker %d, the controller, is registered with nonsense: %s", holder, error)
             self._watch(None)

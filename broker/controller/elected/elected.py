@@ -1,12 +1,12 @@
-"""The elected controller: carries out what `cluster.decisions.leadership` decides, for as long as this broker is in
-office.
+"""The elected controller: carries out what `cluster.decisions.controller_state` decides, for as long as this broker is
+in office.
 
     the tree tells by its watches, peers by their connections → facts into Leadership → decisions
     → conditional writes of state nodes → LeaderAndIsr to who has a replica, UpdateMetadata to all
 
-The tree is the truth (broker.controller.elected.facts, broker.controller.elected.fenced): what is refused is read again
-and decided again. Dying between a write and its telling is harmless: the next in office reads everything and tells
-everybody everything.
+The tree is the truth (broker.controller.elected.state_loader, broker.controller.elected.fenced_writes): what is refused
+is read again and decided again. Dying between a write and its telling is harmless: the next in office reads everything
+and tells everybody everything.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from odradek.broker.controller.elected import errands
+from odradek.broker.controller.elected import admin_znodes
+from odradek.broker.controller.elected.broker_requests import Telling
 from odradek.broker.controller.elected.brokers import Brokers
-from odradek.broker.controller.elected.deletions import Deletions
-from odradek.broker.controller.elected.elections import Elections
-from odradek.broker.controller.elected.facts import Facts
-from odradek.broker.controller.elected.fenced import Fenced
-from odradek.broker.controller.elected.moves import Moves
-from odradek.broker.controller.elected.office import Office
+from odradek.broker.controller.elected.controller_node import Office
+from odradek.broker.controller.elected.fenced_writes import Fenced
+from odradek.broker.controller.elected.leader_election import Elections
 from odradek.broker.controller.elected.offline_replicas import OfflineReplicas
+from odradek.broker.controller.elected.reassignment import Moves
 from odradek.broker.controller.elected.settled_lives import SettledLives
-from odradek.broker.controller.elected.telling import Telling
+from odradek.broker.controller.elected.state_loader import Facts
+from odradek.broker.controller.elected.topic_changes import Topics
+from odradek.broker.controller.elected.topic_deletion import Deletions
 from odradek.broker.controller.elected.topic_ids import TopicIds
-from odradek.broker.controller.elected.topics import Topics
-from odradek.broker.controller.replicas.orders import Orders
+from odradek.broker.controller.replicas.controller_requests import Orders
 from odradek.broker.interbroker.peers import Switchboard
-from odradek.cluster.decisions.leadership import Change, Leadership
-from odradek.cluster.decisions.telling import Replica
+from odradek.cluster.decisions.controller_state import Change, Leadership
+from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Event, Tree, TreeError
 from odradek.cluster.tree.znodes import Malformed, Partition
@@ -164,7 +164,7 @@ class Elected:
         self.deletions.go_on()
         self.moves.resume()
         self.offline.look()
-        errands.run(self)
+        admin_znodes.run(self)
 
     @contextmanager
     def _done_or_stale(self) -> Iterator[None]:
@@ -199,8 +199,8 @@ class Elected:
             self.topics.isrs_changed()
         elif path == znodes.LOG_DIR_EVENTS:
             self.offline.look()
-        elif path in errands.PATHS:
-            errands.run(self)
+        elif path in admin_znodes.PATHS:
+            admin_znodes.run(self)
         elif path.startswith(znodes.TOPICS + "/"):
             self.topics.one_changed(path.removeprefix(znodes.TOPICS + "/"))
 

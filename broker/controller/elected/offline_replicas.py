@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.controller.replicas.orders import Errors
+from odradek.broker.controller.replicas.controller_requests import Errors
 from odradek.cluster.rules.errors import KAFKA_STORAGE_ERROR
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import Delete

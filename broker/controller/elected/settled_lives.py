@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
-from odradek.broker.controller.elected.fenced import Fenced
+from odradek.broker.controller.elected.fenced_writes import Fenced
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree
 from odradek.cluster.tree.znodes import Malformed

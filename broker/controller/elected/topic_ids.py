@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from odradek.broker.controller.elected.fenced import Fenced
+from odradek.broker.controller.elected.fenced_writes import Fenced
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Set, Tree, TreeError, TreeUnavailable
 from odradek.cluster.tree.znodes import TopicNode

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from odradek.broker.controller.replicas.replicas import Replicas
+from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.cluster.metadata.view import Row, View
 from odradek.cluster.replication import isr as rules
 from odradek.cluster.state import EPOCH, ISR, LEADER, OFFLINE
@@ -41,7 +41,7 @@ from odradek.cluster.tree.znodes import Malformed, PartitionState
 from odradek.ipc import replicas as followers
 from odradek.ipc import slots
 from odradek.ipc.replicas import OUT
-from odradek.storage.log import leading
+from odradek.storage.log import leader_or_follower
 from odradek.storage.log.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class IsrKeeper:
                 known = [one for one in followers.read(change.partition.slot) if one.broker in change.joining]
                 hw, start = values[slots.F_HW], values[slots.F_EPOCH_START]
                 change.joining[:] = rules.joining(known, change.row[ISR], self._staying(change.row), hw, start)
-                leading.expect(change.partition, values, change.joining)
+                leader_or_follower.expect(change.partition, values, change.joining)
         except (Busy, Gone, OSError):
             self._asked = True
             return False
@@ -194,7 +194,7 @@ class IsrKeeper:
             try:
                 with partition.locked() as values:
                     if values[slots.F_STATE] == slots.LEADER and values[slots.F_LEADER_EPOCH] == epoch:
-                        leading.decided(partition, values, members)
+                        leader_or_follower.decided(partition, values, members)
             except Busy:
                 self._undecided.append((partition, epoch, members))
             except (Gone, OSError) as error:

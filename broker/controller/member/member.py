@@ -2,9 +2,9 @@
 
     start     recover the logs that are here → register in ZooKeeper → run for controller
     (broker.controller.elected.candidate) orders    from the elected controller, by LeaderAndIsr, StopReplica and
-    UpdateMetadata (broker.controller.replicas.orders) ISRs      of what this broker leads
+    UpdateMetadata (broker.controller.replicas.controller_requests) ISRs      of what this broker leads
     (broker.controller.member.isr) configs   read from the tree, again when it says that they changed
-    (broker.controller.member.tree_configs) stop      have other brokers lead what this one leads, then go
+    (broker.controller.member.dynamic_configs) stop      have other brokers lead what this one leads, then go
 
 Order at a crash: what the tree says is carried out again when the broker registers anew, since then the controller
 tells it everything. If only this process ends, however it does, the next one goes on with its session with ZooKeeper
@@ -21,16 +21,16 @@ from typing import Any
 
 from odradek.broker.controller.elected.candidate import Candidate
 from odradek.broker.controller.elected.elected import Elected
-from odradek.broker.controller.member.administration import Administration
-from odradek.broker.controller.member.admission import Admission
-from odradek.broker.controller.member.failed_dirs import FailedDirs
+from odradek.broker.controller.member.admin import Administration
+from odradek.broker.controller.member.broker_addresses import Admission
+from odradek.broker.controller.member.controlled_shutdown import Leaving
 from odradek.broker.controller.member.isr import IsrKeeper
-from odradek.broker.controller.member.leaving import Leaving
-from odradek.broker.controller.replicas.orders import Orders
-from odradek.broker.controller.replicas.replicas import Replicas
-from odradek.broker.interbroker import joining
+from odradek.broker.controller.member.log_dir_failures import FailedDirs
+from odradek.broker.controller.replicas.controller_requests import Orders
+from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.interbroker.peers import Sources, Switchboard
-from odradek.broker.process import systemd
+from odradek.broker.process import sd_notify
 from odradek.broker.process.process import Process
 from odradek.broker.process.steps import WAITS
 from odradek.cluster.metadata.view import View
@@ -91,7 +91,7 @@ class Member(Administration):
 
         Before that its logs are recovered, by processes that a service manager starts when this one is ready.
         """
-        systemd.notify("READY=1\nSTATUS=joining the cluster")
+        sd_notify.notify("READY=1\nSTATUS=joining the cluster")
 
     @property
     def to_free(self) -> list[int]:
@@ -183,7 +183,7 @@ class Member(Administration):
         self._admission.close()
         if self._me.shared.draining:
             self._tree.close()
-            joining.forget_session(self._me.run_dir)
+            zookeeper_session.forget_session(self._me.run_dir)
 
     def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
         """Call `then` with whether a connection to `listener` from `host` is another broker's; see member.admission."""
@@ -244,7 +244,7 @@ class Member(Administration):
         self._candidate.resign()
         credentials = self._tree.credentials
         if credentials is not None:
-            joining.save_session(self._me.run_dir, credentials)
+            zookeeper_session.save_session(self._me.run_dir, credentials)
 
     def _catch_up(self) -> None:
         """What could not be done yet: registration, election, configs."""

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from odradek.broker.process.checkpoint_turns import FormerLines, Turns
+from odradek.broker.process.checkpoint_lock import FormerLines, Turns
 from odradek.cluster.metadata.view import NO_ID
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints, disks, names

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from odradek.broker import config as configuration
-from odradek.broker.coordinator import group_coordinator, offsets_topic
-from odradek.broker.coordinator.controller_link import ControllerLink
+from odradek.broker.coordinator import group_coordinator, internal_topic
+from odradek.broker.coordinator.controller_client import ControllerLink
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
-from odradek.broker.coordinator.marker_links import MarkerLinks
-from odradek.broker.coordinator.markers import MarkerWriter
-from odradek.broker.coordinator.offsets_journal import TOPIC
+from odradek.broker.coordinator.internal_topic_log import TOPIC
+from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
+from odradek.broker.coordinator.txn_markers import MarkerWriter
 from odradek.cluster.metadata.snapshot import raw_snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Commit, Join, Now, Sync
@@ -30,7 +30,7 @@ from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
-from odradek.storage.log import flush, leading, truncate
+from odradek.storage.log import flush, leader_or_follower, truncate
 from odradek.storage.log.append import Batch, append
 from odradek.storage.log.partition import Partition
 from odradek.workers.dispatch.catalog import Catalog
@@ -81,11 +81,11 @@ class Place:
 
     def lead(self, epoch: int, isr: tuple[int, ...] = (OWN,)) -> None:
         with self.partition.locked() as values:
-            leading.lead(self.partition, values, epoch, [OTHER], isr, self.now.steady_ms)
+            leader_or_follower.lead(self.partition, values, epoch, [OTHER], isr, self.now.steady_ms)
 
     def follow(self, epoch: int) -> None:
         with self.partition.locked() as values:
-            leading.follow(self.partition, values, epoch)
+            leader_or_follower.follow(self.partition, values, epoch)
 
     def write(self, offset: int, group: str = "g") -> None:
         """Another coordinator's commit, which has come by replication."""
@@ -269,7 +269,7 @@ def test_a_topic_that_cannot_be_made_is_said_once(place: Place, caplog: pytest.L
         topic.when_there(answers.append, ["g"], place.now)
         place.turn(100)
     assert (len(asked), answers) == (5, [False] * 50)
-    assert [record.message for record in caplog.records if record.name == offsets_topic.__name__] == [
+    assert [record.message for record in caplog.records if record.name == internal_topic.__name__] == [
         "creating __consumer_offsets", "__consumer_offsets could not be created: too few brokers",
     ]  # fmt: skip
 

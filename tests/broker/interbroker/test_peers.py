@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.interbroker import link
+from odradek.broker.interbroker import connection
 from odradek.broker.interbroker.peers import REACHED, REFUSED, Peer, Switchboard
 
 from ...cluster.chaos.network import Network
@@ -231,8 +231,8 @@ def test_what_was_forgotten_is_answered_to_nobody(desk: Desk) -> None:
 
 
 def test_a_dead_broker_is_known_at_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "SETTLED_MS", 100)
-    monkeypatch.setattr(link, "AGAIN_MS", 3_600_000)
+    monkeypatch.setattr(connection, "SETTLED_MS", 100)
+    monkeypatch.setattr(connection, "AGAIN_MS", 3_600_000)
     other = desk.play()
     desk.connect(*other.address)
     desk.turn_until(lambda: desk.told == [REACHED], "the connection")
@@ -261,7 +261,7 @@ def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> No
 def test_who_is_not_there_is_not_pestered(
     desk: Desk, silent: socket.socket, host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("DEBUG", link.__name__)
+    caplog.set_level("DEBUG", connection.__name__)
     began = time.monotonic()
     desk.connect(host, port_of(silent))
     desk.turn_until(lambda: caplog.text.count("Connection refused") >= 8, "8 attempts", 30)
@@ -289,7 +289,7 @@ class TwoAddresses:
 
 
 def test_a_host_is_dead_when_all_its_addresses_refuse(desk: Desk, silent: socket.socket) -> None:
-    other, limits = desk.play(), link.Limits(1 << 16, 1 << 20, 1000, -1)
+    other, limits = desk.play(), connection.Limits(1 << 16, 1 << 20, 1000, -1)
     resolver: Any = TwoAddresses(port_of(silent), other.address[1])
     desk.peer = Peer(OTHER, ("two", 1), desk, resolver, limits, lambda _, standing: desk.told.append(standing))
     desk.turn_until(lambda: desk.told, "some standing")
@@ -321,7 +321,9 @@ def _goes_and_comes(network: Network, other: PlayedBroker) -> None:
     with network.cut(0, network.address(1)):
         desk.send(b"a")
         desk.turn_until(lambda: not desk.peer.link.up, "the silence", 60)
-        desk.turn_for(link.SILENT_S)
-    desk.turn_until(lambda: desk.answers == [b"a"], "the answer", link.CONNECT_MS / 1000 + 5)  # it was away for 10 s
+        desk.turn_for(connection.SILENT_S)
+    desk.turn_until(
+        lambda: desk.answers == [b"a"], "the answer", connection.CONNECT_MS / 1000 + 5
+    )  # it was away for 10 s
     assert desk.told == [REACHED]
     desk.close()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.janitor import removal
-from odradek.broker.janitor.aging import Aging
+from odradek.broker.janitor import file_deletion
 from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace, Pace
+from odradek.broker.janitor.retention import Aging
 
 from ..partitions import Bench
 
@@ -69,8 +69,8 @@ def test_with_no_delay_what_was_renamed_a_moment_later_goes_too(tmp_path: Path) 
     doomed.write_bytes(b"x")
     partition: Any = SimpleNamespace(directory=str(tmp_path))
     before = doomed.stat().st_ctime_ns // 1_000_000 - 5
-    assert removal.remove_segments(partition, before, 1) == (0, 1)
-    assert removal.remove_segments(partition, before, 0) == (1, 0)
+    assert file_deletion.remove_segments(partition, before, 1) == (0, 1)
+    assert file_deletion.remove_segments(partition, before, 0) == (1, 0)
 
 
 @pytest.mark.parametrize("mark", ["false", "true"])

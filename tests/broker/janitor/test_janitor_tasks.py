@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.janitor import aging, janitor, removal
-from odradek.broker.process import flushing
-from odradek.broker.process.checkpoint_turns import FormerLines, Turns
-from odradek.broker.process.checkpointing import PICK, Checkpoints
+from odradek.broker.janitor import file_deletion, janitor, retention
+from odradek.broker.process import flush as flushing
+from odradek.broker.process.checkpoint_lock import FormerLines, Turns
+from odradek.broker.process.checkpoint_writer import PICK, Checkpoints
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.supervisor import shutdown
 from odradek.broker.supervisor.boot import Boot
@@ -25,7 +25,7 @@ from odradek.cluster.metadata.snapshot import raw_snapshot
 from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks, RoleLocks
 from odradek.ipc.shm import Shared
-from odradek.storage.dirs import machine
+from odradek.storage.dirs import boot_id
 from odradek.storage.files import checkpoints, names
 from odradek.storage.log import flush, opening, truncate
 from odradek.storage.log.partition import Busy, Partition
@@ -190,12 +190,12 @@ def test_retention_by_time_takes_old_segments_and_then_the_active_one(bench: Mak
     log.append()
     young = log.partition().state().active_base
     assert young >= 3
-    assert aging.Aging().trim(log.partition(), now_ms()) > 0
+    assert retention.Aging().trim(log.partition(), now_ms()) > 0
     state = log.partition().state()
     assert (state.log_start, state.leo) == (young, 5)
     assert len(log.files(".log")) == 1
-    assert aging.Aging().trim(log.partition(), now_ms()) == 0
-    assert aging.Aging().trim(log.partition(), now_ms() + 2 * DAY_MS) > 0
+    assert retention.Aging().trim(log.partition(), now_ms()) == 0
+    assert retention.Aging().trim(log.partition(), now_ms() + 2 * DAY_MS) > 0
     state = log.partition().state()
     assert (state.log_start, state.leo, state.active_base, state.active_size) == (5, 5, 5, 0)
     assert log.append() == 6
@@ -205,7 +205,7 @@ def test_retention_by_size(bench: Maker) -> None:
     log = bench(segment_bytes=200, retention_bytes=400)
     for _ in range(6):
         log.append()
-    assert aging.Aging().trim(log.partition(), now_ms()) > 0
+    assert retention.Aging().trim(log.partition(), now_ms()) > 0
     left = sum((log.data / "t-0" / name).stat().st_size for name in log.files(".log"))
     assert left >= 400
     assert log.partition().state().log_start > 0
@@ -217,7 +217,7 @@ def test_no_retention_above_the_high_watermark(bench: Maker) -> None:
         log.append(timestamp=1)
     state = log.partition().state()
     log.partition().slot.publish(state._replace(hw=1))
-    aging.Aging().trim(log.partition(), now_ms())
+    retention.Aging().trim(log.partition(), now_ms())
     assert log.partition().state().log_start <= 1
 
 
@@ -227,18 +227,18 @@ def test_compact_only_topics_keep_old_records(bench: Maker) -> None:
     log.append(timestamp=1)
     log.append(timestamp=1)
     log.partition().config = type(config)(cleanup_policy=("compact",), retention_ms=1)
-    assert aging.Aging().trim(log.partition(), now_ms()) == 0
+    assert retention.Aging().trim(log.partition(), now_ms()) == 0
 
 
 def test_deleted_files_wait_for_their_delay(bench: Maker) -> None:
     log = bench(segment_bytes=200, retention_ms=1, file_delete_delay_ms=60_000)
     for _ in range(3):
         log.append(timestamp=1)
-    aging.Aging().trim(log.partition(), now_ms())
+    retention.Aging().trim(log.partition(), now_ms())
     marked = log.files(".deleted")
     assert marked
-    assert removal.remove_segments(log.partition(), now_ms()) == (0, len(marked))
-    assert removal.remove_segments(log.partition(), now_ms() + 60_001) == (len(marked), 0)
+    assert file_deletion.remove_segments(log.partition(), now_ms()) == (0, len(marked))
+    assert file_deletion.remove_segments(log.partition(), now_ms() + 60_001) == (len(marked), 0)
     assert not log.files(".deleted")
 
 
@@ -248,7 +248,7 @@ def test_what_cannot_be_removed_keeps_nothing_else(bench: Maker, monkeypatch: py
         log.append(timestamp=1)
     directory = Path(log.partition().directory)
     (directory / "kept.deleted").mkdir()
-    aging.Aging().trim(log.partition(), now_ms())
+    retention.Aging().trim(log.partition(), now_ms())
     stuck = log.files(".log.deleted")[0]
     unlink = os.unlink
 
@@ -257,13 +257,13 @@ def test_what_cannot_be_removed_keeps_nothing_else(bench: Maker, monkeypatch: py
             raise PermissionError(errno.EPERM, "an immutable file", path)
         unlink(path)
 
-    monkeypatch.setattr(removal.os, "unlink", unlink_or_refuse)
+    monkeypatch.setattr(file_deletion.os, "unlink", unlink_or_refuse)
     for _ in range(2):
         with pytest.raises(PermissionError, match="immutable"):
-            removal.remove_segments(log.partition(), now_ms())
+            file_deletion.remove_segments(log.partition(), now_ms())
         assert set(log.files(".deleted")) == {"kept.deleted", stuck}
     monkeypatch.undo()
-    assert removal.remove_segments(log.partition(), now_ms()) == (1, 0)
+    assert file_deletion.remove_segments(log.partition(), now_ms()) == (1, 0)
 
 
 def test_a_directory_that_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,11 +277,11 @@ def test_a_directory_that_cannot_be_removed_is_told(tmp_path: Path, monkeypatch:
         raise OSError(errno.EBUSY, "busy", path)
 
     monkeypatch.setattr(os, "rmdir", busy)
-    found = removal.remove_directories(str(tmp_path), now_ms() + 1, 0, lambda *what: told.append(what))
+    found = file_deletion.remove_directories(str(tmp_path), now_ms() + 1, 0, lambda *what: told.append(what))
     monkeypatch.undo()
     assert found == (0, 1) and [path for path, _ in told] == [str(doomed)]
     assert not (doomed / "file").exists()
-    assert removal.remove_directories(str(tmp_path), now_ms() + 1, 0) == (1, 0)
+    assert file_deletion.remove_directories(str(tmp_path), now_ms() + 1, 0) == (1, 0)
 
 
 def test_a_link_to_a_directory_is_removed_alone(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_link_to_a_directory_is_removed_alone(tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "file").touch()
     link.symlink_to(elsewhere)
-    assert removal.remove_directories(str(tmp_path), now_ms() + 1, 0) == (1, 0)
+    assert file_deletion.remove_directories(str(tmp_path), now_ms() + 1, 0) == (1, 0)
     assert not link.is_symlink() and (elsewhere / "file").exists()
 
 
@@ -300,7 +300,7 @@ def test_a_link_that_leads_nowhere_is_removed(tmp_path: Path, target: str) -> No
     link, doomed = (tmp_path / f"t-{number}.{'0' * 32}-delete" for number in (1, 2))
     link.symlink_to(link if target == "itself" else tmp_path / "gone")
     doomed.mkdir()
-    assert removal.remove_directories(str(tmp_path), now_ms() + 1, 0) == (2, 0)
+    assert file_deletion.remove_directories(str(tmp_path), now_ms() + 1, 0) == (2, 0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -310,8 +310,8 @@ def test_only_marked_directories_are_removed(tmp_path: Path) -> None:
     for path in (doomed, *kept):
         path.mkdir()
         (path / "file").touch()
-    assert removal.remove_directories(str(tmp_path), now_ms(), 60_000) == (0, 1)
-    assert removal.remove_directories(str(tmp_path), now_ms() + 60_001, 60_000) == (1, 0)
+    assert file_deletion.remove_directories(str(tmp_path), now_ms(), 60_000) == (0, 1)
+    assert file_deletion.remove_directories(str(tmp_path), now_ms() + 60_001, 60_000) == (1, 0)
     assert not doomed.exists()
     assert all(path.exists() for path in kept)
 
@@ -329,12 +329,12 @@ def test_idle_producers_are_forgotten(bench: Maker) -> None:
     log = bench()
     log.append(producer=5, timestamp=now_ms() - DAY_MS)
     log.append(producer=6)
-    assert aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
+    assert retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
     with log.partition().locked() as values:
         table = log.partition().producers.table(values[slots.F_PSTATE_GEN])
         assert table is not None
         assert [entry.producer_id for entry in table.entries()] == [6]
-    assert aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 0
+    assert retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 0
     prefix = log.partition().owner.shared.prefix.removeprefix("/")
     assert len([name for name in os.listdir("/dev/shm") if name.startswith(f"{prefix}producers-")]) == 1
 
@@ -475,7 +475,7 @@ def test_a_followers_old_segments_go_up_to_its_high_watermark(bench: Maker) -> N
         log.append(timestamp=now_ms() - DAY_MS + n)
     follow(log)
     log.partition().slot.update(hw=5)
-    aging.Aging().trim(log.partition(), now_ms())
+    retention.Aging().trim(log.partition(), now_ms())
     assert 3 <= log.partition().state().log_start <= 5
 
 
@@ -588,9 +588,9 @@ def test_producers_are_forgotten_later_where_there_is_no_memory_for_it(
     log.append(producer=5, timestamp=now_ms() - DAY_MS)
     with monkeypatch.context() as full, pytest.raises(OSError, match="has no room"):
         full.setattr(os, "posix_fallocate", broken(errno.ENOSPC))
-        aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2)
+        retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2)
     assert log.partition().state().pstate_gen == 1
-    assert aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
+    assert retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
 
 
 def test_a_boot_is_noted_when_all_logs_were_recovered_also_those_without_a_name_yet(
@@ -598,20 +598,20 @@ def test_a_boot_is_noted_when_all_logs_were_recovered_also_those_without_a_name_
 ) -> None:
     """What a log lacks that is opened later, the machine may have lost: that is no damage."""
     log = bench()
-    (log.data / machine.FILE_NAME).write_text("another\n")
+    (log.data / boot_id.FILE_NAME).write_text("another\n")
     (log.data / "unread-0").mkdir()
     one = noter(log)
     one._note_boot()
-    assert machine.restarted_since(log.data) and one._noting.period_ms < math.inf
+    assert boot_id.restarted_since(log.data) and one._noting.period_ms < math.inf
     (log.data / "unread-0").rename(log.data / names.marked_dir("unread", 0, names.STRAY_DIR))
     one._note_boot()
-    assert not machine.restarted_since(log.data) and one._noting.period_ms == math.inf
+    assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
 
 
 def test_a_boot_is_not_noted_while_a_log_could_not_be_looked_at(bench: Maker) -> None:
     """The error passes, and what the machine has taken of that log would be damage to the next start."""
     log = bench(count=2)
-    (log.data / machine.FILE_NAME).write_text("another\n")
+    (log.data / boot_id.FILE_NAME).write_text("another\n")
     segment, away = log.data / "t-0" / names.segment_path("", 0), log.data.parent / "away"
     segment.rename(away)
     segment.mkdir()  # gives an error that is not the disk's, also to root
@@ -619,12 +619,12 @@ def test_a_boot_is_not_noted_while_a_log_could_not_be_looked_at(bench: Maker) ->
     assert [log.partition(index).state().state for index in (0, 1)] == [slots.OFFLINE, slots.LEADER]
     one = noter(log)
     one._note_boot()
-    assert machine.restarted_since(log.data) and one._noting.period_ms < math.inf
+    assert boot_id.restarted_since(log.data) and one._noting.period_ms < math.inf
     segment.rmdir()
     away.rename(segment)
     recover_again(log)
     one._note_boot()
-    assert not machine.restarted_since(log.data) and one._noting.period_ms == math.inf
+    assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
 
 
 def test_a_boot_is_noted_though_a_log_is_damaged(bench: Maker) -> None:
@@ -636,9 +636,9 @@ def test_a_boot_is_noted_though_a_log_is_damaged(bench: Maker) -> None:
     segment.write_bytes(bytes(70) + segment.read_bytes()[70:])
     recover_again(log)
     assert log.partition().state().state == slots.OFFLINE
-    (log.data / machine.FILE_NAME).write_text("another\n")
+    (log.data / boot_id.FILE_NAME).write_text("another\n")
     noter(log)._note_boot()
-    assert not machine.restarted_since(log.data)
+    assert not boot_id.restarted_since(log.data)
 
 
 def noter(log: Bench) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.interbroker import link
+from odradek.broker.interbroker import connection
 from odradek.ipc.locks import PartitionLocks
-from odradek.storage.log import follow as follow_storage
+from odradek.storage.log import append_as_follower
 from odradek.storage.segment.epochs import EpochCache
 
 from .leading import LEADER, Maker, PlayedLeader, caught_up, throttle
@@ -25,7 +25,7 @@ def test_what_lies_below_the_high_watermark_is_asked_beyond_at_once(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, hw: int
 ) -> None:
     """A fetch of the records behind it is under way while one is appended; not of those that nobody else may have."""
-    real, under_way = follow_storage.append, list[int]()
+    real, under_way = append_as_follower.append, list[int]()
 
     def append(partition: Any, *arguments: Any) -> int:
         deadline = time.monotonic() + (0.1 if hw == 1 else 10)
@@ -34,7 +34,7 @@ def test_what_lies_below_the_high_watermark_is_asked_beyond_at_once(
         under_way.append(offsets(leader)[-1])
         return real(partition, *arguments)
 
-    monkeypatch.setattr(follow_storage, "append", append)
+    monkeypatch.setattr(append_as_follower, "append", append)
     for _ in range(3):
         leader.append()
     leader.log().hw = hw
@@ -101,15 +101,15 @@ def test_a_connection_that_breaks_under_a_fetch_ahead(
     """The records in hand are used all the same."""
     broken = list[int]()
 
-    def send(self: link.Link) -> None:
+    def send(self: connection.Link) -> None:
         if offsets(leader) == [0] and not broken:
             broken.append(1)
             self._lose(OSError(32, "Broken pipe"))
         else:
             real(self)
 
-    real = link.Link._send
-    monkeypatch.setattr(link.Link, "_send", send)
+    real = connection.Link._send
+    monkeypatch.setattr(connection.Link, "_send", send)
     for _ in range(3):
         leader.append()
     follower = follow(replica_fetch_max_bytes=1)

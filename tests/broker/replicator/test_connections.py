@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.broker.interbroker import link
+from odradek.broker.interbroker import connection
 
 from ...harness.process import nobody
 from .leading import LEADER, Maker, PlayedLeader, caught_up
@@ -30,8 +30,8 @@ def test_a_lost_connection_comes_again(follow: Maker, leader: PlayedLeader) -> N
 def test_new_metadata_end_the_wait_for_a_connection(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "AGAIN_MS", 3_600_000)
-    monkeypatch.setattr(link, "LONGEST_MS", 3_600_000)
+    monkeypatch.setattr(connection, "AGAIN_MS", 3_600_000)
+    monkeypatch.setattr(connection, "LONGEST_MS", 3_600_000)
     follower = follow()
     follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
     leader.append()
@@ -109,7 +109,7 @@ def test_a_malformed_answer_closes_the_connection(
 
 
 def test_answers_in_small_pieces(follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link.Frame, "room", property(lambda self: _frame_room(self)[:3]))
+    monkeypatch.setattr(connection.Frame, "room", property(lambda self: _frame_room(self)[:3]))
     for _ in range(3):
         leader.append(count=2)
     follower = follow()
@@ -117,11 +117,11 @@ def test_answers_in_small_pieces(follow: Maker, leader: PlayedLeader, monkeypatc
     assert follower.content() == leader.log().content()
 
 
-_frame_room = link.Frame.room.fget  # type: ignore[attr-defined]
+_frame_room = connection.Frame.room.fget  # type: ignore[attr-defined]
 
 
 def test_a_large_buffer_is_given_back() -> None:
-    frame = link.Frame(link.Limits(1 << 20, 2 << 20, 1000, -1))
+    frame = connection.Frame(connection.Limits(1 << 20, 2 << 20, 1000, -1))
 
     def receive(size: int) -> int:
         data = struct.pack(">i", size) + bytes(size)
@@ -135,9 +135,9 @@ def test_a_large_buffer_is_given_back() -> None:
         frame.clear()
         return used
 
-    assert receive(100) == link.SMALL
-    assert receive(link.SMALL) == 1 << 20
-    assert [receive(100) for _ in range(link.SMALL_IN_A_ROW)] == [1 << 20] * link.SMALL_IN_A_ROW
-    assert receive(100) == link.SMALL
+    assert receive(100) == connection.SMALL
+    assert receive(connection.SMALL) == 1 << 20
+    assert [receive(100) for _ in range(connection.SMALL_IN_A_ROW)] == [1 << 20] * connection.SMALL_IN_A_ROW
+    assert receive(100) == connection.SMALL
     assert receive(3 << 19) == (3 << 19) + 4
-    assert receive(100) == link.SMALL
+    assert receive(100) == connection.SMALL

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.replicator import copies
+from odradek.broker.replicator import follower_log
 from odradek.protocol import errors
 from odradek.storage.log import truncate
 from odradek.storage.segment.epochs import FILE_NAME, EpochCache
@@ -121,7 +121,7 @@ def test_a_log_of_unknown_epochs_is_cut_to_its_high_watermark_before_it_is_fetch
             raise left.pop()
         truncate.truncate(partition, values, offset)
 
-    monkeypatch.setattr(copies, "truncate", SimpleNamespace(truncate=cut))
+    monkeypatch.setattr(follower_log, "truncate", SimpleNamespace(truncate=cut))
     leader.append(count=3)
     leader.log().hw = 3
     leader.append(count=2, value=b"never committed")

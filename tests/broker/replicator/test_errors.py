@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster.replication import following
+from odradek.cluster.replication import leader_session
 from odradek.protocol import errors
-from odradek.storage.log import follow as follow_storage
+from odradek.storage.log import append_as_follower
 
 from .leading import TOPIC_ID, Maker, PlayedLeader, caught_up
 
@@ -18,7 +18,7 @@ from .leading import TOPIC_ID, Maker, PlayedLeader, caught_up
 def test_a_part_in_error_is_left_out_for_a_while(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    monkeypatch.setattr(following, "FIRST_LEAVE_MS", 200)
+    monkeypatch.setattr(leader_session, "FIRST_LEAVE_MS", 200)
     follower = follow(count=2)
     leader.log(0).error = error
     leader.append(0)
@@ -33,7 +33,7 @@ def test_a_part_in_error_is_left_out_for_a_while(
 
 
 def test_new_metadata_end_the_pause(follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "FIRST_LEAVE_MS", 3_600_000)
+    monkeypatch.setattr(leader_session, "FIRST_LEAVE_MS", 3_600_000)
     follower = follow(count=2, replica_fetch_backoff_ms=3_600_000)
     leader.log().error = errors.NOT_LEADER_OR_FOLLOWER
     leader.append()
@@ -83,14 +83,14 @@ def test_a_session_that_the_leader_forgets(follow: Maker, leader: PlayedLeader) 
 def test_a_fault_in_one_log_costs_no_other(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, faults = follow_storage.append, [ValueError("a fault of ours")]
+    real, faults = append_as_follower.append, [ValueError("a fault of ours")]
 
     def append(partition: Any, *arguments: Any) -> int:
         if partition.index == 0 and faults:
             raise faults.pop()
         return real(partition, *arguments)
 
-    monkeypatch.setattr(follow_storage, "append", append)
+    monkeypatch.setattr(append_as_follower, "append", append)
     follower = follow(count=2)
     leader.append(0)
     leader.append(1)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker import journal
+from odradek.broker import journald
 from odradek.broker.errors import BootError
-from odradek.broker.journal import JournalHandler
+from odradek.broker.journald import JournalHandler
 from odradek.broker.listeners import Endpoint
-from odradek.broker.process import patience, sockets, systemd
-from odradek.broker.process.patience import Patience
-from odradek.broker.process.systemd import Watchdog
+from odradek.broker.process import sd_notify, sockets, start_timeout
+from odradek.broker.process.sd_notify import Watchdog
+from odradek.broker.process.start_timeout import Patience
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 def test_patience_asks_while_there_is_work(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that computes is given time; one that hangs is not."""
-    monkeypatch.setattr(patience, "LOOK_S", 0.05)
+    monkeypatch.setattr(start_timeout, "LOOK_S", 0.05)
     working = Patience()
     working.begin(lambda: "recovering: 7 %")
     hung = threading.Event()
@@ -55,7 +55,7 @@ def test_patience_asks_while_there_is_work(manager: socket.socket, monkeypatch: 
 
 def test_nothing_is_said_after_the_end(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the last word would be `starting`."""
-    monkeypatch.setattr(patience, "LOOK_S", 0.0)
+    monkeypatch.setattr(start_timeout, "LOOK_S", 0.0)
     for _ in range(50):
         one = Patience()
         one.begin(lambda: "starting")
@@ -78,7 +78,7 @@ def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) ->
         with pytest.raises(BlockingIOError):
             while filling.sendto(b"STATUS=", os.environ["NOTIFY_SOCKET"]):
                 pass
-    assert not systemd.notify("STOPPING=1")
+    assert not sd_notify.notify("STOPPING=1")
     Watchdog({"WATCHDOG_USEC": "4000000"}).beat()
 
 
@@ -89,10 +89,10 @@ def test_a_process_without_a_descriptor_left_outlives_its_sign_of_life(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(systemd.socket, "socket", none_left)
-        assert not systemd.notify("STATUS=running")
+        patch.setattr(sd_notify.socket, "socket", none_left)
+        assert not sd_notify.notify("STATUS=running")
         Watchdog({"WATCHDOG_USEC": "4000000"}).beat()
-    assert systemd.notify("STATUS=running")
+    assert sd_notify.notify("STATUS=running")
 
 
 def test_a_watchdog_that_nobody_set() -> None:
@@ -153,8 +153,8 @@ def test_without_a_journal_it_goes_to_stderr(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_stderr_is_the_journal_only_when_it_says_so() -> None:
-    assert not journal.is_stderr({})
-    assert not journal.is_stderr({"JOURNAL_STREAM": "1:2"})
+    assert not journald.is_stderr({})
+    assert not journald.is_stderr({"JOURNAL_STREAM": "1:2"})
 
 
 def test_sockets_find_their_listeners() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig
-from odradek.broker.supervisor import stop_limits, units
+from odradek.broker.supervisor import stop_limits, systemd_units
 from odradek.ipc import roles
 from odradek.systemd import render
 
@@ -68,7 +68,7 @@ def test_without_a_controlled_shutdown_nothing_is_waited_for() -> None:
 @pytest.mark.parametrize("drain_ms", [0, 30_000, 300_000])
 def test_the_units_say_so(drain_ms: int) -> None:
     config = settings(odradek_drain_timeout_ms=drain_ms, listeners="PLAINTEXT://127.0.0.1:9092")
-    found = render.files(units.machine_of(config, "odradek"))
+    found = render.files(systemd_units.machine_of(config, "odradek"))
 
     def limit(name: str) -> float:
         (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", found[f"etc/systemd/system/odradek-{name}.service"], re.M)

@@ -20,8 +20,8 @@ import pytest
 
 from odradek.broker import config as configuration
 from odradek.broker.errors import FATAL_BOOT
-from odradek.broker.process import control
-from odradek.broker.process.checkpoint_turns import Turns
+from odradek.broker.process import control_bus
+from odradek.broker.process.checkpoint_lock import Turns
 from odradek.broker.process.process import ROLE_LOCK
 from odradek.broker.process.status import Observer
 from odradek.ipc import roles
@@ -102,7 +102,7 @@ class Standin:
         return self.wait()
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
-        return control.request(self.run_dir, "supervisor", command, 60_000, **arguments)
+        return control_bus.request(self.run_dir, "supervisor", command, 60_000, **arguments)
 
     def odradek(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -316,7 +316,7 @@ def test_log_level_of_every_process(standin: Standin) -> None:
 
 def test_events_tell_of_a_death(standin: Standin) -> None:
     standin.start()
-    heard = control.events(standin.run_dir, 200)
+    heard = control_bus.events(standin.run_dir, 200)
     _await_subscribed(standin, heard)
     killed = standin.role_pid("janitor")
     os.kill(killed, signal.SIGKILL)
@@ -342,11 +342,11 @@ def _await_subscribed(standin: Standin, heard: Iterator[dict[str, Any] | None]) 
 
 def test_bad_commands_are_answered(standin: Standin) -> None:
     standin.start()
-    with pytest.raises(control.ControlError, match="not a command"):
+    with pytest.raises(control_bus.ControlError, match="not a command"):
         standin.ask("dance")
-    with pytest.raises(control.ControlError, match="workers must be"):
+    with pytest.raises(control_bus.ControlError, match="workers must be"):
         standin.ask("scale", workers=0)
-    with pytest.raises(control.ControlError, match="TypeError"):
+    with pytest.raises(control_bus.ControlError, match="TypeError"):
         standin.ask("scale", sheep=1)
     assert standin.ask("status")["workers"] == 2
     assert standin.stop() == 0

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.cluster.decisions.leadership import Change, Leadership, Standing
+from odradek.cluster.decisions.controller_state import Change, Leadership, Standing
 from odradek.cluster.decisions.lives import Lives
 from odradek.cluster.tree.znodes import Partition
 

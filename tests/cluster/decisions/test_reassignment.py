@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from odradek.broker.controller.elected.moves import Moves
+from odradek.broker.controller.elected.reassignment import Moves
 from odradek.cluster.decisions import reassignment
-from odradek.cluster.decisions.leadership import Change, Leadership
+from odradek.cluster.decisions.controller_state import Change, Leadership
 from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.rules import errors
 from odradek.cluster.rules.errors import ApiError
@@ -21,8 +21,8 @@ from odradek.cluster.rules.validation import MOST_REPLICAS
 from odradek.cluster.tree.znodes import Partition, TopicNode
 
 from ..leadership_world import World
+from .test_controller_state import BROKERS, Cluster, choice, world
 from .test_elections import ids, lines
-from .test_leadership import BROKERS, Cluster, choice, world
 
 P = ("t", 0)
 targets = st.none() | st.permutations(BROKERS).flatmap(lambda p: st.integers(1, 4).map(lambda n: p[:n]))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.controller.replicas import orders
-from odradek.broker.controller.replicas.orders import Orders
+from odradek.broker.controller.replicas import controller_requests
+from odradek.broker.controller.replicas.controller_requests import Orders
 from odradek.cluster.metadata.view import Office, Told, View
 
 OFFICE = Office(0, 1, -1)
@@ -72,8 +72,8 @@ def test_a_topic_is_not_shown_while_it_is_being_told_of(monkeypatch: pytest.Monk
     view = View(0, "c")
     replicas: Any = NoLogs(view)
     instance, now = Orders(view, replicas, lambda: None), [0.0]
-    monkeypatch.setattr(orders, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(orders, "_SLICE_S", 0.0)  # each step is a turn
+    monkeypatch.setattr(controller_requests, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(controller_requests, "_SLICE_S", 0.0)  # each step is a turn
     seen = []
     for count in (3, 5):
         instance.know(OFFICE, [told(number) for number in range(count)], [], lambda *_: None)

@@ -16,7 +16,7 @@ from odradek.cluster.tree.tree import TreeUnavailable
 from odradek.cluster.tree.znodes import PartitionState
 from odradek.ipc import replicas, slots
 from odradek.ipc.replicas import IN, JOINING, OUT
-from odradek.storage.log import leading
+from odradek.storage.log import leader_or_follower
 
 from ..simulation.memory import MemoryTable
 from ..simulation.tree import ZooKeeper
@@ -85,7 +85,7 @@ class Scene:
 
 def test_who_is_in_the_isr_counts_though_the_server_that_is_asked_does_not_know_it_yet() -> None:
     scene = Scene([1])
-    leading.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    leader_or_follower.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
     scene.written_by_other([1, 2])
     scene.look()
     assert scene.led.standing() == JOINING, "the high watermark must wait for it"
@@ -95,7 +95,7 @@ def test_who_is_in_the_isr_counts_though_the_server_that_is_asked_does_not_know_
 
 def test_what_was_never_written_is_settled_by_a_write() -> None:
     scene = Scene([1])
-    leading.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    leader_or_follower.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
     version = scene.servers.nodes[STATE].version
     scene.look()
     assert (scene.led.standing(), scene.isr()) == (OUT, [1])
@@ -237,7 +237,7 @@ def test_who_is_out_of_sync_fetches_in_the_next_epoch_before_it_may_join(
     scene = Scene([1])
     caught_up(scene)
     values = scene.led.slot.fields()
-    leading.lead(scene.led, values, epoch, [2], isr, 0)  # type: ignore[arg-type]
+    leader_or_follower.lead(scene.led, values, epoch, [2], isr, 0)  # type: ignore[arg-type]
     assert replicas.read(scene.led.slot)[0].leo == (known if epoch else 5)
 
 

@@ -12,9 +12,9 @@
     invariants.py  what must be so after each step                clients.py  producers
 
 Real are: Member, Candidate, Office, Elected and its parts, Telling, Peer, Orders, Replicas, SlotBook, IsrKeeper,
-Leaving, TreeConfigs and enrolment; Leadership and all pure decisions; storage.log.leading; a follower's Replicator,
-Leader, Link, Following, copies and cuts; what workers know of followers (workers.fetch.following,
-workers.fetch.followers) and of acks=all (workers.produce.replicated).
+Leaving, TreeConfigs and enrolment; Leadership and all pure decisions; storage.log.leader_or_follower; a follower's
+Replicator, Leader, Link, Following, copies and cuts; what workers know of followers (workers.fetch.follower_fetch,
+workers.fetch.follower_progress) and of acks=all (workers.produce.acks_all).
 
     .venv/bin/python -m tests.cluster.simulation SEED [steps]
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek.cluster import admin
+from odradek.cluster import admin_writes
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Create, NodeExists, Operation, Set, TreeError, parent
@@ -114,7 +114,7 @@ class Cluster:
 
         def create(tree: Session) -> None:
             try:
-                admin.create_topic(tree, TopicPlan(name, replicas, {}))
+                admin_writes.create_topic(tree, TopicPlan(name, replicas, {}))
                 self.made += 1
             except NodeExists:
                 pass
@@ -124,24 +124,24 @@ class Cluster:
     def delete_topic(self, name: str) -> None:
         """As `topics --delete --zookeeper`."""
         self.world.say(f"delete {name}")
-        self.tool(lambda tree: admin.delete_topic(tree, name))
+        self.tool(lambda tree: admin_writes.delete_topic(tree, name))
 
     def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> None:
         """As `topics --alter --partitions`."""
         self.world.say(f"add partitions to {name}: {replicas}")
-        self.tool(lambda tree: admin.add_partitions(tree, name, replicas))
+        self.tool(lambda tree: admin_writes.add_partitions(tree, name, replicas))
 
     def configure(self, name: str, key: str, value: str) -> None:
         """As `configs --alter`."""
         self.world.say(f"configure {name}: {key}={value}")
         configs = self._topic_configs.setdefault(name, {})
         configs[key] = value
-        self.tool(lambda tree: admin.set_topic_config(tree, name, configs))
+        self.tool(lambda tree: admin_writes.set_topic_config(tree, name, configs))
 
     def configure_brokers(self, key: str, value: str) -> None:
         """As `configs --alter` for all brokers."""
         self.world.say(f"configure all brokers: {key}={value}")
-        self.tool(lambda tree: admin.set_broker_config(tree, None, {key: value}))
+        self.tool(lambda tree: admin_writes.set_broker_config(tree, None, {key: value}))
 
     def remake_topic(self, name: str, replicas: dict[int, list[int]]) -> None:
         """Somebody takes its nodes out of ZooKeeper by hand (rmr) and makes another topic of that name."""
@@ -150,7 +150,7 @@ class Cluster:
         def remake(tree: Session) -> None:
             tree.multi(tree.removal(znodes.topic_path(name)))
             self.world.elapse(self.world.between(0.0, 1.0))
-            admin.create_topic(tree, TopicPlan(name, replicas, {}))
+            admin_writes.create_topic(tree, TopicPlan(name, replicas, {}))
 
         self.tool(remake)
 

@@ -1,4 +1,4 @@
-"""Truncations beside the replicator's loop: broker.replicator.cuts with events in the place of its threads.
+"""Truncations beside the replicator's loop: broker.replicator.truncations with events in the place of its threads.
 
 One begins some time after it was asked for, waits for the partition's lock, and may take its time with it. Meanwhile
 anything else happens: the process dies, the partition is assigned again, in its epoch or another, and is cut again.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker.replicator import copies, cuts
-from odradek.cluster.replication.following import Position
+from odradek.broker.replicator import follower_log, truncations
+from odradek.cluster.replication.leader_session import Position
 from odradek.ipc.slots import Fields
 from odradek.storage.log.partition import Busy
 
@@ -20,7 +20,7 @@ _BEGINS_S = (0.01, 0.3, 1.0, 3.0)
 _LASTS_S = (0.0, 0.0, 0.02, 0.5)
 
 
-class Cuts(cuts.Cuts):
+class Cuts(truncations.Cuts):
     """Those of one life of a replicator."""
 
     def __init__(self, world: World, process: Process) -> None:
@@ -29,8 +29,10 @@ class Cuts(cuts.Cuts):
         self._over = True  # who finds the lock taken comes again in another event
         self.under_way = 0
 
-    def begin(self, partition: Any, epoch: int, cut: copies.Cut, wanted: cuts.Wanted, done: cuts.Done) -> None:
-        """See broker.replicator.cuts."""
+    def begin(
+        self, partition: Any, epoch: int, cut: follower_log.Cut, wanted: truncations.Wanted, done: truncations.Done
+    ) -> None:
+        """See broker.replicator.truncations."""
         world, thread = self._world, Thread(self._process)
         lasts = world.between(0, world.random.choice(_LASTS_S))
         self.under_way += 1
@@ -38,7 +40,7 @@ class Cuts(cuts.Cuts):
 
         def attempt() -> None:
             try:
-                outcome: cuts.Outcome = self._carry_out(partition, epoch, self._slow(cut, lasts), wanted)
+                outcome: truncations.Outcome = self._carry_out(partition, epoch, self._slow(cut, lasts), wanted)
             except Busy:
                 world.after(0.001, thread, attempt)
                 return
@@ -48,10 +50,10 @@ class Cuts(cuts.Cuts):
 
         world.after(world.between(0, world.random.choice(_BEGINS_S)), thread, attempt)
 
-    def _slow(self, cut: copies.Cut, seconds: float) -> copies.Cut:
+    def _slow(self, cut: follower_log.Cut, seconds: float) -> follower_log.Cut:
         """With the lock it takes so long before anything has changed."""
 
-        def slow(own: Any) -> copies.Change:
+        def slow(own: Any) -> follower_log.Change:
             change = cut(own)
 
             def act(values: Fields) -> Position:
@@ -62,7 +64,7 @@ class Cuts(cuts.Cuts):
 
         return slow
 
-    def _ended_with(self, done: cuts.Done, outcome: cuts.Outcome) -> None:
+    def _ended_with(self, done: truncations.Done, outcome: truncations.Outcome) -> None:
         self.under_way -= 1
         done(outcome)
         self._process.go_on()

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.controller.member import enrolment
+from odradek.broker.controller.member import join
 from odradek.broker.controller.member.member import Member
-from odradek.broker.janitor.disk_watch import DiskWatch
+from odradek.broker.janitor.log_dir_failures import DiskWatch
 from odradek.broker.replicator import replicator
-from odradek.broker.replicator.leader import Leader
+from odradek.broker.replicator.leader_fetcher import Leader
 from odradek.broker.replicator.replicator import limits, link_limits
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, slots
@@ -83,7 +83,7 @@ class Controller:
         self.loop = loop
         self.config = broker.config
         self._after_publish: list[Callable[[], None]] = []
-        self.owner: Member = enrolment._enrol(broker, tree, former)  # type: ignore[arg-type]
+        self.owner: Member = join._enrol(broker, tree, former)  # type: ignore[arg-type]
         self.owner.version = 0 if former is None else former.version
         self.owner.attach(loop)
         self.publish()
@@ -174,7 +174,7 @@ class Janitor:
                 partition.release()
 
     def checkpoint(self) -> None:
-        """broker.process.checkpointing: the high watermarks and log starts; broker.process.flushing: some logs."""
+        """broker.process.checkpoint_writer: the high watermarks and log starts; broker.process.flush: some logs."""
         for partition in self:
             values, directory = partition.slot.read(), partition.directory
             if values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER) and not directory.log_dir.broken:

@@ -12,15 +12,21 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker.controller.elected import elected, elections, office, telling, wording
-from odradek.broker.controller.member import admission, enrolment, isr, leaving, member
-from odradek.broker.controller.replicas import orders, replicas, slotbook
-from odradek.broker.interbroker import link, peers
-from odradek.broker.replicator import copies, cuts, leader, replicator
+from odradek.broker.controller.elected import (
+    broker_requests,
+    controller_node,
+    elected,
+    leader_election,
+    request_builder,
+)
+from odradek.broker.controller.member import broker_addresses, controlled_shutdown, isr, join, member
+from odradek.broker.controller.replicas import controller_requests, replica_manager, slot_allocator
+from odradek.broker.interbroker import connection, peers
+from odradek.broker.replicator import follower_log, leader_fetcher, replicator, truncations
 from odradek.cluster.tree import znodes
 from odradek.ipc import slots
 from odradek.protocol.fetch_client import Answer, Place
-from odradek.storage.log import leading, repair
+from odradek.storage.log import leader_or_follower, repair
 from odradek.workers.apis import (
     k04_leader_and_isr,
     k05_stop_replica,
@@ -28,21 +34,22 @@ from odradek.workers.apis import (
     k07_controlled_shutdown,
     k21_delete_records,
 )
-from odradek.workers.fetch import epoch_caches, followers, following
-from odradek.workers.produce import replicated
+from odradek.workers.fetch import epoch_caches, follower_fetch, follower_progress
+from odradek.workers.produce import acks_all
 
 from . import disk, memory, store
 from .sockets import Resolver, Sockets
 from .world import World
 
 _TIMED = (
-    admission, member, elected, elections, telling, leaving, isr, replicas, office, enrolment, leader, link, orders,
-    replicator, slotbook, following, followers, replicated,
+    broker_addresses, member, elected, leader_election, broker_requests, controlled_shutdown, isr, replica_manager,
+    controller_node, join, leader_fetcher, connection, controller_requests, replicator, slot_allocator, follower_fetch,
+    follower_progress, acks_all,
 )  # fmt: skip
 _SPOKEN = (
-    telling,
-    wording,
-    leaving,
+    broker_requests,
+    request_builder,
+    controlled_shutdown,
     k04_leader_and_isr,
     k05_stop_replica,
     k06_update_metadata,
@@ -138,18 +145,19 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
     changes: list[tuple[Any, str, Any]] = [(module, "time", Clock(world)) for module in _TIMED]
     changes += [(module, "interbroker", codec) for module in _SPOKEN]
     changes += [
-        (leader, "fetch_client", codec), (leader, "received", store.Received), (cuts, "may_take_long", _takes_long),
-        (admission, "Resolver", Resolver), (peers, "Resolver", Resolver), (link, "socket", sockets),
+        (leader_fetcher, "fetch_client", codec), (leader_fetcher, "fetched_batches", store.Received),
+        (truncations, "may_take_long", _takes_long),
+        (broker_addresses, "Resolver", Resolver), (peers, "Resolver", Resolver), (connection, "socket", sockets),
         (slots, "CHUNK", memory.SLOTS), (znodes, "random_uuid", _ids(seed)),
-        (enrolment, "PartitionDirs", disk.Dirs), (enrolment, "Turns", lambda run_dir: None),
-        (enrolment, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
-        (replicas, "Log", disk.MemoryLog), (leading, "roll", store.Roll),
+        (join, "PartitionDirs", disk.Dirs), (join, "Turns", lambda run_dir: None),
+        (join, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
+        (replica_manager, "Log", disk.MemoryLog), (leader_or_follower, "roll", store.Roll),
         (repair, "roll", store.Roll), (k21_delete_records, "trim", store.Trim),
-        (copies, "roll", store.Roll), (copies, "known_epochs", store.KnownEpochs),
-        (copies, "follow", store.Follow), (copies, "truncate", store.Truncate),
-        (copies, "lower", store.lower), (copies, "lower_cleaner_point", lambda *_: None),
-        (epoch_caches, "known_epochs", store.KnownEpochs), (following, "read", store.Read),
-        (followers, "QUICK_TRIES", 0),
+        (follower_log, "roll", store.Roll), (follower_log, "known_epochs", store.KnownEpochs),
+        (follower_log, "append_as_follower", store.Follow), (follower_log, "truncate", store.Truncate),
+        (follower_log, "lower", store.lower), (follower_log, "lower_cleaner_point", lambda *_: None),
+        (epoch_caches, "known_epochs", store.KnownEpochs), (follower_fetch, "read", store.Read),
+        (follower_progress, "QUICK_TRIES", 0),
     ]  # fmt: skip
     former = [(module, name, getattr(module, name)) for module, name, _ in changes]
     for module, name, value in changes:

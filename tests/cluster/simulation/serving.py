@@ -1,7 +1,7 @@
 """A broker's workers: they take records, serve followers, and pass the controller's orders on.
 
-What they know of followers and of acks=all is the real workers.fetch.following, workers.fetch.followers and
-workers.produce.replicated.
+What they know of followers and of acks=all is the real workers.fetch.follower_fetch, workers.fetch.follower_progress
+and workers.produce.acks_all.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from odradek.protocol.fetch_client import Answer, Part, Place
 from odradek.storage.log.log import Place as Where
 from odradek.storage.log.partition import Busy, Gone
 from odradek.workers.apis.k21_delete_records import delete_below
-from odradek.workers.fetch.followers import TELL_S, Followers
-from odradek.workers.fetch.following import Following
-from odradek.workers.fetch.leadership import refusal
-from odradek.workers.produce import replicated
+from odradek.workers.fetch.follower_fetch import Following
+from odradek.workers.fetch.follower_progress import TELL_S, Followers
+from odradek.workers.fetch.partition_check import refusal
+from odradek.workers.produce import acks_all as replicated
 
 from . import disk, store
 from .network import Connection, End
@@ -34,7 +34,7 @@ LATEST = -1
 
 
 class Batch:
-    """One record that somebody sends (workers.produce.round.Pending)."""
+    """One record that somebody sends (workers.produce.batching.Pending)."""
 
     count = 1
 
@@ -153,7 +153,7 @@ class Workers:
     # -- producers
 
     def produce(self, topic: str, index: int, batch: Batch) -> None:
-        """As workers.produce.round has it."""
+        """As workers.produce.batching has it."""
         partition = self.log.get(topic, index)
         if partition is None:
             batch.refuse(errors.UNKNOWN_TOPIC_OR_PARTITION)

@@ -13,8 +13,8 @@ from typing import Any
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields
 from odradek.protocol import errors
-from odradek.storage.log.received import Found, Misplaced
-from odradek.storage.log.received import Received as Batch
+from odradek.storage.log.fetched_batches import Found, Misplaced
+from odradek.storage.log.fetched_batches import Received as Batch
 from odradek.storage.log.trim import DELETING
 from odradek.storage.log.truncate import TRUNCATING
 from odradek.storage.segment.epochs import EpochCache
@@ -25,7 +25,7 @@ RECORD = struct.Struct(">qqq")
 
 
 class Roll:
-    """storage.log.roll for storage.log.leading, storage.log.repair and broker.replicator.copies."""
+    """storage.log.roll for storage.log.leader_or_follower, storage.log.repair and broker.replicator.follower_log."""
 
     @staticmethod
     def note_epoch(partition: Any, epoch: int, start: int) -> None:
@@ -76,7 +76,7 @@ class Slice:
 
 
 class Read:
-    """storage.log.read for workers.fetch.following."""
+    """storage.log.read for workers.fetch.follower_fetch."""
 
     @staticmethod
     def fetch(partition: Any, values: Any, offset: int, limit: int, most: int, whole: bool = True) -> Slice | None:
@@ -121,7 +121,7 @@ def failed(partition: Any, values: Fields, batches: Sequence[Any]) -> None:
 
 
 class Received:
-    """storage.log.received for broker.replicator.leader."""
+    """storage.log.fetched_batches for broker.replicator.leader_fetcher."""
 
     @staticmethod
     def find(data: Any, leo: int) -> Found:
@@ -134,7 +134,7 @@ class Received:
 
 
 class Follow:
-    """storage.log.follow for broker.replicator.copies."""
+    """storage.log.append_as_follower for broker.replicator.follower_log."""
 
     @staticmethod
     def append(partition: Any, values: Fields, data: Any, hw: int, log_start: int, now_ms: int, known: Any) -> int:
@@ -174,7 +174,7 @@ class Follow:
 
 
 class Truncate:
-    """storage.log.truncate for broker.replicator.copies."""
+    """storage.log.truncate for broker.replicator.follower_log."""
 
     @staticmethod
     def truncate(partition: Any, values: Fields, offset: int) -> None:
@@ -231,7 +231,7 @@ def _changing(partition: Any, values: Fields) -> Iterator[None]:
 
 
 def lower(partition: Any, fields: Fields) -> None:
-    """broker.process.checkpoint_turns for broker.replicator.copies."""
+    """broker.process.checkpoint_lock for broker.replicator.follower_log."""
     directory = partition.directory
     directory.log_dir.write()
     directory.start_checkpoint = min(directory.start_checkpoint, fields[slots.F_LOG_START])

@@ -133,7 +133,7 @@ class Failpoints:
 
     def _wrap_methods(self, wanted: set[str]) -> None:
         """Methods and functions of the broker. Importing their modules here puts the wrapper before every user."""
-        from odradek.broker.supervisor import nursery
+        from odradek.broker.supervisor import forkserver_client
         from odradek.ipc import channel, doorbell, metadata, processes, producers, region, slots
 
         methods: list[tuple[str, Any, str, Callable[..., Any]]] = [
@@ -144,7 +144,7 @@ class Failpoints:
             ("send", channel.Channel, "send", lambda _, payload, fds=(): (payload[:1].decode("latin1"), len(fds))),
             ("receive", channel.Channel, "receive", _nothing),
             ("set", processes.ProcessTable, "set", lambda _, role, column, value: (column, value)),
-            ("spawn", nursery.Nursery, "__call__", _nothing),
+            ("spawn", forkserver_client.Nursery, "__call__", _nothing),
             ("enter", processes.ProcessTable, "enter", _nothing),
         ]
         for name, owner, method, subject in methods:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.janitor.aging import Aging
+from odradek.broker.janitor.retention import Aging
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.records import batch_v2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.ipc import slots
 from odradek.storage.files import names
-from odradek.storage.log import follow, read
+from odradek.storage.log import append_as_follower, read
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers import snapshots
 from odradek.storage.recovery import recovery
@@ -38,7 +38,7 @@ def receive(
 ) -> int:  # fmt: skip
     """Append what a leader sent; the log end."""
     with partition.locked() as values:
-        return follow.append(partition, values, data, hw, log_start, now_ms)
+        return append_as_follower.append(partition, values, data, hw, log_start, now_ms)
 
 
 def sent(first: int, count: int = 1, **options: Any) -> bytes:

@@ -20,7 +20,7 @@ from odradek.ipc.slots import SlotState
 from odradek.protocol import errors
 from odradek.storage.config import LogConfig
 from odradek.storage.files import names
-from odradek.storage.log import leading, read, repair, trim
+from odradek.storage.log import leader_or_follower, read, repair, trim
 from odradek.storage.log.partition import Busy, Gone, Partition, Unrepaired
 from odradek.storage.recovery import recovery
 from odradek.storage.tools import check
@@ -253,7 +253,7 @@ def test_a_leader_that_may_be_deposed_speaks_of_no_gap(tmp_path: Path, first: bo
         put(partition, batch(b"a", producer=5 + first, sequence=0))
         now_ms = time.monotonic_ns() // 1_000_000
         with partition.locked() as values:
-            leading.lead(partition, values, 1, [2, 3], [1, 2, 3], now_ms)
+            leader_or_follower.lead(partition, values, 1, [2, 3], [1, 2, 3], now_ms)
             fetched(partition, values, 2, now_ms)
             fetched(partition, values, 3, now_ms - 1500)
         assert _gap(partition) == errors.NOT_LEADER_OR_FOLLOWER
@@ -262,7 +262,7 @@ def test_a_leader_that_may_be_deposed_speaks_of_no_gap(tmp_path: Path, first: bo
         assert _gap(partition) == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
         with partition.locked() as values:
             fetched(partition, values, 3, now_ms - 1500)
-            leading.decided(partition, values, [1, 2])
+            leader_or_follower.decided(partition, values, [1, 2])
         assert _gap(partition) == errors.OUT_OF_ORDER_SEQUENCE_NUMBER, "3 cannot be elected"
 
 

@@ -18,7 +18,7 @@ from odradek.protocol import errors
 from odradek.storage.files.openfile import FileSlice, OpenFile
 from odradek.workers.net import connection as one_connection
 from odradek.workers.net import loop
-from odradek.workers.produce.round import ALONE
+from odradek.workers.produce.batching import ALONE
 
 from ...clients.raw import batches, calls
 from ...harness.wire import decode_response

@@ -16,10 +16,10 @@ import pytest
 from odradek.broker import config as configuration
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.replicas import Replicas
-from odradek.broker.controller.replicas.slotbook import SlotBook
-from odradek.broker.controller.replicas.strays import keep
-from odradek.broker.process.checkpoint_turns import Turns
+from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.stray_replicas import keep
+from odradek.broker.process.checkpoint_lock import Turns
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.state import ClusterState
@@ -29,7 +29,7 @@ from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.storage.files.durable import FILES
 
-from .test_orders import real_replicas, told
+from .test_controller_requests import real_replicas, told
 
 RENAME = os.rename
 refusals = pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])

@@ -1,0 +1,122 @@
+"""Taking over log directories that another broker filled, as broker.controller.adoption_plan decides, when the metadata
+tree is new.
+
+Crash rule: the node ADOPTION is made before the first start is counted and goes when all is taken over. A start that
+finds it goes on: topics that are in the tree are done, each step comes to the same when it is done again.
+
+Where a log directory cannot be used and the others have nothing to be taken over, the broker starts and ADOPTION stays
+for the logs that may be there. It goes before the broker makes its first own topic: from then on a directory without a
+topic may be what is left of one that was deleted, and one of another id may be a topic's present log.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
+from odradek.broker.errors import BootError
+from odradek.cluster.configs import adopted_configs
+from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import znodes
+from odradek.storage.dirs.logdirs import LogDirError
+
+if TYPE_CHECKING:
+    from odradek.broker.controller.adoption_plan import TakeOver, TopicTakeOver
+
+log = logging.getLogger(__name__)
+
+_IDS_A_MS = 1000  # no broker gives out more producer ids than that
+
+
+def expect(state: ClusterState) -> None:
+    """Note in a new tree that there may be something to take over; call it before the start is counted."""
+    if state.tree.exists(znodes.STARTS) is None:
+        state.tree.ensure(znodes.ADOPTION)
+
+
+def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig, now_ms: int) -> None:
+    """Make topics of the directories that were found, where that is still to be done. Raises BootError."""
+    if state.tree.exists(znodes.ADOPTION) is None:
+        return
+    plan = _plan(state, dirs, config)
+    _tell(plan)
+    if plan.topics or plan.strays:
+        _refuse_half(dirs)
+        state.skip_producer_ids(now_ms * _IDS_A_MS)  # another broker gave out ids too: from 0 on, or by the clock
+        _carry_out(plan, state, dirs)
+    if not dirs.failed:  # else there may be logs, to be taken over when it can be used
+        end(state)
+
+
+def end(state: ClusterState) -> None:
+    """Take nothing over from now on. Raises TreeUnavailable."""
+    if state.tree.exists(znodes.ADOPTION) is not None:
+        state.tree.delete(znodes.ADOPTION)
+
+
+def _plan(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig) -> TakeOver:
+    """What is still to be done: nothing about topics that are in the tree."""
+    from odradek.broker.controller import adoption_plan  # once in a broker's life
+
+    try:
+        plan = adoption_plan.plan(_usable(dirs), state.broker, config)
+    except (LogDirError, OSError) as error:
+        raise BootError(f"the log directories cannot be taken over: {error}") from None
+    plan.topics = [topic for topic in plan.topics if topic.name not in state.topics]
+    plan.strays = {(name, index): why for (name, index), why in plan.strays.items() if name not in state.topics}
+    return plan
+
+
+def _usable(dirs: PartitionDirs) -> list[str]:
+    return [folder for number, folder in enumerate(dirs.log_dirs) if number not in dirs.failed]
+
+
+def _refuse_half(dirs: PartitionDirs) -> None:
+    """BootError when a log directory is missing: its partitions would begin empty."""
+    if dirs.failed:
+        broken = ", ".join(dirs.log_dirs[number] for number in sorted(dirs.failed))
+        raise BootError(
+            f"log.dirs: {broken} cannot be used, and the others have logs of another broker: taking them over needs "
+            "all log directories; mend it, or take it out of log.dirs"
+        )
+
+
+def _tell(plan: TakeOver) -> None:
+    for note in plan.notes:
+        log.info("taking over: %s", note)
+    for warning in plan.warnings:
+        log.warning("taking over: %s", warning)
+
+
+def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None:
+    for (name, partition), (path, reason) in plan.strays.items():
+        log.warning("%s is not taken over: %s", path, reason)
+        dirs.set_aside(name, partition)
+    for broker, configs in plan.broker_configs.items():
+        state.set_broker_config(broker, configs)
+    for topic in plan.topics:
+        _create(topic, state)
+
+
+def _create(topic: TopicTakeOver, state: ClusterState) -> None:
+    replicas = {index: [state.broker] for index in range(topic.partitions)}
+    state.create_topic(TopicPlan(topic.name, replicas, topic.configs), topic.id, topic.epochs)
+    log.info("took over topic %s with %d partitions from the log directories", topic.name, topic.partitions)
+    for note in topic.notes:
+        log.warning("took over topic %s: %s", topic.name, note)
+
+
+def warn_of_unknown(state: ClusterState) -> None:
+    """Log the names of the topics whose retention is still not known."""
+    marked = sorted(name for name, topic in state.topics.items() if adopted_configs.is_marked(topic["config"]))
+    if marked:
+        log.warning(
+            "%d topics were taken over without their configs, nothing of them is deleted or compacted "
+            "(%s; see odradek adopt --help): %s",
+            len(marked),
+            adopted_configs.MARK,
+            ", ".join(marked),
+        )

@@ -1,0 +1,88 @@
+"""The writes of an elected controller: each checks the controller's epoch, and the version of the node it changes.
+
+So neither a deposed controller nor one with old knowledge changes anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from odradek.cluster.decisions.controller_state import Change, Leadership
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import (
+    BadVersion,
+    Check,
+    Create,
+    NoNode,
+    NotDone,
+    Operation,
+    Set,
+    Tree,
+    TreeError,
+    TreeUnavailable,
+)
+from odradek.cluster.tree.znodes import Partition
+
+log = logging.getLogger(__name__)
+
+_TOGETHER = 1000  # writes in flight
+
+
+class Fenced:
+    """One time in office, that of this version of /controller_epoch; `deposed()` is called when it is found over."""
+
+    def __init__(self, tree: Tree, epoch_version: int, deposed: Callable[[], None]) -> None:
+        self.in_office: Operation = Check(znodes.CONTROLLER_EPOCH, epoch_version)  # every transaction begins with it
+        self._tree = tree
+        self._deposed = deposed
+
+    def write(self, leadership: Leadership, changes: Sequence[Change]) -> tuple[list[Partition], list[Partition]]:
+        """(written, refused because the node is not what it was thought to be). TreeUnavailable."""
+        self._make_parents(changes)
+        done: list[Partition] = []
+        refused: list[Partition] = []
+        for start in range(0, len(changes), _TOGETHER):
+            some = changes[start : start + _TOGETHER]
+            for change, result in zip(some, self._tree.each([self._operations(one) for one in some]), strict=True):
+                if isinstance(result, TreeError):
+                    self.check_refusal(result)
+                    refused.append(change.partition)
+                else:
+                    version = 0 if change.before is None else getattr(result[-1], "version", 0)
+                    leadership.written(change, version)
+                    done.append(change.partition)
+        return done, refused
+
+    def put(self, path: str, data: bytes) -> None:
+        """Have a node say this, which is made if it is not there. TreeUnavailable."""
+        try:
+            self._multi(Set(path, data, -1))
+        except NoNode:
+            self._multi(Create(path, data))
+
+    def _multi(self, operation: Operation) -> None:
+        try:
+            self._tree.multi([self.in_office, operation])
+        except TreeError as error:
+            self.check_refusal(error)
+            raise
+
+    def _operations(self, change: Change) -> list[Operation]:
+        path, data = znodes.state_path(*change.partition), znodes.encode_state(change.after.state)
+        if change.before is None:
+            return [self.in_office, Create(znodes.partition_path(*change.partition)), Create(path, data)]
+        return [self.in_office, Set(path, data, change.before.version)]
+
+    def _make_parents(self, changes: Sequence[Change]) -> None:
+        names = {change.partition[0] for change in changes if change.before is None}
+        self._tree.each([[Create(znodes.partitions_path(name))] for name in sorted(names)])
+
+    def check_refusal(self, error: TreeError) -> None:
+        """Deposed, away, or only late? TreeUnavailable for the first two."""
+        if isinstance(error, TreeUnavailable):
+            raise error
+        if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:
+            log.warning("another controller was elected: this one's time is over")
+            self._deposed()
+            raise NotDone(str(error)) from error

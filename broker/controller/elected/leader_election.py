@@ -1,0 +1,69 @@
+"""Elections that somebody asks the elected controller for: an administrator, a broker that stops, or the clock."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from odradek.cluster.decisions import admin_requests
+from odradek.cluster.rules.errors import ApiError
+from odradek.cluster.tree.znodes import Partition
+
+if TYPE_CHECKING:
+    from odradek.broker.controller.elected.elected import Elected
+
+log = logging.getLogger(__name__)
+
+_FIRST_S = 5.0  # as Kafka: leaders that a start has scattered need not wait for the interval
+
+
+class Elections:
+    """One time in office. Methods raise TreeUnavailable."""
+
+    def __init__(self, elected: Elected, config: Any) -> None:
+        self._elected = elected
+        self._config = config
+        self.due = time.monotonic() + _FIRST_S
+
+    def tick(self, now: float) -> None:
+        """auto.leader.rebalance.enable: leaders go back to where they are preferred, if too many are elsewhere."""
+        if now < self.due:
+            return
+        self.due = now + self._config["leader.imbalance.check.interval.seconds"]
+        if self._config["auto.leader.rebalance.enable"]:
+            self._rebalance()
+
+    def _rebalance(self) -> None:
+        most = self._config["leader.imbalance.per.broker.percentage"]
+        moves = admin_requests.imbalanced(self._elected.leadership, most)
+        if moves:
+            log.info("%d partitions go back to their preferred leaders", len(moves))
+            self.elect(moves, unclean=False)
+
+    def elect(self, partitions: Collection[Partition], unclean: bool) -> dict[Partition, ApiError]:
+        """Elect preferred leaders, or any that live; the partitions for which that was refused."""
+        elections = admin_requests.unclean if unclean else admin_requests.preferred
+        refused = elections(self._elected.leadership, partitions).refused
+        self._elected.settle(lambda: elections(self._elected.leadership, partitions).changes)
+        return refused
+
+    def controlled_shutdown(self, broker: int, epoch: int) -> list[Partition]:
+        """Have others lead what `broker` leads, which is about to stop; what it still leads. ApiError."""
+        state = self._elected.leadership
+        admin_requests.check_shutdown(state, broker, epoch)
+        state.shutting_down.add(broker)
+        self.replace(broker)
+        remaining = state.led_by(broker)
+        log.info("broker %d stops: it still leads %d partitions", broker, len(remaining))
+        return remaining
+
+    def replace(self, broker: int) -> None:
+        """Have others lead what `broker` leads, if they can, and take it out of ISRs: it stops."""
+        state = self._elected.leadership
+        stopped = state.controlled_shutdown(broker).stopped
+        stop = {(partition, broker): False for partition in stopped}  # and hear of no epoch that begins now
+        changed = self._elected.settle(lambda: state.controlled_shutdown(broker).changes, stop=stop)
+        # All hear that its replicas are offline, also those that were not in sync: it must not come into ISRs now.
+        self._elected.telling.stop({} if changed else stop, shown=stopped)

@@ -1,0 +1,104 @@
+"""Moving partitions to other replicas: the elected controller carries out the steps of cluster.decisions.reassignment.
+
+A move is in the topic's node, so that whoever takes office next goes on with it. It begins when it is asked for, goes
+on whenever an ISR changes or a broker comes, and ends when all of its target are in sync.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.cluster.decisions import reassignment
+from odradek.cluster.decisions.reassignment import Assignment, Step
+from odradek.cluster.decisions.who_is_told import Replica
+from odradek.cluster.rules.errors import ApiError
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import BadVersion, NoNode, Set
+from odradek.cluster.tree.znodes import Malformed, Partition
+
+if TYPE_CHECKING:
+    from odradek.broker.controller.elected.elected import Elected
+
+log = logging.getLogger(__name__)
+
+_TRIES = 10
+
+
+class Moves:
+    """Moves under way. Methods raise TreeUnavailable."""
+
+    def __init__(self, elected: Elected) -> None:
+        self._elected = elected
+
+    def under_way(self) -> dict[Partition, Assignment]:
+        """All of them."""
+        return reassignment.moving(self._elected.leadership)
+
+    def ask(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
+        """Begin to move partitions to their targets, or back (None); those for which that was refused."""
+        refused = {}
+        for partition, target in targets.items():
+            try:
+                planned = reassignment.plan(self._elected.leadership, partition, target)
+            except ApiError as error:
+                refused[partition] = error
+                continue
+            log.info("%s-%d moves to %s", *partition, target if target is not None else "where it was")
+            self._begin(partition, planned)
+            self.go_on([partition])
+        return refused
+
+    def _begin(self, partition: Partition, planned: Assignment) -> None:
+        """Also when the state has changed meanwhile: who is given up by the first try is not known to the next."""
+        stop: dict[Replica, bool] = {}
+        for _ in range(_TRIES):
+            step = reassignment.begin(self._elected.leadership, partition, planned)
+            stop |= step.stop
+            if self._do(step._replace(stop=stop)):
+                return
+
+    def go_on(self, partitions: Iterable[Partition]) -> None:
+        """End the moves whose targets are in sync by now."""
+        for partition in partitions:
+            for _ in range(_TRIES):
+                step = reassignment.finish(self._elected.leadership, partition)
+                if step is None or self._do(step):
+                    break
+
+    def resume(self) -> None:
+        """Go on with all: this controller has taken office, or brokers have come."""
+        for partition in self.under_way():
+            step = reassignment.resume(self._elected.leadership, partition)
+            if step is not None:
+                self._do(step)
+                self.go_on([partition])
+
+    def _do(self, step: Step) -> bool:
+        """Write a step and tell it; False when the state was not what it was thought to be, and is read again."""
+        if step.assignment is not None and not step.completes:
+            self._assign(step.partition, step.assignment)
+        if step.change is not None and self._elected.refused([step.change]):
+            return False
+        if step.assignment is not None and step.completes:
+            self._assign(step.partition, step.assignment)
+            log.info("%s-%d has moved to %s", *step.partition, list(step.assignment.replicas))
+        self._elected.telling.changed([step.partition], step.new, step.stop)
+        return True
+
+    def _assign(self, partition: Partition, assignment: Assignment) -> None:
+        """Put an assignment into the topic's node, whatever else has changed there."""
+        tree, fenced, (topic, index) = self._elected.tree, self._elected.fenced, partition
+        for _ in range(_TRIES):
+            try:
+                data, stat = tree.get(znodes.topic_path(topic))
+                node = assignment.into(znodes.decode_topic(data), index)
+                tree.multi([fenced.in_office, Set(znodes.topic_path(topic), znodes.encode_topic(node), stat.version)])
+            except BadVersion as error:
+                fenced.check_refusal(error)
+                continue
+            except (NoNode, Malformed):  # gone, or written by another, as nonsense
+                return
+            self._elected.leadership.put_topic(topic, node)
+            return

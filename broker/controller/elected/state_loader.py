@@ -1,0 +1,117 @@
+"""What the tree says of topics and of their partitions' states, read into the elected controller's Leadership."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+
+from odradek.broker.controller.elected.topic_ids import TopicIds
+from odradek.cluster.decisions.controller_state import Leadership, Standing
+from odradek.cluster.rules import topicnames
+from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree.tree import Delete, Operation, Stat, Tree
+from odradek.cluster.tree.znodes import Malformed, Partition
+
+log = logging.getLogger(__name__)
+
+
+class Facts:
+    """One time in office. Methods raise TreeUnavailable."""
+
+    def __init__(self, tree: Tree, epoch: int, ids: TopicIds) -> None:
+        self.leadership = Leadership(epoch)
+        self._tree = tree
+        self._ids = ids
+        self._written: dict[Partition, int] = {}  # transactions that have last written the states
+
+    def begin_anew(self) -> None:
+        """Know nothing but what the tree says now, and which topics were being deleted."""
+        former = self.leadership
+        self.leadership = Leadership(former.controller_epoch, former.lives)
+        self.leadership.deleting, self.leadership.unread = former.deleting, former.unread
+        self.read_topics(self.topics())
+
+    def topics(self) -> list[str]:
+        """The names of all, watched from now on."""
+        names = self._tree.children(znodes.TOPICS, watch=True)
+        self.leadership.unread.intersection_update(names)
+        return names
+
+    def read_topics(self, names: Iterable[str]) -> list[str]:
+        """Topics and the states of their partitions; those that are there."""
+        names = list(names)
+        found = self._tree.get_many([znodes.topic_path(name) for name in names], watch=True)
+        there = [name for name, node in zip(names, found, strict=True) if node and self._take_topic(name, *node)]
+        self.read_states([(name, index) for name in there for index in self.leadership.topics[name].replicas])
+        return there
+
+    def _take_topic(self, name: str, data: bytes, stat: Stat) -> bool:
+        """Whether it is one that there can be; of another nothing is known, or what was known stays."""
+        try:
+            wrong = topicnames.problem(name)
+            if wrong:
+                raise Malformed(wrong)
+            self.leadership.put_topic(name, self._ids.identified(name, data, stat.version))
+        except Malformed as error:
+            log.error("topic %r is left as it is: ZooKeeper has %s", name, error)
+            if not wrong:  # else no broker has a log of it
+                self.leadership.unread.add(name)
+            return False
+        self.leadership.unread.discard(name)
+        return True
+
+    def read_states(self, partitions: Sequence[Partition]) -> None:
+        """How some partitions stand."""
+        found = self._tree.get_many([znodes.state_path(*partition) for partition in partitions])
+        for partition, node in zip(partitions, found, strict=True):
+            if node is not None:
+                self._take_state(partition, *node)
+
+    def _take_state(self, partition: Partition, data: bytes, stat: Stat) -> None:
+        try:
+            standing = Standing.read(znodes.decode_state(data), stat.version)
+        except Malformed as error:
+            log.error("%s-%d is left as it is: its state in ZooKeeper is %s", *partition, error)
+            self.leadership.unreadable.add(partition)
+            return
+        self.leadership.unreadable.discard(partition)
+        self.leadership.put(partition, standing)
+        self._written[partition] = stat.mzxid
+
+    def take_notices(self, in_office: Operation) -> list[Partition]:
+        """The partitions that notices under /isr_change_notification name; the notices go."""
+        names = self._tree.children(znodes.ISR_CHANGES, watch=True)
+        paths = [f"{znodes.ISR_CHANGES}/{name}" for name in names]
+        found = self._tree.get_many(paths)
+        self._tree.each([[in_office, Delete(path)] for path in paths])
+        named = [partition for node in found if node is not None for partition in notices.decode_partitions(node[0])]
+        return list(dict.fromkeys(named))
+
+    def reborn(self, unsettled: Collection[int]) -> dict[int, set[Partition]]:
+        """Brokers that died and came back unseen, after a state was written, are no better than others that stayed.
+
+        A controller in office would have taken them out of the ISR; nobody knows what is left of their logs. Nor does
+        a follower count that came back and is `unsettled`: a write about its former life may have landed since.
+        """
+        reborn: defaultdict[int, set[Partition]] = defaultdict(set)
+        for partition, now in self.leadership.standings.items():
+            new = self._reborn(partition, now.isr) | set(now.isr).intersection(unsettled) - {now.leader}
+            if new and self.leadership.there(partition, now.isr) - new:
+                for broker in new:
+                    reborn[broker].add(partition)
+        return dict(reborn)
+
+    def resumed(self) -> dict[Partition, int]:
+        """Partitions that such a broker leads, since of the ISR nobody has stayed; their leader epochs.
+
+        A log that lost its end with the power must not get others for those records in the same epoch: who has copied
+        them would not see that they are others (KIP-101). A controller in office would have begun another epoch.
+        """
+        standings = [(one, self.leadership.standings.get(one)) for one in self.leadership.partitions()]
+        return {one: now.leader_epoch for one, now in standings if now and self._reborn(one, [now.leader])}
+
+    def _reborn(self, partition: Partition, brokers: Iterable[int]) -> set[int]:
+        """Those that live another life than when the partition's state was written."""
+        written = self._written.get(partition, 0)
+        return {broker for broker in brokers if self.leadership.live.get(broker, 0) > written}

@@ -1,0 +1,140 @@
+"""The controller process begins: alone with a tree of its own, or as a member of the cluster at zookeeper.connect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from odradek.broker import listeners
+from odradek.broker.controller import adopt_log_dirs
+from odradek.broker.controller.controller import Controller
+from odradek.broker.controller.member import join
+from odradek.broker.controller.metadata_owner import MetadataOwner
+from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
+from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.snapshot_publisher import Publication
+from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.process import process
+from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.process import Process
+from odradek.cluster.configs import admitted
+from odradek.cluster.configs.admitted import Admitted
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules import topicnames
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree.embedded import FILE_NAME, EmbeddedTree, StoreError
+from odradek.cluster.tree.tree import TreeUnavailable
+from odradek.ipc import roles
+from odradek.ipc.doorbell import Doorbell, Ringer
+from odradek.ipc.locks import PartitionLocks
+from odradek.storage.dirs.reserve import Reserve
+from odradek.storage.files.checkpoints import CheckpointError, read_meta_properties
+
+
+def open_controller(me: Process) -> Controller:
+    """Take over the metadata: the tree, the partitions' directories and slots.
+
+    Raises BootError, and OdradekError where the next try may do: on a full disk, and of all that goes wrong while the
+    broker runs. It has run as it is configured, its workers go on without a controller, and they must not end with it.
+    """
+    try:
+        return _join(me) if me.config.clustered else _open_alone(me)
+    except TreeUnavailable as error:
+        raise OdradekError(str(error)) from None
+    except BootError as error:
+        if _former(me) is None:
+            raise
+        raise OdradekError(str(error)) from None
+
+
+def _open_alone(me: Process) -> Controller:
+    try:
+        tree = EmbeddedTree(Path(me.config.data_dir, FILE_NAME))
+    except (StoreError, OSError) as error:
+        raise BootError(str(error)) from None
+    with tree.together():  # before anything is published, so that nobody knows of what a power failure takes
+        return _take_over(me, tree)
+
+
+def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
+    state = _open_state(me, tree)
+    now_ms = time.time_ns() // 1_000_000
+    adopt_log_dirs.expect(state)
+    start = state.count_start()
+    state.take_office(now_ms)
+    state.register(*_advertised(me), me.config["broker.rack"], now_ms)
+    state.admitted = _admitted(me)
+    state.load()
+    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
+    adopt_log_dirs.adopt_topics(state, dirs, me.config, now_ms)
+    adopt_log_dirs.warn_of_unknown(state)
+    ringer = Ringer(me.run_dir)
+    book = SlotBook(me.shared, PartitionLocks(me.run_dir / "partition.lock"), start)
+    reserve = Reserve(me.config.data_dir, me.config["odradek.disk.reserve.bytes"])
+    owner = MetadataOwner(state, dirs, book, me.config, ringer.ring, reserve, me.running)
+    former = _former(me)
+    if former is None and not all(me.config.clean):
+        state.bump_leader_epochs(_consumed(state.topics))
+    owner.open_partitions(former)
+    publication = Publication(me.shared, me.locks, ringer.ring)
+    return Controller(me, owner, publication, Doorbell(me.run_dir, roles.CONTROLLER))
+
+
+def _consumed(topics: Iterable[str]) -> list[str]:
+    """Topics of which a consumer may have had what is lost now.
+
+    Not of the transaction coordinator's, whose leader epochs its markers bear: Kafka, if it goes on with the directory,
+    goes on with its own, and its partitions take no marker of a former epoch. No other coordinator is to be fenced.
+    """
+    return [name for name in topics if name != topicnames.TRANSACTIONS]
+
+
+def _join(me: Process) -> Controller:
+    """Be a member of the cluster at zookeeper.connect."""
+    ringer = Ringer(me.run_dir)
+    member = join.enrol(me, _former(me))
+    return Controller(me, member, Publication(me.shared, me.locks, ringer.ring), Doorbell(me.run_dir, roles.CONTROLLER))
+
+
+def _open_state(me: Process, tree: EmbeddedTree) -> ClusterState:
+    try:
+        meta = read_meta_properties(me.config.data_dir)
+    except (CheckpointError, OSError) as error:
+        raise BootError(str(error)) from None
+    state = ClusterState(tree, max(0, me.config["broker.id"]))
+    wanted = meta.cluster_id if meta else None
+    if state.prepare(wanted) != wanted and wanted is not None:
+        raise BootError(
+            f"{me.config.data_dir}: meta.properties says cluster {wanted}, {FILE_NAME} says {state.cluster_id}: "
+            "they are of two clusters; keep the one whose logs these are, and move the other file away"
+        )
+    return state
+
+
+def _advertised(me: Process) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
+    """What clients are told, by listener name, and each listener's security protocol."""
+    protocols = listeners.parse_protocol_map(me.config["listener.security.protocol.map"])
+    endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in me.config.advertised}
+    return endpoints, {name: protocols.get(name, name) for name in endpoints}
+
+
+def _admitted(me: Process) -> Admitted:
+    """A broker that is alone takes what brokers send from its own addresses, and from those that it is told to."""
+    own = [endpoint.host for endpoint in me.config.advertised if listeners.literal(endpoint.host)]
+    return Admitted(listeners.between_brokers(me.config), own, admitted.parse_allowed(me.config[admitted.ALLOWED]))
+
+
+def _former(me: Process) -> Snapshot | None:
+    """What a former controller published into this shared memory."""
+    version, blob = me.shared.metadata.read()
+    return Snapshot.parse(blob, me.config) if version else None
+
+
+def main(run_dir: Path) -> None:
+    """Be the controller of the broker with this run directory, until SIGTERM."""
+    controller = open_controller(process.enter(roles.CONTROLLER, run_dir))
+    try:
+        controller.run()
+    finally:
+        controller.close()

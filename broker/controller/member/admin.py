@@ -1,0 +1,200 @@
+"""What handlers of requests ask a member of a cluster for: whatever changes the metadata, and some of what they say.
+
+Any broker writes topics and configs into the tree; what only the elected controller may do, it alone does.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from odradek.broker.controller.elected.elected import Elected
+from odradek.broker.controller.member.dynamic_configs import TreeConfigs
+from odradek.cluster import admin_writes
+from odradek.cluster.configs import configdef
+from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.decisions.reassignment import Assignment
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.metadata.view import View
+from odradek.cluster.rules.errors import (
+    INVALID_REQUEST,
+    NOT_CONTROLLER,
+    REQUEST_TIMED_OUT,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    ApiError,
+    Outcomes,
+)
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree.tree import NodeExists, NoNode, NotDone, TooLarge, TreeError, TreeUnavailable
+from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Administration(ABC):
+    """The part of broker.controller.member.member.Member that handlers call. Errors are ApiError."""
+
+    def __init__(self, config: Any, tree: ZooKeeperTree, store: ClusterState, view: View) -> None:
+        self.config = config
+        self.version = 0  # of the snapshot published last
+        self._tree = tree
+        self._store = store
+        self._view = view
+        self._configs = TreeConfigs(view, tree, self._configs_changed)
+
+    @property
+    @abstractmethod
+    def elected(self) -> Elected | None:
+        """This broker's time in office, None while it is not the controller."""
+
+    @abstractmethod
+    def _guarded(self, action: Callable[[], Any]) -> None:
+        """Do what is tried again later if ZooKeeper is away."""
+
+    @abstractmethod
+    def _orders_done(self) -> Iterator[None]:
+        """Wait, step by step, until all is carried out that this broker was told so far."""
+
+    @abstractmethod
+    def _configs_changed(self, topics: Collection[str]) -> None:
+        """The configs in force of these topics may be others."""
+
+    def snapshot_at(self, version: int) -> Snapshot:
+        """The metadata as it is now, to be published as `version`."""
+        return self._view.snapshot(version, self.config)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The metadata as it is now, published or not."""
+        return self.snapshot_at(self.version)
+
+    @property
+    def topics(self) -> dict[str, dict[str, Any]]:
+        """Topics by name, as in snapshots."""
+        return self._view.topics
+
+    def _stored(self, write: Callable[[], T]) -> T:
+        try:
+            return write()
+        except TreeError as error:
+            raise self._unwritable(error) from error
+        except Malformed as error:
+            raise ApiError(UNKNOWN_SERVER_ERROR, f"A node in ZooKeeper makes no sense: {error}") from error
+
+    def _unwritable(self, error: TreeError) -> ApiError:
+        """What clients try again (the first two), and what they must not take for a fault of a disk."""
+        log.error("metadata: %r", error)
+        where = f"ZooKeeper (zookeeper.connect={self.config['zookeeper.connect']})"
+        if isinstance(error, NotDone):
+            return ApiError(NOT_CONTROLLER, f"There is no connection to {where}: nothing was changed.")
+        if isinstance(error, TreeUnavailable):
+            return ApiError(REQUEST_TIMED_OUT, f"{where} has not answered: the change may have been made. {error}")
+        if isinstance(error, NoNode):
+            return ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"{where} has no node {error}.")
+        if isinstance(error, TooLarge):
+            return ApiError(INVALID_REQUEST, f"{where} cannot keep so much in one node: {error}.")
+        return ApiError(UNKNOWN_SERVER_ERROR, f"{where} has refused the change: {error!r}")
+
+    def check_office(self) -> None:
+        """ApiError NOT_CONTROLLER unless this broker is the elected controller."""
+        self._in_office()
+
+    def _in_office(self) -> Elected:
+        if self.elected is None:
+            raise ApiError(NOT_CONTROLLER, "This is not the correct controller for this cluster.")
+        return self.elected
+
+    def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
+        """Make a topic; its id. The elected controller, which may be this broker, gives it leaders."""
+        try:
+            topic_id = admin_writes.create_topic(self._tree, plan)
+        except NodeExists:  # another broker was faster
+            raise ApiError(TOPIC_ALREADY_EXISTS, f"Topic '{plan.name}' already exists.") from None
+        except TreeError as error:
+            raise self._unwritable(error) from error
+        yield from self._see_to_topics()
+        return topic_id
+
+    def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> Iterator[None]:
+        """Add planned partitions to a topic."""
+        self._stored(lambda: admin_writes.add_partitions(self._tree, name, replicas))
+        yield from self._see_to_topics(name)
+
+    def _see_to_topics(self, changed: str | None = None) -> Iterator[None]:
+        """If this broker is the controller, at once, until its replicas are there; else by its watch."""
+        elected = self.elected
+        if elected is not None:
+            self._guarded(elected.topics.changed if changed is None else lambda: elected.topics.one_changed(changed))
+            yield from self._orders_done()
+
+    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
+        """Delete a topic; `done` when it is gone, unless what this returns is called before."""
+        elected = self._in_office()
+        self._stored(lambda: admin_writes.delete_topic(self._tree, name))
+        forget = elected.deletions.when_gone(name, done)
+        self._guarded(elected.deletions.changed)
+        return forget
+
+    def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
+        """Replace a topic's overrides (already validated)."""
+        self._stored(lambda: admin_writes.set_topic_config(self._tree, name, configs))
+        self._configs.topic_changed(name)
+        self._guarded(self._configs.read)
+
+    def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
+        """Replace dynamic broker configs (already validated)."""
+        self._stored(lambda: admin_writes.set_broker_config(self._tree, broker, configs))
+        self._configs.stale()
+        self._guarded(self._configs.read)
+
+    def broker_setting(self, name: str) -> Any:
+        """A broker config in force on this broker."""
+        return self.snapshot.broker_config(name, self._view.broker)
+
+    def _topic_setting(self, topic: str, name: str) -> Any:
+        overrides = self._view.topics[topic]["config"] if topic in self._view.topics else {}
+        dynamic = (self._view.dynamic.get(str(self._view.broker), {}), self._view.dynamic.get("", {}))
+        return configdef.resolve_one(name, overrides, dynamic, self.config)
+
+    def producer_ids(self) -> tuple[int, int]:
+        """(first, count) of a block of producer ids. ApiError."""
+        return self._stored(lambda: admin_writes.producer_ids(self._tree, self._view.broker))
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Where ZooKeeper-based consumers look for it."""
+        self._store.commit_offset(group, topic, partition, offset)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        """Where ZooKeeper-based consumers wrote it."""
+        return self._store.committed_offset(group, topic, partition)
+
+    def controlled_shutdown(self, broker: int, epoch: int) -> list[tuple[str, int]]:
+        """Have others lead what `broker` leads; what it still leads. ApiError."""
+        elected = self._in_office()
+        return self._stored(lambda: elected.elections.controlled_shutdown(broker, epoch))
+
+    def partitions(self) -> list[Partition]:
+        """All partitions that are not being deleted. ApiError NOT_CONTROLLER."""
+        return list(self._in_office().leadership.partitions())
+
+    def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
+        """Elect preferred leaders (or any) for partitions; what became of each."""
+        elected = self._in_office()
+        refused = self._stored(lambda: elected.elections.elect(partitions, unclean))
+        return {partition: refused.get(partition) for partition in partitions}
+
+    def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
+        """Move partitions to other replicas, None: back; the refused ones."""
+        elected = self._in_office()
+        return self._stored(lambda: elected.moves.ask(targets))
+
+    def moves(self) -> dict[Partition, Assignment]:
+        """Moves under way."""
+        return self._in_office().moves.under_way()

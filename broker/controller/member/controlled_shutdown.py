@@ -1,0 +1,158 @@
+"""Controlled shutdown: before this broker stops, others lead what it leads, so that no client waits for an election.
+
+The supervisor says in shared memory that the broker stops, rings, and waits until this process says that the cluster
+is left. The elected controller is asked, up to controlled.shutdown.max.retries + 1 times; if it cannot help, or nobody
+is elected, the broker stops all the same, and what it leads has other leaders when its session ends.
+When others lead, this broker leads nothing here either, at once: the word of its controller may be lost with the
+connections that it closes. Whoever waits for its followers' acknowledgements would hold up the stop until it gives up.
+
+It runs for controller no more. Clients and brokers are refused soon, and who refuses connections is no controller for
+the others (broker.controller.elected.controller_node): if it is in office, it goes out of it first, and asks who comes
+into it as any broker does, which then knows that this one leads nothing more. Where nobody else is left it asks itself,
+and is the last in office; where all stop at once nobody comes into it, and whoever is first to find that asks itself
+for this once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import Any
+
+from odradek.broker.controller.elected.candidate import Candidate
+from odradek.broker.controller.elected.elected import Elected
+from odradek.broker.controller.replicas.controller_requests import Orders
+from odradek.broker.interbroker.peers import CLIENT_ID, Peer
+from odradek.broker.process.process import Process
+from odradek.broker.supervisor.stop_limits import ANSWER_S
+from odradek.cluster.rules.errors import NONE, ApiError
+from odradek.cluster.tree.tree import TreeError
+from odradek.protocol import interbroker
+
+log = logging.getLogger(__name__)
+
+_VERSION = 3
+_VACANT_S = 0.5  # after which a broker that stays would have taken the office
+
+_STAYING, _ASKING, _RESIGNING, _GONE = range(4)
+
+
+class Leaving:
+    """One broker's way out."""
+
+    def __init__(self, me: Process, candidate: Candidate, orders: Orders) -> None:
+        self._me = me
+        self._candidate = candidate
+        self._orders = orders
+        self._own = me.config["broker.id"]
+        self._state = _STAYING
+        self._tries = 0
+        self._try_at = math.inf
+        self._asked: Peer | None = None  # the controller that was asked last, if it is another broker
+        self._vacant = False  # nobody was in office when this broker asked
+
+    def due(self) -> float:
+        """When `tick` has something to do (monotonic seconds): at once if who was asked is not in office any more."""
+        if self._state != _ASKING:
+            return math.inf
+        return self._try_at if self._candidate.holder_peer is self._asked else 0.0
+
+    def begin(self) -> None:
+        """The broker stops: ask now, once."""
+        if self._state != _STAYING:
+            return
+        self._state, self._try_at = _ASKING, 0.0
+        self._candidate.withdraw()
+        self._tries = self._me.config["controlled.shutdown.max.retries"] + 1
+        registered = self._orders.broker_epoch > 0
+        if not (registered and self._me.config["controlled.shutdown.enable"]):
+            self._go()
+
+    def tick(self, now: float) -> None:
+        """Ask, and again when the last answer was none."""
+        if now < self.due():
+            return
+        if self._asked is not None and self._candidate.holder_peer is None:
+            self._asked = None
+            self._vacated("the controller that was asked has gone")
+            return
+        if not self._tries:
+            log.warning("leaving without a controlled shutdown: what this broker leads must wait for elections")
+            self._go()
+            return
+        self._tries -= 1
+        self._try_at = now + ANSWER_S
+        self._ask()
+
+    def _ask(self) -> None:
+        elected, self._asked = self._candidate.elected, self._candidate.holder_peer
+        if elected is not None and not self._vacant and self._others(elected):
+            self._candidate.leave()
+            self._vacated("another broker is to be the controller")
+        elif elected is not None:
+            self._ask_ourselves(elected)
+        elif self._asked is not None:
+            self._send(self._asked)
+        elif self._vacant:
+            self._stand()
+        else:
+            self._vacated("no controller is known")
+
+    def _vacated(self, why: str) -> None:
+        self._vacant = True
+        self._again(why, _VACANT_S)
+
+    def _stand(self) -> None:
+        """Nobody else comes into office: be the controller once more, or find who is."""
+        try:
+            self._candidate.stand()
+        except TreeError as error:
+            self._again(str(error))
+        else:
+            self._again("nobody has come into office", 0)
+
+    def _others(self, elected: Elected) -> set[int]:
+        """Brokers that can be in office when this one is not."""
+        return elected.leadership.live.keys() - elected.leadership.shutting_down - {self._own}
+
+    def _ask_ourselves(self, elected: Elected) -> None:
+        try:
+            self._told(len(elected.elections.controlled_shutdown(self._own, self._orders.broker_epoch)))
+        except (ApiError, TreeError) as error:
+            self._again(str(error))
+
+    def _send(self, peer: Peer) -> None:
+        own, epoch = self._own, self._orders.broker_epoch
+        peer.send(
+            lambda number: interbroker.request(
+                "ControlledShutdown", _VERSION, number, CLIENT_ID, broker_id=own, broker_epoch=epoch
+            ),
+            self._answered,
+        )
+
+    def _answered(self, frame: bytes) -> None:
+        answer: Any = interbroker.response("ControlledShutdown", _VERSION, frame)[1]
+        if answer.error_code != NONE:
+            self._again(f"error {answer.error_code}")
+        else:
+            self._told(len(answer.remaining_partitions))
+
+    def _told(self, remaining: int) -> None:
+        if remaining:
+            self._again(f"{remaining} partitions have no other replica in sync")
+        else:
+            log.info("other brokers lead now what this one led")
+            self._state = _RESIGNING
+            self._orders.resign(self._go)
+
+    def _again(self, why: str, longest_s: float = math.inf) -> None:
+        log.info("controlled shutdown: %s", why)
+        pause = min(longest_s, self._me.config["controlled.shutdown.retry.backoff.ms"] / 1000)
+        self._try_at = time.monotonic() + (pause if self._tries else 0)
+
+    def _go(self) -> None:
+        self._state = _GONE
+        self._candidate.withdraw()
+        self._candidate.leave()
+        self._me.left()

@@ -1,0 +1,133 @@
+"""How the controller process of a broker becomes a member of its cluster: what the tree says, slots for what is here.
+
+The logs that are found get slots before the broker registers, so that they are recovered when the elected controller
+tells what to lead and what to follow.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from odradek.broker import listeners
+from odradek.broker.controller.elected.brokers import read_registered
+from odradek.broker.controller.member.dynamic_configs import topic_config
+from odradek.broker.controller.member.member import Member
+from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
+from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.interbroker import zookeeper_session
+from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.process import Process
+from odradek.cluster.metadata.snapshot import Snapshot, Topic
+from odradek.cluster.metadata.view import NO_ID, NO_LEADER, Told, View, raw_broker
+from odradek.cluster.rules import topicnames
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.tree import Tree, TreeError
+from odradek.cluster.tree.znodes import BrokerNode, Malformed, PartitionState, TopicNode
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
+from odradek.ipc.locks import PartitionLocks
+
+log = logging.getLogger(__name__)
+
+_NOT_YET = PartitionState(NO_LEADER, -1, [], 0)
+
+
+def enrol(me: Process, former: Snapshot | None) -> Member:
+    """The member that this process is from now on. Raises as `joining.open_tree`.
+
+    `former`: what a controller process before this one has published into this broker's memory, whose session and
+    slots are gone on with. Whatever fails here, that session is left as it is: the broker serves on, the next process
+    goes on with the session, and this broker's registration lasts until then.
+    """
+    tree = zookeeper_session.open_tree(me.config, zookeeper_session.former_session(me.run_dir) if former else None)
+    try:
+        return _enrol(me, tree, former)
+    except (TreeError, Malformed) as error:
+        if former is None:
+            tree.close()
+        raise zookeeper_session.failed(me.config, error) from None
+
+
+def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
+    store = ClusterState(tree, me.config["broker.id"])
+    view = View(store.broker, store.prepare(None))
+    start = store.count_start()
+    registration = _registration(me)
+    _load(tree, view, znodes.decode_broker(registration), former)
+    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
+    book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
+    replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
+    replicas.open(former)
+    member = Member(me, tree, store, view, replicas, registration, former is not None)
+    member.orders.least_epoch = _least_epoch(tree, store.broker)
+    if former is not None:
+        member.orders.succeed(former.heard)
+    return member
+
+
+def _least_epoch(tree: Tree, broker: int) -> int:
+    """The first epoch that an order may be meant for, if it is meant for this life.
+
+    A registration that is this session's is a former process's, of the same life. Any other was made before the start
+    was counted, by this session's write.
+    """
+    registered = tree.exists(f"{znodes.BROKER_IDS}/{broker}")
+    if registered is not None and registered.owner == tree.session:
+        return registered.czxid
+    return tree.get(znodes.STARTS)[1].mzxid
+
+
+def _registration(me: Process) -> bytes:
+    """What `/brokers/ids/<n>` shall say."""
+    endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in me.config.advertised}
+    known = listeners.parse_protocol_map(me.config["listener.security.protocol.map"])
+    protocols = {name: known.get(name, name) for name in endpoints}
+    return znodes.encode_broker(endpoints, protocols, me.config["broker.rack"], time.time_ns() // 1_000_000)
+
+
+def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> None:
+    """Topics, configs, partitions and brokers as the tree has them: good enough until the controller tells.
+
+    A topic that makes no sense in the tree, and was known in this life of the broker, is what it was: this broker may
+    lead it, and a controller that goes on with what it knew does not tell of it again.
+    This broker is among them, registered or not: librdkafka asks a cluster that has no brokers nothing any more.
+    """
+    names = tree.children(znodes.TOPICS)
+    nodes = tree.get_many([znodes.topic_path(name) for name in names])
+    configs = tree.get_many([f"{znodes.TOPIC_CONFIGS}/{name}" for name in names])
+    for name, node, config in zip(names, nodes, configs, strict=True):
+        if node is None or topicnames.problem(name):
+            continue
+        try:
+            _load_topic(tree, view, name, znodes.decode_topic(node[0]))
+        except Malformed as error:
+            known = former is not None and name in former.topics
+            log.error("topic %s is %s: ZooKeeper has %s", name, "what it was" if known else "passed over", error)
+            if former is not None and known:
+                _keep(view, former.topics[name])
+        if name in view.topics:
+            view.topics[name]["config"] = topic_config(name, config[0] if config else None)
+    brokers = {number: node for number, (node, _) in read_registered(tree).items()}
+    view.set_brokers(raw_broker(number, node) for number, node in {**brokers, view.broker: own}.items())
+
+
+def _keep(view: View, topic: Topic) -> None:
+    """A topic as it was published last."""
+    for index, one in enumerate(topic.partitions):
+        view.tell(Told(topic.name, topic.id, index, -1, one.leader, one.leader_epoch, one.isr, -1, one.replicas))
+
+
+def _load_topic(tree: Tree, view: View, name: str, topic: TopicNode) -> None:
+    indexes = sorted(topic.replicas)
+    states = tree.get_many([znodes.state_path(name, index) for index in indexes])
+    for index, found in zip(indexes, states, strict=True):
+        state, version = (znodes.decode_state(found[0]), found[1].version) if found else (_NOT_YET, -1)
+        view.tell(
+            Told(
+                name, topic.id or NO_ID, index, state.controller_epoch, state.leader, state.leader_epoch, state.isr,
+                version, topic.replicas[index],
+            )
+        )  # fmt: skip

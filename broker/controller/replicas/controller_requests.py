@@ -1,0 +1,274 @@
+"""What the elected controller orders this broker to do (LeaderAndIsr, StopReplica, UpdateMetadata), in order.
+
+An order of a controller that is not in office any more, or meant for a former life of this broker, is refused
+(KIP-237, KIP-380), also before this life is registered: its registration will be younger than what it wrote into
+ZooKeeper before. So is one that was overtaken: when a connection is lost, what was on it may still come behind what
+was sent again over the next one. How far this process has come it publishes (Snapshot.heard) for who succeeds it.
+What needs a partition's lock that is taken waits, and everything behind it; orders are answered when they are carried
+out. One of thousands of partitions takes many turns of the loop, so that requests, ISRs and the session are not kept
+waiting; what it adds is shown when all of it is there (cluster.metadata.view).
+
+So is one of another epoch than ZooKeeper has; while ZooKeeper cannot be asked, the first of a new epoch wait.
+
+An order costs nothing but its own partitions: one that no broker can have (cluster.rules.validation) gets its error
+code, and so does a step that fails in any other way, with a trace in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from odradek.broker.controller.replicas import stray_replicas
+from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.cluster.decisions.who_is_told import DURING_DELETE, Stop
+from odradek.cluster.metadata.snapshot import Heard
+from odradek.cluster.metadata.view import NO_ID, Office, Told, View
+from odradek.cluster.rules import validation
+from odradek.cluster.rules.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, UNKNOWN_SERVER_ERROR
+from odradek.storage.log.partition import Busy
+
+log = logging.getLogger(__name__)
+
+_ANY_BROKER_EPOCH = -1
+
+Errors = dict[tuple[str, int], int]
+Done = Callable[[int, Errors], None]  # error code of the whole, error codes of partitions
+Vouch = Callable[[int], bool | None]  # whether the controller of that epoch is in office; None: not known now
+Step = Callable[[], int]
+Steps = list[tuple[tuple[str, int], Step]]
+Fault = tuple[int, str]  # error code and why; see cluster.rules.validation
+Faults = list[tuple[tuple[str, int], Fault]]
+
+_WHOLE = ("", 0)  # stands for the order itself among its partitions
+_LONGEST = 200  # characters of what is said of one
+_MOST_UNVOUCHED = 1000
+_MOST_UNVOUCHED_BYTES = 32 << 20  # of their requests
+_SLICE_S = 0.025  # of a turn of the loop, and one step
+_SHOWN = 5  # refused partitions named in a line of the log
+
+
+class _Order:
+    def __init__(
+        self, steps: Iterable[tuple[tuple[str, int], Step]], done: Done, heard: Heard | None = None
+    ) -> None:  # fmt: skip
+        self.heard = heard  # None: it changes nothing
+        self.steps = deque(steps)
+        self.errors: Errors = {}
+        self.done = done
+
+
+class Orders:
+    """Orders under way. `changed()` is called when the view is another.
+
+    `broker_epoch` is that of the registration, 0 until there is one; `least_epoch` is that of no former life.
+    """
+
+    def __init__(
+        self, view: View, replicas: Replicas, changed: Callable[[], None], vouch: Vouch = lambda epoch: True
+    ) -> None:  # fmt: skip
+        """`vouch` is asked for each epoch that is newer than all before: anyone may claim to be elected."""
+        self.controller_epoch = 0
+        self.broker_epoch = 0
+        self.least_epoch = 0
+        self._view = view
+        self._replicas = replicas
+        self._changed = changed
+        self._vouch = vouch
+        self._unvouched: list[tuple[int, Callable[[], None]]] = []  # orders of epochs that could not be asked for
+        self._newest = -1  # number of an order of this controller's
+        self._queue: deque[_Order] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` has something to do."""
+        return bool(self._queue)
+
+    def when_done(self, action: Callable[[], None]) -> None:
+        """Call `action` when all orders that were taken so far are carried out."""
+        self._put(_Order((), lambda _error, _errors: action()))
+
+    def resign(self, done: Callable[[], None]) -> None:
+        """Lead nothing any more that others can lead, then call `done`."""
+        here = [(topic, index) for topic, index, _ in self._replicas]
+        steps = [(one, partial(self._replicas.resign, *one)) for one in here]
+        self._put(_Order(steps, lambda _error, _errors: done()))
+
+    def succeed(self, heard: Heard) -> None:
+        """Go on behind what the process before this one has carried out and published."""
+        self.controller_epoch, self._newest = self._view.heard = heard
+
+    def topic_id(self, name: str) -> bytes | None:
+        """The id by which this broker was told of a topic."""
+        topic = self._view.topics.get(name)
+        return None if topic is None or topic["id"] == NO_ID.hex() else bytes.fromhex(topic["id"])
+
+    def lead_and_follow(self, office: Office, told: Sequence[Told], done: Done) -> None:
+        """LeaderAndIsr: lead some partitions, follow others' leaders in others."""
+        faults = self._faults(told, validation.fault)
+        steps = [((one.topic, one.number), self._becoming(one, office.full)) for one in told]
+        self._take(office, _unless_faulty(steps, faults), done)
+
+    def stop(self, office: Office, stops: Sequence[Stop], done: Done) -> None:
+        """StopReplica: replicate some partitions no longer, and delete some of their logs."""
+        faults = [(one.partition, validation.place_fault(*one.partition)) for one in stops]
+        steps = [(one.partition, self._stopping(one)) for one in stops]
+        self._take(office, _unless_faulty(steps, faults), done)
+
+    def know(self, office: Office, told: Sequence[Told], brokers: list[dict[str, Any]], done: Done) -> None:
+        """UpdateMetadata: who is alive, and what has become of partitions anywhere."""
+        faults = self._faults(told, lambda one: validation.place_fault(one.topic, one.number))
+        steps = [((one.topic, one.number), self._knowing(one, office.full)) for one in told]
+        steps = _unless_faulty(steps, faults)
+        if office.full:
+            steps.append((_WHOLE, self._keeping(told)))
+        shown = (_WHOLE, self._showing({one.topic for one in told}))
+        self._take(office, [(_WHOLE, self._meeting(office, brokers)), *steps, shown], done)
+
+    def _faults(self, told: Sequence[Told], fault: Callable[[Told], Fault]) -> Faults:
+        room = validation.Room(self._view.topics)
+        faults = [((one.topic, one.number), fault(one)) for one in told]
+        return [(one, wrong if wrong[0] else room.fault(*one)) for one, wrong in faults]
+
+    @property
+    def unvouched(self) -> bool:
+        """Whether `verify` has something to do."""
+        return bool(self._unvouched)
+
+    def verify(self) -> None:
+        """Take the orders that waited to be vouched for, or refuse them."""
+        waiting, self._unvouched = self._unvouched, []
+        for _, take in waiting:
+            take()
+
+    def _take(self, office: Office, steps: Steps, done: Done) -> None:
+        refusal = self._refusal(office)
+        if refusal == NONE and office.epoch > self.controller_epoch:
+            known = self._vouch(office.epoch)
+            if known is None and self._may_wait(office.size):
+                self._unvouched.append((office.size, lambda: self._take(office, steps, done)))
+                return
+            refusal = NONE if known else STALE_CONTROLLER_EPOCH
+        if refusal != NONE:
+            log.info("an order of controller %d, epoch %d, is refused: %d", office.controller, office.epoch, refusal)
+            done(refusal, {})
+            return
+        self._newest = max(office.number, self._newest if office.epoch == self.controller_epoch else -1)
+        self.controller_epoch = office.epoch
+        self._view.controller_id = office.controller
+        self._put(_Order(steps, done, (self.controller_epoch, self._newest)))
+
+    def _put(self, order: _Order) -> None:
+        """Behind others it waits for the next `tick`: they have had their time in this turn."""
+        self._queue.append(order)
+        if len(self._queue) == 1:
+            self.tick()
+
+    def _may_wait(self, size: int) -> bool:
+        held = sum(size for size, _ in self._unvouched)
+        return len(self._unvouched) < _MOST_UNVOUCHED and held + size <= _MOST_UNVOUCHED_BYTES
+
+    def _refusal(self, office: Office) -> int:
+        late = office.epoch == self.controller_epoch and 0 <= office.number < self._newest
+        if late or office.epoch < self.controller_epoch:
+            return STALE_CONTROLLER_EPOCH
+        stale = office.broker_epoch < max(self.broker_epoch, self.least_epoch)
+        return STALE_BROKER_EPOCH if stale and office.broker_epoch != _ANY_BROKER_EPOCH else NONE
+
+    # -- steps; each may be Busy
+
+    def _becoming(self, told: Told, full: bool) -> Step:
+        def become() -> int:
+            if full:
+                stray_replicas.make_way(self._replicas, told)
+            return self._replicas.become(told)
+
+        return become
+
+    def _stopping(self, stop: Stop) -> Step:
+        return lambda: self._replicas.stop(*stop.partition, stop.leader_epoch, stop.delete)
+
+    def _meeting(self, office: Office, brokers: list[dict[str, Any]]) -> Step:
+        def meet() -> int:
+            self._view.set_brokers(brokers)
+            return NONE
+
+        return meet
+
+    def _showing(self, topics: set[str]) -> Step:
+        def show() -> int:
+            self._view.show(topics)
+            return NONE
+
+        return show
+
+    def _keeping(self, told: Sequence[Told]) -> Step:
+        def keep() -> int:
+            stray_replicas.keep(self._replicas, told)
+            return NONE
+
+        return keep
+
+    def _knowing(self, told: Told, full: bool) -> Step:
+        def know() -> int:
+            if full:
+                stray_replicas.make_way(self._replicas, told)
+            if told.leader == DURING_DELETE:
+                if self._view.row(told.topic, told.number) is not None and self._replicas.same_topic(told):
+                    self._replicas.delete_topic(told.topic)
+            elif not self._replicas.give_way(told):
+                self._view.tell(told, in_part=True)
+            return NONE
+
+        return know
+
+    # -- carrying out
+
+    def tick(self) -> None:
+        """Go on until a lock is not to be had, or for a slice of time; call every millisecond while `waiting`."""
+        until = time.monotonic() + _SLICE_S
+        while self._queue and self._go_on(self._queue[0], until):
+            order = self._queue.popleft()
+            if order.heard is not None:
+                self._view.heard = order.heard
+                self._changed()
+            try:
+                order.done(NONE, order.errors)
+            except Exception:
+                log.exception("an order is carried out, and its answer failed")
+            if time.monotonic() >= until:
+                return
+
+    def _go_on(self, order: _Order, until: float) -> bool:
+        while order.steps:
+            key, step = order.steps[0]
+            try:
+                code = step()
+            except Busy:
+                return False
+            except Exception:  # it would fail again: the orders behind it must not wait for it
+                log.exception("%s-%d: a step of an order of the controller failed", *key)
+                code = UNKNOWN_SERVER_ERROR
+            order.steps.popleft()
+            if code != NONE:
+                order.errors[key] = code
+            if time.monotonic() >= until and order.steps:
+                return False
+        return True
+
+
+def _unless_faulty(steps: Steps, faults: Faults) -> Steps:
+    """The steps, those of faulty partitions replaced by their error codes."""
+    wrong = {partition: fault for partition, fault in faults if fault[0] != NONE}
+    if wrong:
+        text = "; ".join(why[:_LONGEST] for _, why in list(wrong.values())[:_SHOWN])
+        log.error("an order of the controller names %d partitions that cannot be: %s", len(wrong), text)
+    return [(key, _refused(wrong[key][0]) if key in wrong else step) for key, step in steps]
+
+
+def _refused(code: int) -> Step:
+    return lambda: code

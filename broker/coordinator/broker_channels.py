@@ -1,0 +1,280 @@
+"""What this broker's coordinator asks of other brokers: items of one kind, over one connection to each broker.
+
+One request is under way on a connection; what has come together meanwhile goes into the next. The outcome of each item
+goes to `kind.told`; NOT_LEADER_OR_FOLLOWER for all of a connection that is lost, for the item may concern another
+broker by then. A kind has connections of its own, so that an answer that takes its time delays only its like.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import select
+import time
+from collections.abc import Callable, Hashable, Iterable
+from operator import attrgetter
+from typing import Any, Generic, Protocol, TypeVar
+
+from odradek.broker.interbroker.connection import Address, Limits, Link
+from odradek.broker.interbroker.resolver import Resolver
+from odradek.broker.listeners import between_brokers
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.groups.errors import Error
+from odradek.groups.offsets import TopicPartition
+from odradek.protocol import interbroker
+from odradek.protocol.wire import WireError
+from odradek.storage.dirs.boot_id import boot_id
+
+log = logging.getLogger(__name__)
+
+MOST = 2_000  # items in a request
+ANSWER_BYTES = 1 << 20
+PATIENCE_MS = (
+    10_000  # answers come after a second at most (broker.coordinator.txn_markers), unless the other broker hangs
+)
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+Watch = Callable[[int, int, Callable[[int], None]], None]  # fd, events (0: no more), what to call with those that came
+
+
+class Kind(Protocol[Item]):
+    """What is asked: a Kafka API, and how items become its requests."""
+
+    title: str  # of a connection, in the log
+    api: str
+    version: int
+
+    def fields(self, items: list[Item]) -> dict[str, Any]:
+        """The request's fields."""
+
+    def outcomes(self, items: list[Item], answer: Any) -> Iterable[tuple[Item, Error]]:
+        """What became of each."""
+
+    def told(self, item: Item, error: Error) -> None:
+        """Called with the outcome of each."""
+
+
+class Links(Generic[Item]):
+    """The connections to other brokers."""
+
+    def __init__(self, config: Any, watch: Watch, kind: Kind[Item]) -> None:
+        self.own: int = config["broker.id"]
+        self.alone = not config.clustered
+        self.kind = kind
+        self._listener = between_brokers(config) if config.clustered else ""
+        self._watch = watch
+        self._snapshot = Snapshot.empty()
+        self._links: dict[int, CoordinatorLink[Item]] = {}
+        self._resolver: Resolver | None = None
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Where brokers are by now; connections to those that are gone, or elsewhere, are closed."""
+        self._snapshot = snapshot
+        for broker, link in list(self._links.items()):
+            if self._address(broker) != link.address:
+                self._close(broker)
+
+    def _address(self, broker: int) -> Address | None:
+        found = self._snapshot.brokers.get(broker)
+        return None if found is None else found.endpoints.get(self._listener)
+
+    def send(self, broker: int, item: Item) -> bool:
+        """Ask a broker with the next request to it; False if its address is not known."""
+        link = self._links.get(broker)
+        if link is None:
+            address = self._address(broker)
+            if address is None:
+                return False
+            link = self._links[broker] = self._connect(broker, address)
+        link.queue[item] = None
+        return True
+
+    def _connect(self, broker: int, address: Address) -> CoordinatorLink[Item]:
+        if self._resolver is None:
+            self._resolver = Resolver()
+            self._watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
+        name = f"{self.kind.title} for broker {broker} at {address[0]}:{address[1]}"
+        return CoordinatorLink(name, self.own, address, self._resolver, self._watch, self.kind)
+
+    def _resolved(self) -> None:
+        assert self._resolver is not None
+        self._resolver.drain()
+        for link in self._links.values():
+            link.link.resolved()
+
+    def recall(self) -> list[Item]:
+        """Take back all that is not under way."""
+        taken = [item for link in self._links.values() for item in link.queue]
+        for link in self._links.values():
+            link.queue.clear()
+        return taken
+
+    def forget(self, unwanted: Callable[[Item], bool]) -> None:
+        """Do not ask for these any more; what is under way stays so."""
+        for link in self._links.values():
+            for item in [item for item in link.queue if unwanted(item)]:
+                del link.queue[item]
+
+    @property
+    def due_ms(self) -> int | None:
+        """When `tick` is due (CLOCK_MONOTONIC), None when it is not."""
+        return min((due for link in self._links.values() if (due := link.due_ms) is not None), default=None)
+
+    def tick(self, now_ms: int) -> None:
+        """Send, connect, lose patience; let go of a connection that was lost and is not needed now."""
+        for broker, link in list(self._links.items()):
+            try:
+                if link.is_needed:
+                    link.link.tick(now_ms)
+                elif not link.link.up:
+                    self._close(broker)
+            except Exception:
+                log.exception("unexpected error in sending %s to broker %d", self.kind.title, broker)
+                self._close(broker)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for broker in list(self._links):
+            self._close(broker)
+        if self._resolver is not None:
+            self._resolver.close()
+
+    def _close(self, broker: int) -> None:
+        link = self._links.pop(broker)
+        link.link.close()
+        link.lost(link.link)
+
+
+class CoordinatorLink(Generic[Item]):
+    """The connection to one broker (link.Talk)."""
+
+    def __init__(
+        self, name: str, own: int, address: Address, resolver: Resolver, watch: Watch, kind: Kind[Item]
+    ) -> None:  # fmt: skip
+        self.address = address
+        self.queue: dict[Item, None] = {}
+        self.link = Link(name, address, self, resolver, Limits(ANSWER_BYTES, ANSWER_BYTES, PATIENCE_MS, -1))
+        self._own = own
+        self._client_id = ""
+        self._under_way: list[Item] = []
+        self._watch, self._kind = watch, kind
+        self._correlation = 0
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is something to send, or an answer to come."""
+        return bool(self.queue or self._under_way)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When `tick` is due."""
+        if not self.is_needed:
+            return None
+        return 0 if self.link.up and not self._under_way else self.link.due_ms
+
+    def watch(self, fd: int, events: int) -> None:
+        """See link.Talk."""
+        self._watch(fd, events, self.link.ready)
+
+    def request(self, link: Link) -> bytes | None:
+        """See link.Talk."""
+        if not self.queue:
+            return None
+        self._under_way = list(itertools.islice(self.queue, MOST))
+        for item in self._under_way:
+            del self.queue[item]
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._client_id = self._client_id or client_id(self._own)
+        kind = self._kind
+        fields = kind.fields(self._under_way)
+        return interbroker.request(kind.api, kind.version, self._correlation, self._client_id, **fields)
+
+    def answer(self, link: Link, frame: memoryview) -> None:
+        """See link.Talk."""
+        correlation, answer = interbroker.response(self._kind.api, self._kind.version, frame)
+        if correlation != self._correlation:
+            raise WireError(f"an answer to request {correlation} instead of {self._correlation}")
+        items, self._under_way = self._under_way, []
+        for item, error in self._kind.outcomes(items, answer):
+            self._kind.told(item, error)
+
+    def lost(self, link: Link) -> None:
+        """See link.Talk."""
+        items, self._under_way = [*self._under_way, *self.queue], []
+        self.queue.clear()
+        self._client_id = ""
+        for item in items:
+            self._kind.told(item, Error.NOT_LEADER_OR_FOLLOWER)
+
+
+# -- which of a coordinator's connections is the newest
+
+_NAME = "odradek-coordinator"
+
+
+def client_id(broker: int) -> str:
+    """The client id of a new connection: a later one of the same broker has a higher time since its host's boot."""
+    return f"{_NAME}/{broker}/{boot_id()}/{time.clock_gettime_ns(time.CLOCK_BOOTTIME)}"
+
+
+class NewestConnections:
+    """Which connection of each broker's coordinator has asked last, so that older ones are refused from then on.
+
+    A request may wait in the buffers of a connection, or of a process that was stopped, while its sender has lost
+    patience and asked again over a new one. Carried out after that, a marker ends the producer's *next* transaction,
+    which has the same producer epoch before KIP-890's version 2. Connections of another boot of the sender's host count
+    as newer. Other clients, Apache Kafka's brokers among them, are not compared. A coordinator process that was started
+    again knows of no connection before: it takes a marker that a stopped worker has held since.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[int, tuple[str, int]] = {}
+
+    def admits(self, client: str | None) -> bool:
+        """Whether no later connection of that coordinator has asked before."""
+        found = _CLIENT.fullmatch(client or "")
+        if found is None:
+            return True
+        broker, boot, since = int(found[1]), found[2], int(found[3])
+        former = self._newest.get(broker)
+        if former is not None and former[0] == boot and since < former[1]:
+            return False
+        self._newest[broker] = boot, since
+        return True
+
+
+_CLIENT = re.compile(_NAME + r"/(\d{1,10})/([0-9a-f-]{0,36})/(\d{1,19})", re.ASCII)
+
+
+# -- what all kinds ask: something of partitions, for a transaction
+
+
+def by_topic(asked: Iterable[tuple[Key, TopicPartition]]) -> dict[Key, dict[str, list[int]]]:
+    """For a request: the partitions of each key by topic, each once, in the order in which they were asked for."""
+    found: dict[Key, dict[str, dict[int, None]]] = {}
+    for key, (topic, index) in asked:
+        found.setdefault(key, {}).setdefault(topic, {})[index] = None
+    return {key: {topic: list(rows) for topic, rows in topics.items()} for key, topics in found.items()}
+
+
+def error_codes(
+    results: Iterable[Any], key: str, topics: str, partitions: str, code: str
+) -> dict[tuple[Any, TopicPartition], int]:
+    """Of an answer, by key and partition; the fields of its rows are named differently in each API."""
+    get_key, get_topics, get_partitions, get_code = map(attrgetter, (key, topics, partitions, code))
+    return {
+        (get_key(result), (topic.name, part.partition_index)): get_code(part)
+        for result in results
+        for topic in get_topics(result)
+        for part in get_partitions(topic)
+    }
+
+
+def to_error(code: int) -> Error:
+    """The error of a code that another broker sent."""
+    try:
+        return Error(code)
+    except ValueError:
+        return Error.UNKNOWN_SERVER_ERROR

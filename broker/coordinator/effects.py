@@ -1,0 +1,41 @@
+"""What a state machine of the coordinator wants done, until there is nothing left but to wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from odradek.broker.coordinator.internal_topic_log import OffsetsJournal
+from odradek.groups.events import Now
+from odradek.groups.journal import Writer
+from odradek.groups.ownership import Ownership
+
+log = logging.getLogger(__name__)
+
+
+def settle(machine: Ownership, do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now) -> None:
+    """Do its effects, write what they append, and do the effects of that; ask to be rung for what is awaited then."""
+    effects = machine.effects
+    writer.write(now)
+    while True:
+        while effects:
+            some, effects[:] = list(effects), []
+            for effect in some:
+                _do_one(effect, do, machine, now)
+            writer.write(now)
+        if not writer.awaited:
+            return
+        journal.ring_me(writer.awaited)
+        writer.check(now)
+        if not effects:
+            return
+
+
+def _do_one(effect: Any, do: Callable[[Any], None], machine: Ownership, now: Now) -> None:
+    """A fault in what one effect comes to costs the others nothing; the machine goes on without it."""
+    try:
+        do(effect)
+    except Exception:
+        log.exception("unexpected error: %.200r could not be carried out", effect)
+        machine.undone(effect, now)

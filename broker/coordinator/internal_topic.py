@@ -1,0 +1,307 @@
+"""`__consumer_offsets` or `__transaction_state`: making it when the first client comes, and which of it is ours.
+
+The metadata says which partitions this broker leads; what is in them is read as soon as their slots say so too, and
+read anew when the leadership was lost meanwhile, however shortly. Loading goes on in slices of the loop, so that
+requests are answered COORDINATOR_LOAD_IN_PROGRESS meanwhile. It ends when the high watermark has passed what was read:
+an offset that the next failover could take away again is told to nobody.
+
+A group (or transactional id) that was reset is read in the same way, when all that was queued for the partition is in
+its log; the rest of the partition is served meanwhile. A log that cannot be read is named in an error, and its groups
+are answered COORDINATOR_NOT_AVAILABLE.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from odradek.broker.coordinator.internal_topic_log import TOPIC, OffsetsJournal
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.groups.errors import Error
+from odradek.groups.events import Now
+from odradek.groups.journal import JournalError, Writer
+from odradek.ipc import slots
+
+log = logging.getLogger(__name__)
+
+SLICE_S = 0.02
+CREATE_PATIENCE_MS = 10_000
+CREATE_PAUSE_MS = 1_000  # after a refusal, however many clients ask
+LOAD_PATIENCE_MS = 1_000
+
+
+class Replay(Protocol):
+    """What the batches of a partition are fed to."""
+
+    def feed(self, batch: bytes) -> None: ...
+
+
+class Owner(Protocol):
+    """Groups or Transactions: whose state the topic holds."""
+
+    partitions: int
+
+    def partition_of(self, key: str, /) -> int: ...
+    def will_load(self, partition: int) -> None: ...
+    def loaded(self, partition: int, replay: Any, now: Now, only: Collection[str] | None) -> None: ...
+    def unload(self, partition: int) -> None: ...
+    def unreadable(self, partition: int, keys: Collection[str] | None) -> None: ...
+
+
+class _Waiting(NamedTuple):
+    deadline_ms: int
+    keys: tuple[str, ...]
+    ready: Callable[[bool], None]
+
+
+class _Reading(NamedTuple):
+    """A partition that is being read, for these keys alone or (None) for all; `batches` returns where the log ends."""
+
+    partition: int
+    keys: frozenset[str] | None
+    replay: Replay
+    batches: Generator[bytes | None, None, int]
+
+
+class OffsetsTopic:
+    """Which of the topic's partitions are ours, and how far they are loaded. `left` hears of each we let go of."""
+
+    def __init__(
+        self, owner: Owner, journal: OffsetsJournal, writer: Writer, broker_id: int, create: Callable[[], None],
+        replay: Callable[[], Replay], topic: str = TOPIC, left: Callable[[int], None] = lambda partition: None,
+    ) -> None:  # fmt: skip
+        self._owner = owner
+        self._replay = replay
+        self._topic = topic
+        self._journal = journal
+        self._writer = writer
+        self._broker_id = broker_id
+        self._create = create
+        self._left = left
+        self._id: bytes | None = None
+        self._ours: set[int] = set()  # by the metadata
+        self._behind: set[int] = set()  # of ours, those that are not loaded: in one of the next three
+        self._to_load: deque[int] = deque()
+        self._again: dict[int, set[str]] = {}  # of loaded ones in `_to_load`, the keys that are read again
+        self._loading: _Reading | None = None
+        self._uncertain: list[tuple[_Reading, int]] = []  # read up to an offset that others do not have yet
+        self._waiting: list[_Waiting] = []
+        self._create_at_ms = 0
+        self._refusal = ""
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._behind or self._again or self._loading or self._uncertain)
+
+    def is_behind(self, partition: int) -> bool:
+        """Whether the partition is ours and not all of it is known."""
+        readings = [*([self._loading] if self._loading else []), *(reading for reading, _ in self._uncertain)]
+        return partition in self._behind or partition in self._again or any(r.partition == partition for r in readings)
+
+    # -- metadata
+
+    def follow(self, snapshot: Snapshot, now: Now) -> None:
+        """Take over a new snapshot, which comes whenever leaderships change: load what became ours, let go of the rest.
+
+        What is ours as before may have been another's in between: that is read anew.
+        """
+        topic = snapshot.topics.get(self._topic)
+        if topic is None or topic.id != self._id:
+            self._forget(now)
+        if topic is None:
+            return
+        if self._id is None:
+            # The count is fixed while we run: another one would look for everything in the wrong partitions.
+            self._owner.partitions = len(topic)
+            self._id, self._refusal = topic.id, ""
+        count = self._owner.partitions
+        ours = {i for i, info in enumerate(topic.partitions[:count]) if info.leader == self._broker_id}
+        for partition in sorted(self._ours - ours | set(self._journal.ended())):
+            self._let_go(partition, now)
+        for partition in sorted(ours - self._ours):
+            self._take(partition)
+
+    def _take(self, partition: int) -> None:
+        self._owner.will_load(partition)
+        self._ours.add(partition)
+        self._behind.add(partition)
+        self._to_load.append(partition)
+
+    def _let_go(self, partition: int, now: Now) -> None:
+        """Nobody is to hear or write what we know of it any more."""
+        self._stop_loading(partition)
+        self._ours.discard(partition)
+        self._owner.unload(partition)
+        self._writer.fail(partition, Error.NOT_LEADER_OR_FOLLOWER, now)
+        self._left(partition)
+
+    def _stop_loading(self, partition: int) -> None:
+        self._behind.discard(partition)
+        self._journal.leave(partition)
+        self._again.pop(partition, None)
+        self._uncertain = [row for row in self._uncertain if row[0].partition != partition]
+        if partition in self._to_load:
+            self._to_load.remove(partition)
+        if self._loading is not None and self._loading.partition == partition:
+            self._loading = None
+
+    def _forget(self, now: Now) -> None:
+        for partition in sorted(self._ours):
+            self._let_go(partition, now)
+        self._id = None
+        self._owner.partitions = 0
+
+    # -- loading
+
+    def reload(self, key: str) -> None:
+        """Read what the log has of one group or transactional id, which was reset."""
+        partition = self._owner.partition_of(key)
+        if partition not in self._ours or partition in self._behind:
+            return  # it is read whole, by us or by another
+        if partition not in self._again:
+            self._to_load.append(partition)
+        self._again.setdefault(partition, set()).add(key)
+
+    def step(self, now: Now) -> bool:
+        """Load for a little while; False when there was nothing to do: what is behind waits for others."""
+        until = time.monotonic() + SLICE_S
+        did = False
+        while time.monotonic() < until and (self._loading or self._begin(now)) and self._go_on(now):
+            did = True
+        return self._finish(now) or did
+
+    def _begin(self, now: Now) -> bool:
+        """Start on the next partition that can be read."""
+        for _ in range(len(self._to_load)):
+            partition = self._to_load.popleft()
+            if self._may_begin(partition):
+                keys = self._again.pop(partition, None)
+                only = None if keys is None else frozenset(keys)
+                self._loading = _Reading(partition, only, self._replay(), self._journal.read_all(partition))
+                return True
+            if self._journal.state(partition) in (slots.OFFLINE, slots.DELETING):
+                self._give_up(partition, None, "its log is offline")
+            else:
+                self._to_load.append(partition)
+        return False
+
+    def _may_begin(self, partition: int) -> bool:
+        """A partition that is loaded stays entered; what it is still to get must be read for the keys, too."""
+        if partition in self._again:
+            return not self._writer.is_queued(partition)
+        return self._journal.enter(partition)
+
+    def _give_up(self, partition: int, keys: frozenset[str] | None, why: object) -> None:
+        """Nothing of it is served until it is led anew; of one that is loaded, all but these keys."""
+        log.error(
+            "%s-%d cannot be read, %s in it are not served: %s. Restore its files (or delete its directory, which "
+            "loses what it holds) and restart the broker; the other partitions are served meanwhile",
+            self._topic, partition, "all keys" if keys is None else f"{len(keys)} keys", why,
+        )  # fmt: skip
+        if keys is None:
+            self._stop_loading(partition)
+        self._owner.unreadable(partition, keys)
+
+    def _go_on(self, now: Now) -> bool:
+        """Read some more; False when the log is to be looked at again in a moment."""
+        assert self._loading is not None
+        reading = self._loading
+        try:
+            for _ in range(100):
+                batch = next(reading.batches)
+                if batch is None:
+                    return False
+                reading.replay.feed(batch)
+        except StopIteration as end:
+            self._loading = None
+            self._uncertain.append((reading, end.value))
+        except JournalError:  # the leadership is lost, or was meanwhile
+            self._read_whole(reading, now)
+        except Exception as error:
+            if not isinstance(error, OSError):
+                log.exception("%s-%d: unexpected error in reading it", self._topic, reading.partition)
+            self._loading = None
+            self._give_up(reading.partition, reading.keys, error)
+        return True
+
+    def _read_whole(self, reading: _Reading, now: Now) -> None:
+        """From the start, as soon as it is led; what else is known of it is old as well."""
+        if reading.keys is not None:
+            self._let_go(reading.partition, now)
+            self._take(reading.partition)
+            return
+        self._stop_loading(reading.partition)
+        self._behind.add(reading.partition)
+        self._to_load.append(reading.partition)
+
+    def _finish(self, now: Now) -> bool:
+        """Take over what is certain by now."""
+        certain = [row for row in self._uncertain if self._journal.is_certain(row[0].partition, row[1])]
+        self._uncertain = [row for row in self._uncertain if row not in certain]
+        for reading, _ in certain:
+            if reading.keys is None:
+                self._behind.discard(reading.partition)
+            self._owner.loaded(reading.partition, reading.replay, now, reading.keys)
+        return bool(certain)
+
+    # -- the first client
+
+    def when_there(self, ready: Callable[[bool], None], keys: Iterable[str], now: Now) -> None:
+        """Call `ready(True)` when the topic is there and, as a rule, loaded as far as `keys` (groups or transactional
+        ids) go; `ready(False)` when it takes too long or cannot be made.
+
+        A topic that is there but takes long to load is there: clients are told so by the group's own requests.
+        """
+        waiting = _Waiting(now.steady_ms + LOAD_PATIENCE_MS, tuple(keys), ready)
+        if self._is_there_for(waiting):
+            ready(True)
+        elif self._id is not None:
+            self._waiting.append(waiting)
+        elif now.steady_ms < self._create_at_ms:
+            ready(False)
+        else:
+            first = not self._waiting
+            self._waiting.append(waiting._replace(deadline_ms=now.steady_ms + CREATE_PATIENCE_MS))
+            if first:
+                self._ask_for_it()
+
+    def _ask_for_it(self) -> None:
+        if not self._refusal:
+            log.info("creating %s", self._topic)
+        self._create()
+
+    def _is_there_for(self, waiting: _Waiting) -> bool:
+        if self._id is None:
+            return False
+        return not self._behind or all(self._owner.partition_of(key) not in self._behind for key in waiting.keys)
+
+    def tell(self, now: Now) -> None:
+        """Answer those who waited, once a round."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if one.deadline_ms <= now.steady_ms or self._is_there_for(one):
+                self._tell_one(one)
+            else:
+                self._waiting.append(one)
+
+    def creation_failed(self, why: str, now: Now) -> None:
+        """The topic could not be made: clients may ask again. Said once, until it is another reason."""
+        if why != self._refusal:
+            log.error("%s could not be created: %s", self._topic, why)
+        self._refusal, self._create_at_ms = why, now.steady_ms + CREATE_PAUSE_MS
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            self._tell_one(one)
+
+    def _tell_one(self, one: _Waiting) -> None:
+        """A fault in what one makes of it costs the others nothing."""
+        try:
+            one.ready(self._id is not None)
+        except Exception:
+            log.exception("%s: unexpected error in a request that waited for it", self._topic)

@@ -1,0 +1,178 @@
+"""The transactions' part of the coordinator process: it feeds groups.transactions and does what comes out of it.
+
+Their state is in `__transaction_state` and nowhere else: what is in it is answered, what was decided there is carried
+out, by us or by our successor. The coordinator's loop owns one of these and calls it once a turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from odradek.broker.coordinator.controller_client import ControllerLink
+from odradek.broker.coordinator.effects import settle
+from odradek.broker.coordinator.internal_topic import OffsetsTopic
+from odradek.broker.coordinator.internal_topic_log import TOPIC as OFFSETS
+from odradek.broker.coordinator.internal_topic_log import OffsetsJournal
+from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
+from odradek.broker.coordinator.txn_markers import NO_SOURCE, MarkerWriter
+from odradek.broker.coordinator.verification_channel import Question, VerificationLinks
+from odradek.cluster import internal
+from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.groups.errors import Error
+from odradek.groups.events import Answer, Append, Now, Reload
+from odradek.groups.groups import Groups
+from odradek.groups.journal import Writer
+from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.events import Limits, Markers, NeedIds, Producer
+from odradek.groups.transactions.loading import Replay
+from odradek.groups.transactions.transactions import Transactions
+from odradek.ipc import roles
+from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.coordination import Wanted
+
+log = logging.getLogger(__name__)
+
+TOPIC = "__transaction_state"
+BUSY_S = 0.001
+
+
+class TransactionCoordinator:
+    """The machine, its topic, its writers."""
+
+    def __init__(
+        self, catalog: Catalog, config: Any, groups: Groups, held: Callable[[int, int], bool], links: MarkerLinks,
+        verifications: VerificationLinks, controller: ControllerLink,
+    ) -> None:  # fmt: skip
+        self.machine = Transactions(limits(config))
+        self._controller = controller
+        self._journal = OffsetsJournal(catalog, roles.COORDINATOR, TOPIC)
+        self._writer = Writer(
+            self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms, faulty=self.machine.reset
+        )
+        self._markers = MarkerWriter(catalog, groups, held, links, self._offsets_ended)
+        self._asked: set[Question] = set()  # other brokers
+        self._links = links
+        self._verifications = verifications
+        self._snapshot = catalog.snapshot
+        self.topic = OffsetsTopic(
+            self.machine, self._journal, self._writer, config["broker.id"], self._create_topic, Replay, TOPIC,
+            self._markers.forget,
+        )  # fmt: skip
+        self._now = Now(0, 0)
+
+    def _create_topic(self) -> None:
+        self._controller.create_topic(TOPIC, lambda why: self.topic.creation_failed(why, self._now))
+
+    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None], now: Now) -> None:
+        """See `workers.dispatch.coordination.Coordinator`."""
+
+        def lost() -> None:
+            done(dict.fromkeys(wanted.partitions, Error.UNKNOWN_SERVER_ERROR))
+
+        self._markers.add(wanted, done, lost, NO_SOURCE, now)
+
+    def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
+        """Whether the producer's transaction has the partition, as its coordinator says, be it another broker's."""
+        refusal = self.machine.refusal(producer.transactional_id)
+        if not self.machine.partitions:
+            done(Error.COORDINATOR_NOT_AVAILABLE)
+            return
+        if refusal is not Error.NOT_COORDINATOR:
+            done(self.machine.verify(producer, [partition])[partition])
+            return
+        info = self._snapshot.partition(TOPIC, self.machine.partition_of(producer.transactional_id))
+        question = Question(producer, partition, lambda error: self._verified(question, error, done))
+        self._asked.add(question)
+        if info is None or info.leader in (-1, self._links.own) or not self._verifications.send(info.leader, question):
+            question.done(Error.COORDINATOR_NOT_AVAILABLE)
+
+    def _verified(self, question: Question, error: Error, done: Callable[[Error], None]) -> None:
+        """The other broker's answer; asked again if a marker was written here meanwhile, which it may not know of."""
+        self._asked.discard(question)
+        if question.stale and not error:
+            self.verify(question.producer, question.partition, done)
+        else:
+            done(error)
+
+    def _offsets_ended(self, index: int, producer_id: int) -> None:
+        """A marker went into `__consumer_offsets`. (Elsewhere storage.log.transactions.may_open takes care.)"""
+        for question in self._asked:
+            if question.partition == (OFFSETS, index) and question.producer.id == producer_id:
+                question.stale = True
+
+    def follow(self, snapshot: Snapshot, now: Now) -> None:
+        """Take over a new snapshot."""
+        self._snapshot = snapshot
+        self._links.follow(snapshot)
+        self._verifications.follow(snapshot)
+        self.topic.follow(snapshot, now)
+        self._markers.metadata_changed()
+
+    def patience(self, now: Now) -> float:
+        """Seconds for which nothing need be done here."""
+        if self._writer.is_waiting:
+            return BUSY_S
+        due = max(0.0, (self.machine.next_ms() - now.steady_ms) / 1000)
+        waits = self._markers.patience(now)
+        asked_ms = self._verifications.due_ms
+        asked = None if asked_ms is None else max(0.0, (asked_ms - now.steady_ms) / 1000)
+        return min(wait for wait in (due, waits, asked) if wait is not None)
+
+    def turn(self, now: Now, deliver: Callable[[Answer], None]) -> None:
+        """Deadlines, then effects until there are none left but what waits for others."""
+        self._now = now
+        self.machine.tick(now)
+        self._settle(now, deliver)
+        self._markers.write(now)
+        self._verifications.tick(now.steady_ms)
+        self._settle(now, deliver)
+
+    def _settle(self, now: Now, deliver: Callable[[Answer], None]) -> None:
+        def do(effect: Any) -> None:
+            self._do(effect, now, deliver)
+
+        settle(self.machine, do, self._writer, self._journal, now)
+
+    def _do(self, effect: Any, now: Now, deliver: Callable[[Answer], None]) -> None:
+        if isinstance(effect, Answer):
+            deliver(effect)
+        elif isinstance(effect, Append):
+            self._writer.add(effect, now)
+        elif isinstance(effect, Reload):
+            self.topic.reload(effect.key)
+        elif isinstance(effect, Markers):
+            self._mark(effect)
+        elif isinstance(effect, NeedIds):
+            self._controller.request(internal.PRODUCER_IDS, {}, self._ids_arrived)
+
+    def _mark(self, markers: Markers) -> None:
+        """Under the leader epoch in which the decision was read or written: a former coordinator's is a lower one."""
+        _, producer_id, epoch, commit, partitions = markers
+        source = self.machine.partition_of(markers.transactional_id)
+        if self._journal.epoch(source) < 0:
+            return
+        wanted = Wanted(producer_id, epoch, self._journal.epoch(source), commit, partitions)
+        self._markers.add(wanted, partial(self._marked, markers), partial(self._lost, markers), source, self._now)
+
+    def _lost(self, markers: Markers) -> None:
+        self.machine.reset(markers.transactional_id, self._now)
+
+    def _marked(self, markers: Markers, _results: dict[TopicPartition, Error]) -> None:
+        self.machine.markers_written(markers, self._now)
+
+    def _ids_arrived(self, answer: dict[str, Any] | None) -> None:
+        found = answer or {}
+        self.machine.take_ids(found.get("first", 0), found.get("count", 0), self._now)
+
+
+def limits(config: Any) -> Limits:
+    """The transactions' limits in a broker's configuration."""
+    return Limits(
+        max_timeout_ms=config["transaction.max.timeout.ms"],
+        expiration_ms=config["transactional.id.expiration.ms"],
+        abort_interval_ms=config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
+        expiry_interval_ms=config["transaction.remove.expired.transaction.cleanup.interval.ms"],
+    )

@@ -1,0 +1,59 @@
+"""Markers for partitions that other brokers lead: WriteTxnMarkers (broker.coordinator.broker_channels)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.coordinator.broker_channels import Links, Watch, by_topic, error_codes, to_error
+from odradek.groups.errors import Error
+from odradek.groups.offsets import TopicPartition
+from odradek.protocol import interbroker
+
+if TYPE_CHECKING:
+    from odradek.broker.coordinator.txn_markers import Job
+
+Marker = tuple["Job", TopicPartition]
+
+
+class Markers:
+    """The kind of request (coordinator_links.Kind). `heard(job, partition, error)` gets each marker's outcome."""
+
+    title, api, version = "markers", "WriteTxnMarkers", 1
+
+    def __init__(self) -> None:
+        self.heard: Callable[[Job, TopicPartition, Error], None] = lambda job, tp, error: None
+
+    def told(self, item: Marker, error: Error) -> None:
+        """See coordinator_links.Kind."""
+        self.heard(*item, error)
+
+    def fields(self, items: list[Marker]) -> dict[str, Any]:
+        """By transaction, by topic."""
+        row = interbroker.message_class(self.api + "Request").WritableTxnMarker
+        markers = [
+            row(
+                producer_id=job.wanted.producer_id,
+                producer_epoch=job.wanted.epoch,
+                transaction_result=job.wanted.commit,
+                topics=[row.WritableTxnMarkerTopic(name=name, partition_indexes=rows) for name, rows in topics.items()],
+                coordinator_epoch=job.wanted.coordinator_epoch,
+            )
+            for job, topics in by_topic(items).items()
+        ]
+        return {"markers": markers}
+
+    def outcomes(self, items: list[Marker], answer: Any) -> Iterable[tuple[Marker, Error]]:
+        """What is not in the answer was not written."""
+        codes = error_codes(answer.markers, "producer_id", "topics", "partitions", "error_code")
+        for job, tp in items:
+            code = codes.get((job.wanted.producer_id, tp), int(Error.UNKNOWN_SERVER_ERROR))
+            yield (job, tp), to_error(code)
+
+
+class MarkerLinks(Links[Marker]):
+    """The connections for markers."""
+
+    def __init__(self, config: Any, watch: Watch) -> None:
+        self.markers = Markers()
+        super().__init__(config, watch, self.markers)

@@ -1,0 +1,388 @@
+"""Writing the markers that end transactions: into partitions that this broker leads, and to who leads the others.
+
+A marker is done when all in-sync replicas have it, and they are min.insync.replicas. One whose partition is locked is
+tried again in a millisecond, one that failed in a tenth of a second and whenever the metadata changes, for as long as
+this broker coordinates the transaction; its successor finds the decision in `__transaction_state` and starts over, and
+a marker too many does no harm. A partition that is no more needs no marker. Where a later epoch of the producer has an
+open transaction (without transaction.partition.verification.enable clients can do that), the marker of the former is
+refused; it waits until that transaction is ended, and so does the coordinator's. Those for `__consumer_offsets` wait
+until it is loaded and the offsets that they end are written.
+
+Markers that another broker's coordinator asks for are tried for a second at most: it asks again, and knows better by
+then whom. A fault ends the one job that has it: the transaction is read again and its markers begin anew, another's
+coordinator is told UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from odradek.broker.coordinator.internal_topic_log import TOPIC as OFFSETS
+from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
+from odradek.groups.errors import Error
+from odradek.groups.events import Now
+from odradek.groups.groups import Groups
+from odradek.groups.offsets import TopicPartition
+from odradek.ipc import memory_order, roles, slots
+from odradek.storage.log import transactions
+from odradek.storage.log.partition import Busy, Partition
+from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.coordination import Wanted
+
+log = logging.getLogger(__name__)
+
+BUSY_S, MARK_S = 0.001, 0.05  # how soon to look again: at a locked partition, at a high watermark that does not ring
+SLICE_S = 0.02  # of writing markers, before the groups have their turn again
+RETRY_MS = 100
+ASKED_MS = 1_000  # as long as others' markers are tried
+UNTOLD_MS = 3_000  # as long as a partition that nobody knows may only not have been told of yet
+NO_SOURCE = -1
+
+Done = Callable[[dict[TopicPartition, Error]], None]
+Lost = Callable[[], None]
+Place = tuple[int, TopicPartition]  # a producer id and a partition
+
+
+class Awaited(NamedTuple):
+    """A marker in the log of a partition that this broker leads since epoch `led_since`."""
+
+    partition: Partition
+    led_since: int
+    end: int
+
+
+class Job:
+    """Markers of one transaction on their way.
+
+    `source`: the partition of `__transaction_state` that has the decision; they are tried until they are all there.
+    NO_SOURCE: somebody else has it, and is told what failed until `deadline_ms`.
+    """
+
+    __slots__ = (
+        "awaited", "away", "deadline_ms", "done", "lost", "not_before_ms", "results", "since_ms", "source", "todo",
+        "wanted",
+    )  # fmt: skip
+
+    def __init__(self, wanted: Wanted, done: Done, lost: Lost, source: int, now: Now) -> None:
+        self.wanted = wanted
+        self.done = done
+        self.lost = lost
+        self.source = source
+        self.todo = set(wanted.partitions)
+        self.away: set[TopicPartition] = set()  # other brokers' now
+        self.awaited: dict[TopicPartition, Awaited] = {}
+        self.results: dict[TopicPartition, Error] = {}
+        self.since_ms = now.steady_ms
+        self.not_before_ms = 0
+        self.deadline_ms = now.steady_ms + ASKED_MS if source == NO_SOURCE else None
+
+    @property
+    def open(self) -> bool:
+        """Whether some of it is not decided."""
+        return bool(self.todo or self.away or self.awaited)
+
+
+class MarkerWriter:
+    """The markers that are not in their partitions yet.
+
+    `held(index, producer id)`: that of `__consumer_offsets` must wait. `ended`, of the same, is called after one is
+    appended.
+    """
+
+    def __init__(
+        self, catalog: Catalog, groups: Groups, held: Callable[[int, int], bool], links: MarkerLinks,
+        ended: Callable[[int, int], None],
+    ) -> None:  # fmt: skip
+        self._catalog = catalog
+        self._groups = groups
+        self._held = held
+        self._ended = ended
+        self._links = links
+        self._own: int = links.own
+        self._jobs: dict[Job, None] = {}
+        self._ours: dict[tuple[int, int], Job] = {}  # of them, those with a source: by it and the producer id
+        self._theirs: dict[Place, dict[Job, None]] = {}  # those of other coordinators, where they write
+        self._now = Now(0, 0)
+        self._until = 0.0  # monotonic seconds
+        links.markers.heard = self._told
+
+    def add(self, wanted: Wanted, done: Done, lost: Lost, source: int, now: Now) -> None:
+        """Write these at the next `write`; `done` gets the outcome of each partition, or `lost` hears of a fault.
+
+        Another coordinator that asks again has given its former request up: that one's markers are not tried any more.
+        Written after the new ones are answered, they would end the producer's next transaction. Not so an
+        administrator's: those are nobody's former request. Likewise a transaction of ours that was read again, having
+        been reset, is not ended twice: its producer goes on as soon as one of the two is done.
+        """
+        if source == NO_SOURCE and not wanted.only_open:
+            self._give_up(wanted)
+        job = Job(wanted, done, lost, source, now)
+        if source == NO_SOURCE:
+            for tp in wanted.partitions:
+                self._theirs.setdefault((wanted.producer_id, tp), {})[job] = None
+        else:
+            former = self._ours.get((source, wanted.producer_id))
+            if former is not None:
+                self._drop(former)
+            self._ours[source, wanted.producer_id] = job
+        self._jobs[job] = None
+
+    def _give_up(self, wanted: Wanted) -> None:
+        """Only where they write: one request may have twenty thousand markers of one producer."""
+        for tp in wanted.partitions:
+            for job in self._theirs.pop((wanted.producer_id, tp), ()):
+                if tp in job.todo:
+                    job.todo.discard(tp)
+                    job.results[tp] = Error.REQUEST_TIMED_OUT
+
+    def forget(self, source: int) -> None:
+        """The transactions of this partition of `__transaction_state` are another's to end."""
+        for job in [job for job in self._jobs if job.source == source]:
+            self._drop(job)
+
+    def _drop(self, job: Job) -> None:
+        self._remove(job)
+        self._forget_sent(job)
+
+    def _remove(self, job: Job) -> None:
+        self._jobs.pop(job, None)
+        key = job.source, job.wanted.producer_id
+        if self._ours.get(key) is job:
+            del self._ours[key]
+        if job.source == NO_SOURCE:
+            for tp in job.wanted.partitions:
+                self._forget_place(job, (job.wanted.producer_id, tp))
+
+    def _forget_place(self, job: Job, place: Place) -> None:
+        same = self._theirs.get(place, {})
+        same.pop(job, None)
+        if not same:
+            self._theirs.pop(place, None)
+
+    def _forget_sent(self, job: Job) -> None:
+        self._links.forget(lambda marker: marker[0] is job)
+
+    def metadata_changed(self) -> None:
+        """Leaders may be others: what is not under way is looked at anew, and at once."""
+        for job, tp in self._links.recall():
+            job.away.discard(tp)
+            job.todo.add(tp)
+        for job in self._jobs:
+            job.not_before_ms = 0
+
+    def write(self, now: Now) -> None:
+        """Try all that is not done and not put off, or a part: the rest has its turn first the next time."""
+        self._now, self._until = now, time.monotonic() + SLICE_S
+        for job in [job for job in self._jobs if job.todo and job.not_before_ms <= now.steady_ms]:
+            self._guarded(job, self._write_job)
+            if job in self._jobs:
+                self._jobs[job] = self._jobs.pop(job)
+            if time.monotonic() >= self._until:
+                break
+        self._links.tick(now.steady_ms)
+        for job in [job for job in self._jobs if job.awaited or job.deadline_ms is not None or not job.open]:
+            self._guarded(job, self._look)
+
+    def _guarded(self, job: Job, step: Callable[[Job], None]) -> None:
+        """A fault in one job costs the others nothing."""
+        try:
+            step(job)
+        except Exception:
+            log.exception(
+                "unexpected error in the markers of producer %d: its transaction is reloaded", job.wanted.producer_id
+            )
+            self._drop(job)
+            self._tell_lost(job)
+
+    def _tell_lost(self, job: Job) -> None:
+        try:
+            job.lost()
+        except Exception:
+            log.exception("unexpected error in reporting the markers of producer %d", job.wanted.producer_id)
+
+    def _write_job(self, job: Job) -> None:
+        for tp in list(job.todo):
+            if job in self._jobs:  # one that another coordinates is dropped at the first refusal
+                self._write_one(job, tp)
+            if time.monotonic() >= self._until:
+                return
+
+    def patience(self, now: Now) -> float | None:
+        """Seconds until `write` should be called again, None when there is nothing to write."""
+        waits = [wait for job in self._jobs if (wait := _patience(job, now)) is not None]
+        due = self._links.due_ms
+        if due is not None:
+            waits.append(max(0.0, (due - now.steady_ms) / 1000))
+        return min(waits, default=None)
+
+    # -- one marker
+
+    def _write_one(self, job: Job, tp: TopicPartition) -> None:
+        info = self._catalog.snapshot.partition(*tp)
+        if job.source != NO_SOURCE and info is not None and info.leader not in (self._own, -1):
+            if self._links.send(info.leader, (job, tp)):
+                job.todo.discard(tp)
+                job.away.add(tp)
+            else:
+                self._put_off(job)
+        elif not (tp[0] == OFFSETS and self._held(tp[1], job.wanted.producer_id)):
+            self._write_here(job, tp)
+
+    def _write_here(self, job: Job, tp: TopicPartition) -> None:
+        partition = self._catalog.log.get(*tp)
+        try:
+            if partition is None:
+                raise _Refused(Error.UNKNOWN_TOPIC_OR_PARTITION)
+            awaited = self._append(partition, job.wanted)
+        except Busy:
+            return
+        except _Refused as refused:
+            if job.wanted.only_open:
+                log.warning(
+                    "%s-%d: an abort of producer %d, epoch %d, is refused: it comes from no registered broker's "
+                    "address, and no such transaction is open here", *tp, job.wanted.producer_id, job.wanted.epoch
+                )  # fmt: skip
+            self._failed(job, tp, refused.error)
+            return
+        job.todo.discard(tp)
+        job.awaited[tp] = awaited
+        if tp[0] == OFFSETS:
+            self._ended(tp[1], job.wanted.producer_id)
+
+    def _append(self, partition: Partition, wanted: Wanted) -> Awaited:
+        """Write it, under one leadership from the first look to the last. Busy, or why it was not."""
+        led_since = _led_since(partition)
+        producer_id, epoch, coordinator_epoch, commit, _, only_open = wanted
+        error = transactions.write_marker(
+            partition, producer_id, epoch, coordinator_epoch, commit, self._now.wall_ms, only_open
+        )
+        if error:
+            raise _Refused(Error(error))
+        values = partition.slot.read()
+        if not _is_led(partition, values, led_since):
+            raise _Refused(Error.NOT_LEADER_OR_FOLLOWER)
+        return Awaited(partition, led_since, values[slots.F_LEO])
+
+    def _failed(self, job: Job, tp: TopicPartition, error: Error) -> None:
+        """It is to be tried again, unless nobody needs it, or somebody else is to try."""
+        job.away.discard(tp)
+        job.awaited.pop(tp, None)
+        if job.source == NO_SOURCE or self._is_settled(job, tp, error):
+            job.todo.discard(tp)
+            job.results[tp] = Error.INVALID_PRODUCER_EPOCH if error is Error.INVALID_TXN_STATE else error
+        elif error is Error.TRANSACTION_COORDINATOR_FENCED:
+            log.warning("%s-%d: the transaction of producer %d is coordinated by another", *tp, job.wanted.producer_id)
+            self._drop(job)
+        else:
+            if not job.not_before_ms:
+                self._say_it_waits(job, tp, error)
+            job.todo.add(tp)
+            self._put_off(job)
+
+    @staticmethod
+    def _say_it_waits(job: Job, tp: TopicPartition, error: Error) -> None:
+        if error is Error.INVALID_TXN_STATE:
+            log.error(
+                "%s-%d: the marker of producer %d, epoch %d, is refused: a later epoch has written. If it left a "
+                "transaction open, abort that one (kafka-transactions.sh)", *tp, job.wanted.producer_id,
+                job.wanted.epoch,
+            )  # fmt: skip
+        else:
+            log.info("%s-%d: a marker waits: %s", *tp, error.name)
+
+    def _put_off(self, job: Job) -> None:
+        job.not_before_ms = self._now.steady_ms + RETRY_MS
+
+    def _is_settled(self, job: Job, tp: TopicPartition, error: Error) -> bool:
+        """Whether a marker that was refused is one that nobody needs."""
+        if error is Error.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # a Kafka broker's: nothing transactional can be in there
+            return True
+        if error is Error.INVALID_PRODUCER_EPOCH:
+            # A later epoch has written here, and nothing is open.
+            log.error("%s-%d: a marker of producer %d came too late", *tp, job.wanted.producer_id)
+            return True
+        if self._catalog.snapshot.partition(*tp) is not None:
+            return False
+        return self._links.alone or self._now.steady_ms - job.since_ms >= UNTOLD_MS
+
+    # -- outcomes
+
+    def _told(self, job: Job, tp: TopicPartition, error: Error) -> None:
+        """What its leader says of a marker; an error, too, if nothing was heard of it."""
+        if job in self._jobs:
+            self._guarded(job, lambda job: self._heard(job, tp, error))
+
+    def _heard(self, job: Job, tp: TopicPartition, error: Error) -> None:
+        if error is Error.INVALID_PRODUCER_EPOCH:  # who leads it does not say whether something is open there
+            self._failed(job, tp, Error.INVALID_TXN_STATE)
+        elif error:
+            self._failed(job, tp, error)
+        else:
+            job.away.discard(tp)
+            job.results[tp] = Error.NONE
+
+    def _look(self, job: Job) -> None:
+        """Whether it is done by now."""
+        if job.awaited and not self._has_passed(job):
+            for awaited in job.awaited.values():
+                awaited.partition.slot.wait(roles.COORDINATOR)
+            memory_order.fence()
+            self._has_passed(job)
+        if job.deadline_ms is not None and job.open and job.deadline_ms <= self._now.steady_ms:
+            for tp in [*job.todo, *job.awaited]:
+                self._failed(job, tp, Error.REQUEST_TIMED_OUT)
+        if not job.open and job in self._jobs:
+            self._remove(job)
+            job.done(job.results)
+
+    def _has_passed(self, job: Job) -> bool:
+        """Whether nothing is awaited any more: high watermarks have passed it, or it will never be known."""
+        for tp, (partition, led_since, end) in list(job.awaited.items()):
+            values = partition.slot.read()
+            if not _is_led(partition, values, led_since):
+                self._failed(job, tp, Error.NOT_LEADER_OR_FOLLOWER)
+            elif values[slots.F_HW] >= end and values[slots.F_VOTERS] >= values[slots.F_MIN_ISR]:
+                self._written(job, tp)
+        return not job.awaited
+
+    def _written(self, job: Job, tp: TopicPartition) -> None:
+        del job.awaited[tp]
+        job.results[tp] = Error.NONE
+        if tp[0] == OFFSETS:
+            self._groups.end_transaction(tp[1], job.wanted.producer_id, job.wanted.commit, self._now)
+
+
+class _Refused(Exception):
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
+def _led_since(partition: Partition) -> int:
+    """The epoch since which this broker leads it; _Refused when it does not, or with too few replicas in sync."""
+    values = partition.slot.read()
+    if not _is_led(partition, values, values[slots.F_LED_SINCE]):
+        offline = values[slots.F_STATE] == slots.OFFLINE
+        raise _Refused(Error.KAFKA_STORAGE_ERROR if offline else Error.NOT_LEADER_OR_FOLLOWER)
+    if values[slots.F_ISR_COUNT] < values[slots.F_MIN_ISR]:
+        raise _Refused(Error.NOT_ENOUGH_REPLICAS)
+    return values[slots.F_LED_SINCE]
+
+
+def _is_led(partition: Partition, values: tuple[int, ...], led_since: int) -> bool:
+    same = values[slots.F_INCARNATION] == partition.incarnation and values[slots.F_LED_SINCE] == led_since
+    return same and values[slots.F_STATE] == slots.LEADER
+
+
+def _patience(job: Job, now: Now) -> float | None:
+    waits = []
+    if job.todo:
+        waits.append(max(BUSY_S, (job.not_before_ms - now.steady_ms) / 1000))
+    if job.awaited:
+        waits.append(MARK_S)
+    if job.deadline_ms is not None:
+        waits.append(max(0.0, (job.deadline_ms - now.steady_ms) / 1000))
+    return min(waits, default=None)

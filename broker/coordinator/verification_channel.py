@@ -1,0 +1,86 @@
+"""Whether a transaction that another broker coordinates has a partition (KIP-890): AddPartitionsToTxn, verify only.
+
+Version 4, which Apache Kafka's brokers have had since they verify; what is not part of it is INVALID_TXN_STATE there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from odradek.broker.coordinator.broker_channels import Links, Watch, by_topic, error_codes, to_error
+from odradek.groups.errors import Error
+from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.events import Producer
+from odradek.protocol import interbroker
+
+
+class Question:
+    """One producer's transaction and one partition; `done` gets the coordinator's answer. Compared by identity.
+
+    `stale`: a marker of the producer was written to the partition since, so that the answer says nothing any more.
+    """
+
+    __slots__ = ("done", "partition", "producer", "stale")
+
+    def __init__(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
+        self.producer = producer
+        self.partition = partition
+        self.done = done
+        self.stale = False
+
+
+class Verifications:
+    """The kind of request (coordinator_links.Kind)."""
+
+    title, api, version = "verification", "AddPartitionsToTxn", 4
+
+    def told(self, item: Question, error: Error) -> None:
+        """See coordinator_links.Kind."""
+        item.done(Error.NETWORK_EXCEPTION if error is Error.NOT_LEADER_OR_FOLLOWER else error)
+
+    def fields(self, items: list[Question]) -> dict[str, Any]:
+        """One row for each transactional id; of two producers with one id, the later epoch is not fenced."""
+        row = interbroker.message_class(self.api + "Request").AddPartitionsToTxnTransaction
+        latest = set(_latest(items).values())
+        asked = by_topic((item.producer, item.partition) for item in items if item.producer in latest)
+        transactions = [
+            row(
+                transactional_id=producer.transactional_id,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                verify_only=True,
+                topics=[row.AddPartitionsToTxnTopic(name=name, partitions=rows) for name, rows in topics.items()],
+            )
+            for producer, topics in asked.items()
+        ]
+        return {"transactions": transactions}
+
+    def outcomes(self, items: list[Question], answer: Any) -> Iterable[tuple[Question, Error]]:
+        """What is not in the answer, or was asked for another producer of the id, was not verified."""
+        results, fields = answer.results_by_transaction, ("topic_results", "results_by_partition")
+        codes = error_codes(results, "transactional_id", *fields, "partition_error_code")
+        asked = _latest(items)
+        for item in items:
+            name = item.producer.transactional_id
+            if asked[name] != item.producer:
+                yield item, Error.PRODUCER_FENCED
+            else:
+                yield item, to_error(answer.error_code or codes.get((name, item.partition), int(Error.NOT_COORDINATOR)))
+
+
+def _latest(items: list[Question]) -> dict[str, Producer]:
+    """By transactional id: the producer of the latest epoch."""
+    found: dict[str, Producer] = {}
+    for producer in (item.producer for item in items):
+        other = found.setdefault(producer.transactional_id, producer)
+        if (producer.id, producer.epoch) > (other.id, other.epoch):
+            found[producer.transactional_id] = producer
+    return found
+
+
+class VerificationLinks(Links[Question]):
+    """The connections for verification."""
+
+    def __init__(self, config: Any, watch: Watch) -> None:
+        super().__init__(config, watch, Verifications())

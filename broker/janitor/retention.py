@@ -1,0 +1,119 @@
+"""Retention: letting go of segments and of producer ids that are old enough (the rules: storage.retention)."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from odradek.broker.process import flush
+from odradek.ipc import slots
+from odradek.ipc.slots import Fields, SlotState
+from odradek.storage import retention
+from odradek.storage.files import names
+from odradek.storage.log import roll, trim
+from odradek.storage.log.partition import Partition
+from odradek.storage.retention import Doomed, Limits, LogFacts, SegmentFacts
+from odradek.storage.segment.index_files import largest_timestamp
+
+log = logging.getLogger(__name__)
+
+
+class Aging:
+    """Remembers what it found out about sealed segments, which only ever change by being replaced (compaction)."""
+
+    def __init__(self) -> None:
+        self._facts: dict[tuple[int, ...], SegmentFacts] = {}  # (incarnation, base offset, which file)
+
+    def forget(self) -> None:
+        """Drop what was remembered; now and then, or deleted segments add up."""
+        self._facts.clear()
+
+    def trim(self, partition: Partition, now_ms: int) -> int:
+        """Delete the segments of one partition that are due; how many. Raises OSError, Busy, Gone.
+
+        A follower's too, as in Kafka, up to its high watermark: it need not wait for its leader to do the same.
+        """
+        state = partition.state()
+        if state.state not in (slots.LEADER, slots.FOLLOWER) or not self._doomed(partition, state, now_ms):
+            return 0
+        with flush.patiently(partition) as values:
+            doomed = self._doomed(partition, SlotState._make(values), now_ms)  # it may have grown meanwhile
+            if not doomed:
+                return 0
+            if doomed[-1].base_offset == values[slots.F_ACTIVE_BASE]:
+                roll.roll(partition, values, now_ms)
+            return _delete(partition, values, doomed)
+
+    def _doomed(self, partition: Partition, state: SlotState, now_ms: int) -> list[Doomed]:
+        config = partition.config
+        limits = Limits(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy)
+        return retention.segments_to_delete(
+            self._segments(partition, state),
+            limits,
+            log_start=state.log_start,
+            high_watermark=state.hw,
+            leo=state.leo,
+            now_ms=now_ms,
+        )
+
+    def look(self, partition: Partition) -> LogFacts:
+        """A log as `retention.for_space` wants it. FileNotFoundError when its files change just now."""
+        state = partition.state()
+        return LogFacts(self._segments(partition, state), state.hw, state.leo)
+
+    def make_space(self, partition: Partition, doomed: list[Doomed]) -> int:
+        """Delete sealed segments of one partition, its oldest; how many. Raises OSError, Busy, Gone."""
+        with flush.patiently(partition) as values:
+            bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+            there = [one for one in doomed if one.base_offset in bases[:-1]]
+            return _delete(partition, values, there) if there else 0
+
+    def _segments(self, partition: Partition, state: SlotState) -> list[SegmentFacts]:
+        bases = partition.bases(state.active_base, state.generation)
+        sealed = [self._sealed(partition, base) for base in bases[:-1]]
+        newest = state.max_timestamp if state.max_timestamp >= 0 else _modified(partition, state.active_base)
+        return [*sealed, SegmentFacts(state.active_base, state.active_size, newest)]
+
+    def _sealed(self, partition: Partition, base: int) -> SegmentFacts:
+        found = os.stat(names.segment_path(partition.directory, base))
+        key = (partition.incarnation, base, found.st_ino, found.st_size, found.st_mtime_ns)
+        facts = self._facts.get(key)
+        if facts is None:
+            facts = SegmentFacts(base, found.st_size, largest_timestamp(partition.directory, base))
+            self._facts[key] = facts
+        return facts
+
+
+def _modified(partition: Partition, base: int) -> int:
+    """When the log file was written last, in ms: the age of records without a timestamp."""
+    return os.stat(names.segment_path(partition.directory, base)).st_mtime_ns // 1_000_000
+
+
+def _delete(partition: Partition, values: Fields, doomed: list[Doomed]) -> int:
+    """Caller holds the lock; the active segment is not among the doomed any more."""
+    bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    start = next(base for base in bases if base > doomed[-1].base_offset)
+    for segment in doomed:
+        log.info("%r: deleting the segment at offset %d (%s)", partition, *segment)
+    if start > values[slots.F_LOG_START]:
+        return trim.advance(partition, values, start)
+    return trim.let_go(partition, values)
+
+
+def expire_producers(partition: Partition, now_ms: int, expiration_ms: int) -> int:
+    """Forget the producer ids of one partition that are idle for too long; how many. Raises Busy, Gone."""
+    if not partition.state().pstate_gen:
+        return 0
+    with flush.patiently(partition) as values:
+        generation = values[slots.F_PSTATE_GEN]
+        table = partition.producers.table(generation)
+        if table is None:
+            return 0
+        kept = retention.kept_producers(table, now_ms, expiration_ms)
+        idle = table.used - len(kept)
+        if idle:
+            most = partition.config.producers_max
+            values[slots.F_PSTATE_GEN] = partition.producers.keep(kept, generation, 1, most)
+            partition.slot.publish(values)
+            partition.producers.retire(generation)
+        return idle

@@ -1,0 +1,65 @@
+"""Asking the service manager for time, as long as work goes on: recovery at the start, flushing at the stop.
+
+A thread, as a single large log is recovered within one call. It asks only while the rest of the process uses the
+processor: one that hangs, in a lock or on a disk that does not answer, runs into its time limit.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from odradek.broker.process import sd_notify
+from odradek.ipc import slots
+from odradek.ipc.slots import SlotTable
+
+LOOK_S = 1.0
+MORE_S = 30
+LEAST_WORK_S = 0.0005  # of processor time between two looks
+
+
+class Patience:
+    """A request for more time, repeated until `end`; nothing where no manager listens."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._telling = threading.Lock()
+
+    def begin(self, status: Callable[[], str]) -> None:
+        """Ask from now on, saying what `status` returns."""
+        if os.environ.get("NOTIFY_SOCKET"):
+            threading.Thread(target=self._ask, args=[status], daemon=True, name="patience").start()
+
+    def end(self) -> None:
+        """The work is done; nothing is said after this."""
+        with self._telling:
+            self._over.set()
+
+    def _ask(self, status: Callable[[], str]) -> None:
+        worked = 0.0
+        while not self._over.wait(LOOK_S):
+            now = _work()
+            if now - worked >= LEAST_WORK_S:
+                self._tell(status())
+                worked = now
+
+    def _tell(self, status: str) -> None:
+        with self._telling:
+            if not self._over.is_set():
+                sd_notify.extend(MORE_S, status)
+
+
+def _work() -> float:
+    """Seconds of processor time of all threads but this one."""
+    return time.process_time() - time.thread_time()
+
+
+def recovering(table: SlotTable) -> str:
+    """How far recovery has come, over all processes."""
+    left = len(table.numbers(slots.RECOVERING))
+    done = len(table.numbers(slots.LEADER, slots.FOLLOWER, slots.OFFLINE))
+    if not left:
+        return "starting"
+    return f"recovering: {100 * done // (left + done)} % ({done} of {left + done} partitions)"

@@ -1,0 +1,163 @@
+"""This broker's copy of a partition that another leads: what the replicator does to it, under its lock.
+
+Every change holds only for the leader epoch in which its answer was asked for: `Outdated` when the slot has moved on,
+since a former leader's records must not come behind those of a newer one (KIP-101, KIP-279).
+Crash rule: what takes synced records away first lowers the checkpoints to below its cut, publishes that recovery point
+            within the same turn, then cuts; the lock is held throughout. So a death between any two of them leaves no
+            checkpoint that trusts, after a power failure, what comes instead of those records. The cleaner's checkpoint
+            is lowered first too, or what comes would count as compacted after a kill. A checkpoint's turn is taken
+            within the lock: none of its holders takes a partition's lock. One who writes the checkpoint may wait
+            for a slow disk; that is not waited for here (Busy, and the cut is tried again), since whoever holds a
+            partition's lock for odradek.lock.stall.ms is killed, and the other copies stand still meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from odradek.broker.process.checkpoint_lock import lower, lower_cleaner_point
+from odradek.cluster.replication.leader_session import Position
+from odradek.ipc import slots
+from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
+from odradek.protocol.fetch import FetchPart
+from odradek.protocol.fetch_client import Part
+from odradek.storage.log import append_as_follower, known_epochs, roll, truncate
+from odradek.storage.log.fetched_batches import Found, Misplaced
+from odradek.storage.log.partition import Partition
+from odradek.storage.segment.epochs import UNDEFINED_EPOCH, common_end
+
+log = logging.getLogger(__name__)
+
+Change = Callable[[Fields], Position]
+Cut = Callable[[Partition], Change]
+
+
+class Outdated(Exception):
+    """The slot no longer follows in the epoch that the change was made for."""
+
+
+def follows(partition: Partition) -> int:
+    """The leader epoch in which the partition follows another broker; -1 when it does not."""
+    values = partition.slot.read()
+    following = values[F_STATE] == FOLLOWER and values[slots.F_INCARNATION] == partition.incarnation
+    return values[F_LEADER_EPOCH] if following else -1
+
+
+def position(partition: Partition) -> Position:
+    """Where to go on from. The epoch of the last record, not one that this broker led without a record.
+
+    OSError, and CheckpointError while the epochs cannot be told.
+    """
+    state = partition.state()
+    last = known_epochs.read(partition, state.epoch_noted).epoch_of(state.leo - 1)
+    return Position(state.leader_epoch, state.leo, last, state.log_start)
+
+
+def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
+    """Do `what` under the lock; where the log stands then. Busy, Gone, Outdated, or whatever `what` raises."""
+    with partition.locked() as values:
+        if values[F_STATE] != FOLLOWER or values[F_LEADER_EPOCH] != leader_epoch:
+            raise Outdated
+        return what(values)
+
+
+def append(partition: Partition, asked: FetchPart, part: Part, now_ms: int, known: Found | None) -> Change:
+    """A leader's records, high watermark and log start, as it answers what was `asked`. `known` is what is known of the
+    records (storage.log.fetched_batches). Misplaced where the log ends elsewhere by now: what is missing would count as
+    compacted away."""
+
+    def act(values: Fields) -> Position:
+        before = values[F_LEO]
+        if before != asked.offset:
+            raise Misplaced(asked.offset, before)
+        append_as_follower.append(partition, values, part.records, part.hw, part.log_start, now_ms, known)
+        last = values[F_EPOCH_NOTED] if values[F_LEO] > before else asked.last_epoch
+        return Position(values[F_LEADER_EPOCH], values[F_LEO], last, values[F_LOG_START])
+
+    return act
+
+
+def is_news(partition: Partition, part: Part) -> bool:
+    """Whether an answer without records tells of a watermark or log start that would change anything."""
+    values = partition.slot.read()
+    leo = values[F_LEO]
+    return min(part.hw, leo) > values[F_HW] or min(part.log_start, leo) > values[F_LOG_START]
+
+
+def cut_diverging(partition: Partition, epoch: int, end: int) -> Change:
+    """The leader's log has other records from `end` on, or before: that of `epoch` ended there."""
+
+    def act(values: Fields) -> Position:
+        common = common_end(roll.read_epochs(partition), epoch, end, values[F_LEO])
+        return _cut(partition, values, common if common >= 0 else values[F_HW])
+
+    return act
+
+
+def cut_to(partition: Partition, offset: int) -> Change:
+    """The leader's log ends at `offset`."""
+    return lambda values: _cut(partition, values, offset)
+
+
+def cut_unknown(partition: Partition) -> Change:
+    """No epoch of the log is known, so that no leader could tell where it diverges: keep what is certain (Kafka)."""
+    return lambda values: _cut(partition, values, values[F_HW])
+
+
+def restart(partition: Partition, offset: int) -> Change:
+    """The leader's log begins at `offset`, beyond the end of ours."""
+
+    def act(values: Fields) -> Position:
+        log.warning("%r: its leader has nothing before offset %d: beginning there, without %d records from %d on",
+                    partition, offset, values[F_LEO] - values[F_LOG_START], values[F_LOG_START])  # fmt: skip
+        _distrust(partition, values, offset)
+        truncate.restart(partition, values, offset)
+        return _position(partition, values)
+
+    return act
+
+
+def _cut(partition: Partition, values: Fields, offset: int) -> Position:
+    offset = min(offset, values[F_LEO])
+    if offset < values[F_HW]:
+        log.warning("%r: truncated to offset %d, below the high watermark %d", partition, offset, values[F_HW])
+    if offset < values[F_LEO]:
+        log.info("%r: truncating from %d to %d", partition, values[F_LEO], offset)
+    _distrust(partition, values, offset)
+    truncate.truncate(partition, values, offset)
+    return _position(partition, values)
+
+
+def _distrust(partition: Partition, values: Fields, offset: int) -> None:
+    """Lower the checkpoints before a cut at `offset`, that of what is synced to the base of its segment: the batch
+    that holds it goes whole, and may begin before it. `values` keep what is synced, of which the cut publishes what
+    stays.
+
+    So is the log start where the log may end before it, as an unclean leader's may: of a log that ends before its log
+    start by the checkpoint a start leaves nothing, and fetches what it lacks from there on only.
+    """
+    start = values[F_LOG_START]
+    if offset >= values[F_LEO]:
+        return
+    bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    base = max((base for base in bases if base <= offset), default=offset)
+    lower_cleaner_point(partition, values, base)  # it may have been compacted, and may be again
+    if offset >= values[slots.F_FLUSHED] and (offset > start or not start):
+        return
+    published = partition.slot.fields()
+    published[slots.F_FLUSHED] = min(published[slots.F_FLUSHED], base)
+    published[F_LOG_START] = min(published[F_LOG_START], base)
+    published[slots.F_UNFLUSHED_SINCE] = published[slots.F_UNFLUSHED_SINCE] or time.time_ns() // 1_000_000
+    lower(partition, published)
+
+
+def _position(partition: Partition, values: Fields) -> Position:
+    leo = values[F_LEO]
+    return Position(values[F_LEADER_EPOCH], leo, roll.read_epochs(partition).epoch_of(leo - 1), values[F_LOG_START])
+
+
+def is_unknown(where: Position) -> bool:
+    """Whether the log has records of which no epoch is known."""
+    return where.last_epoch == UNDEFINED_EPOCH and where.offset > where.log_start

@@ -1,0 +1,353 @@
+"""What this broker copies from one other over one connection: answers into logs, logs' ends into requests.
+
+An answer is used in the turn in which its last byte arrives: its batches go from the receive buffer into the logs, and
+the next request leaves before anything else is done; where it may (cluster.replication.pipelined_fetch) before that,
+too, so that the leader reads while the follower writes. Where somebody has a partition's lock its part is copied and
+tried again every millisecond, while the others go on; so do they while a truncation is under way that takes long
+(broker.replicator.truncations).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from odradek.broker.interbroker.connection import Address, Link
+from odradek.broker.interbroker.connection import Limits as LinkLimits
+from odradek.broker.interbroker.resolver import Resolver
+from odradek.broker.replicator import follower_log, truncations
+from odradek.broker.replicator.throttled_partitions import HeldBack, Throttled
+from odradek.broker.replicator.truncations import Cuts
+from odradek.cluster.replication import leader_session
+from odradek.cluster.replication.fetch_session import Key
+from odradek.cluster.replication.leader_session import Following, Limits, Position, Seek
+from odradek.cluster.replication.pipelined_fetch import Coming
+from odradek.cluster.replication.throttles import PAUSE_MS
+from odradek.ipc.processes import COLUMN
+from odradek.ipc.slots import F_HW, F_LEO
+from odradek.protocol import errors, fetch_client
+from odradek.protocol.fetch import FetchPart, FetchRequest
+from odradek.protocol.fetch_client import Part, Place
+from odradek.storage.files.checkpoints import CheckpointError
+from odradek.storage.log import fetched_batches
+from odradek.storage.log.fetched_batches import Corrupt, Found, Misplaced
+from odradek.storage.log.partition import Busy, Gone, Partition
+
+log = logging.getLogger(__name__)
+
+BUSY_MS = 1
+_FETCHES, _APPENDS, _RECORDS, _BYTES, _ERRORS, _BUSY = (
+    COLUMN[name] for name in ("fetch_requests", "appends", "messages_in", "bytes_in", "errors", "lock_waits")
+)
+_NAMES = {code: name for name, code in vars(errors).items() if name.isupper()}
+_SHOWN = 5  # partitions named in a line of the log
+
+Wanted = dict[Key, tuple[FetchPart, Part]]  # what was asked, and what came
+
+
+class Leader:
+    """One connection to another broker. `watch` polls its socket, `outdated` has the slots looked at, `row` counts."""
+
+    def __init__(
+        self, number: int, address: Address, limits: tuple[Limits, LinkLimits], resolver: Resolver,
+        watch: Callable[[int, int, Leader], None], outdated: Callable[[], None], row: memoryview,
+        beside: Cuts | None = None,
+    ) -> None:  # fmt: skip
+        """Without `beside` the others wait for each truncation."""
+        self.address = address
+        self.name = f"leader {number} at {address[0]}:{address[1]}"
+        self._client = f"broker-{limits[0].replica}-fetcher".encode()
+        self._following = Following(limits[0])
+        self.link = Link(self.name, address, self, resolver, limits[1])
+        self._watch, self._outdated, self._row = watch, outdated, row
+        self._partitions: dict[Key, Partition] = {}
+        self._epochs: dict[Key, int] = {}  # leader epochs in which they are followed
+        self._beside = beside
+        self._held: dict[Key, tuple[int, follower_log.Change]] = {}
+        self._cut_beside: dict[Key, object] = {}  # what stands for the truncation that is under way
+        self._uncut: set[Key] = set()  # of unknown epochs: no leader tells that they diverge, so they are cut first
+        self._later: dict[Key, int] = {}  # assigned again when: their disk did not say where they stand, or cut them
+        self._left: dict[int, list[str]] = {}  # error → partitions of the answer in hand
+        self._held_back: HeldBack | None = None  # by a throttle
+        self._under_way: FetchRequest | Seek | None = None
+        self._correlation = 0
+
+    # -- for the loop
+
+    @property
+    def due_ms(self) -> int | None:
+        """When `tick` is due (CLOCK_MONOTONIC); None: nothing is waited for."""
+        if self._held:
+            return _now_ms() + BUSY_MS
+        due = self._following.due_ms() if self.link.due_ms is None else self.link.due_ms
+        return min([*self._later.values(), *([] if due is None else [due])], default=None)
+
+    def follow(self, partitions: Mapping[Key, tuple[Partition, int]], throttled: Throttled | None) -> None:
+        """Copy these partitions, each in its leader epoch, and no others. The metadata or their slots have changed."""
+        self._held_back = None if throttled is None else HeldBack(throttled, partitions, self._held_back)
+        gone = self._partitions.keys() - partitions.keys()
+        for key in gone:
+            self._remove(key)
+        self._following.look_again()
+        new = [key for key, one in partitions.items() if (self._partitions.get(key), self._epochs.get(key)) != one]
+        for key in new:
+            self._assign(key, *partitions[key])
+        self.link.hurry()
+        if gone or new:
+            log.info("%s: %d partitions, %d of them new or in a new epoch", self.name, len(partitions), len(new))
+
+    def tick(self, now_ms: int) -> None:
+        """Whatever is due."""
+        for key, (epoch, change) in list(self._held.items()):
+            self._do(key, epoch, change)
+        for key in [key for key, due in self._later.items() if due <= now_ms]:
+            self._assign(key, self._partitions[key], self._epochs[key])
+        self.link.tick(now_ms)
+
+    def close(self) -> None:
+        """Copy nothing any more."""
+        self._cut_beside.clear()
+        self.link.close()
+
+    # -- assignments
+
+    def _assign(self, key: Key, partition: Partition, epoch: int) -> None:
+        self._remove(key)
+        self._partitions[key], self._epochs[key] = partition, epoch
+        where = self._position(key)
+        if where is None:
+            return
+        self._following.assign(key, where)
+        log.debug("%r: following %s in epoch %d from offset %d on", partition, self.name, epoch, where.offset)
+        if follower_log.is_unknown(where):
+            self._uncut.add(key)
+            self._cut(key, epoch, partition.slot.read()[F_HW], follower_log.cut_unknown)
+
+    def _position(self, key: Key) -> Position | None:
+        """Where a log stands. None when the disk does not say: it is asked again later, and nothing fetched before."""
+        try:
+            return follower_log.position(self._partitions[key])._replace(leader_epoch=self._epochs[key])
+        except (OSError, CheckpointError) as error:
+            log.error("%r: %s", self._partitions[key], error)
+            self._following.remove(key)
+            self._later[key] = _now_ms() + self._following.limits.backoff_ms
+            return None
+
+    def _remove(self, key: Key) -> None:
+        self._partitions.pop(key, None)
+        self._epochs.pop(key, None)
+        self._held.pop(key, None)
+        self._cut_beside.pop(key, None)
+        self._uncut.discard(key)
+        self._later.pop(key, None)
+        self._following.remove(key)
+
+    # -- the talk (link.Talk)
+
+    def watch(self, fd: int, events: int) -> None:
+        """See link.Talk."""
+        self._watch(fd, events, self)
+
+    def request(self, link: Link) -> bytes | None:
+        """See link.Talk."""
+        now_ms = _now_ms()
+        if self._held_back is not None:
+            self._following.rest(self._held_back.now(now_ms), now_ms, PAUSE_MS)
+        self._under_way = wanted = self._following.request(now_ms)
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        if isinstance(wanted, FetchRequest):
+            self._row[_FETCHES] += 1
+            return fetch_client.encode_fetch(wanted, self._correlation, self._client)
+        if wanted is not None:
+            places = [Place(self._partitions[key].topic.encode(), key[1], epoch) for key, epoch in wanted.places]
+            replica = self._following.limits.replica
+            return fetch_client.encode_list_offsets(replica, wanted.at, places, self._correlation, self._client)
+        return None
+
+    def answer(self, link: Link, frame: memoryview) -> None:
+        """See link.Talk."""
+        if isinstance(self._under_way, Seek):
+            self._found(self._under_way, fetch_client.parse_list_offsets(frame, self._correlation))
+            return
+        answer = fetch_client.parse_fetch(frame, self._correlation)
+        if not self._following.answered(answer.error, answer.session_id, _now_ms()):
+            log.info("%s: the fetch session begins anew: %s", self.name, _name(answer.error))
+            return
+        wanted = self._wanted(answer.parts)
+        found = self._go_ahead(wanted)
+        for key, (asked, part) in wanted.items():
+            self._take(key, asked, part, found.get(key))
+        if self._left:
+            self._tell_left()
+
+    def lost(self, link: Link) -> None:
+        """See link.Talk."""
+        self._row[_ERRORS] += 1
+        self._following.lost()
+
+    # -- answers
+
+    def _wanted(self, parts: Sequence[Part]) -> Wanted:
+        found = {(part.topic, part.partition): part for part in parts}
+        return {key: (asked, part) for key, part in found.items() if (asked := self._following.asked(key)) is not None}
+
+    def _go_ahead(self, wanted: Wanted) -> dict[Key, Found]:
+        """Send the next request before these are used, if it may; what was found in their records for that."""
+        if self._held_back is not None or any(_comes_first(*one) for one in wanted.values()):
+            return {}
+        found = {
+            key: fetched_batches.find(part.records, asked.offset)
+            for key, (asked, part) in wanted.items()
+            if part.records
+        }
+        coming = [Coming(key, one.end, one.last_epoch, wanted[key][1].hw) for key, one in found.items()]
+        if all(one.fault is None for one in found.values()) and self._following.ahead(coming):
+            self.link.ask()
+        return found
+
+    def _take(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:
+        partition = self._partitions[key]
+        about = self._following.judge(part.error, part.diverging)
+        if about == leader_session.APPEND:
+            self._append(key, asked, part, known)
+            if self._held_back is not None and key in self._held_back:
+                behind = partition.slot.read()[F_LEO] < part.hw
+                self._held_back.copied(key, len(part.records), behind, _now_ms())
+        elif about == leader_session.DIVERGED:
+            assert part.diverging is not None
+            epoch, end = part.diverging
+            self._cut(key, asked.leader_epoch, end, lambda one: follower_log.cut_diverging(one, epoch, end))
+        elif about == leader_session.LOST_PLACE:
+            log.info(
+                "%r: %s has nothing at offset %d: asking where it begins and ends", partition, self.name, asked.offset
+            )
+            self._following.seek(key)
+        else:
+            self._following.leave(key, _now_ms())
+            self._left.setdefault(part.error, []).append(repr(partition))
+
+    def _append(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:
+        partition = self._partitions[key]
+        if not part.records and not follower_log.is_news(partition, part):
+            return
+        now_ms = time.time_ns() // 1_000_000
+        change = follower_log.append(partition, asked, part, now_ms, known)
+
+        def kept() -> follower_log.Change:
+            copied = part._replace(records=memoryview(bytes(part.records)))
+            return follower_log.append(partition, asked, copied, now_ms, known)
+
+        where = self._do(key, asked.leader_epoch, change, kept)
+        if where is not None and part.records:
+            self._row[_APPENDS] += 1
+            self._row[_RECORDS] += where.offset - asked.offset
+            self._row[_BYTES] += len(part.records)
+
+    def _do(
+        self, key: Key, epoch: int, change: follower_log.Change, kept: Callable[[], follower_log.Change] | None = None
+    ) -> Position | None:
+        """Change a log, if it is still followed in this epoch. `kept`: the change for later, if its lock is taken."""
+        try:
+            where = follower_log.change(self._partitions[key], epoch, change)
+        except Busy:
+            self._row[_BUSY] += 1
+            self._following.hold(key)
+            self._held[key] = (epoch, change if kept is None else kept())
+        except Exception as error:
+            self._not_done(key, error)
+        else:
+            self._held.pop(key, None)
+            self._done(key, where)
+            return where
+        return None
+
+    def _cut(self, key: Key, epoch: int, offset: int, cut: follower_log.Cut) -> None:
+        """Truncate a log at about `offset`: at once, or in a thread when that may take long."""
+        partition = self._partitions[key]
+        if self._beside is None or not truncations.may_take_long(partition, offset):
+            self._do(key, epoch, cut(partition))
+            return
+        self._following.cut(key)
+        token = self._cut_beside[key] = object()
+        wanted = partial(self._is_wanted, key, token)
+        self._beside.begin(partition, epoch, cut, wanted, partial(self._was_cut, key, token))
+
+    def _is_wanted(self, key: Key, token: object) -> bool:
+        """Whether the truncation is this assignment's still. Asked by another thread."""
+        return self._cut_beside.get(key) is token
+
+    def _was_cut(self, key: Key, token: object, outcome: truncations.Outcome) -> None:
+        """A truncation in a thread has ended. A partition that was assigned again meanwhile ignores its former one."""
+        if not self._is_wanted(key, token):
+            return
+        del self._cut_beside[key]
+        if isinstance(outcome, Exception):
+            self._not_done(key, outcome)
+        else:
+            self._done(key, outcome)
+
+    def _done(self, key: Key, where: Position) -> None:
+        self._uncut.discard(key)
+        self._following.moved(key, where)
+        self._following.succeeded(key)
+
+    def _not_done(self, key: Key, error: Exception) -> None:
+        partition = self._partitions[key]
+        if isinstance(error, (Gone, follower_log.Outdated)):
+            self._remove(key)
+            self._outdated()
+            return
+        if not isinstance(error, (Corrupt, Misplaced, OSError, EOFError)):
+            # a fault of ours costs this partition, not the replicator
+            log.error("%r: cannot follow %s", partition, self.name, exc_info=error)
+        self._failed(key, partition, error)
+
+    def _failed(self, key: Key, partition: Partition, error: Exception) -> None:
+        """Go on later, behind what could be appended."""
+        self._held.pop(key, None)
+        self._row[_ERRORS] += 1
+        pause = self._following.strike(key, _now_ms())
+        log.error("%r: cannot follow %s: %s; again in %d ms", partition, self.name, error, pause)
+        if key in self._uncut:
+            self._following.remove(key)
+            self._later[key] = _now_ms() + pause
+            return
+        where = self._position(key)
+        if where is not None:
+            self._following.stand(key, where)
+
+    def _found(self, asked: Seek, places: list[Place]) -> None:
+        """Where the leader's logs end, or begin."""
+        ids = {(partition.topic.encode(), key[1]): key for key, partition in self._partitions.items()}
+        offsets = {
+            ids[(place.topic, place.partition)]: (place.error, place.offset)
+            for place in places
+            if (place.topic, place.partition) in ids
+        }
+        for cut in self._following.found(asked, offsets, _now_ms()):
+            change = follower_log.cut_to if cut.how == leader_session.TRUNCATE else follower_log.restart
+            at = cut.offset if cut.how == leader_session.TRUNCATE else 0
+            self._cut(cut.key, self._epochs[cut.key], at, partial(change, offset=cut.offset))
+
+    def _tell_left(self) -> None:
+        """One line for each error of the answer."""
+        for error, names in self._left.items():
+            level = logging.INFO if error in leader_session.TRANSIENT else logging.WARNING
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            log.log(level, "%s: %s for %s%s", self.name, _name(error), ", ".join(names[:_SHOWN]), more)
+        self._left.clear()
+
+
+def _comes_first(asked: FetchPart, part: Part) -> bool:
+    """Whether an answer has to be used before the next request, whatever its records are."""
+    return bool(part.error) or part.diverging is not None or (part.hw <= asked.offset and len(part.records) > 0)
+
+
+def _name(error: int) -> str:
+    return _NAMES.get(error, f"error {error}")
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,133 @@
+"""Truncations that may take long, beside the replicator's loop: other partitions are copied on meanwhile.
+
+A cut in a sealed segment copies it up to there and recovers it, some seconds for a GiB; one of many records in the
+active segment reads them. A few at a time are carried out, each in a thread that is to the partition as a process of
+its own: it has its own description of the lock file (ipc.locks), so that the loop finds the lock taken, and its own
+files and producers.
+
+Lock      : the partition's, taken by the thread. No epoch comes or goes meanwhile: that wants the lock too. While a cut
+            waits for it, its partition may be assigned again in the same epoch, cut and copied on. It is dropped then,
+            as it would take away what came since.
+Crash rule: storage.log.truncate's. A thread ends with its process; one that stops waits for what is under way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from odradek.broker.replicator import follower_log
+from odradek.cluster.replication.leader_session import Position
+from odradek.ipc import roles, slots
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import Fields
+from odradek.storage.log.log import Log, Place
+from odradek.storage.log.partition import Busy, Partition
+
+log = logging.getLogger(__name__)
+
+THREADS = 4
+_MANY = 1000  # records: their batches' headers are read in some milliseconds
+_AGAIN_S = 0.001
+
+Outcome = Position | Exception
+Done = Callable[[Outcome], None]
+Wanted = Callable[[], bool]
+
+
+def may_take_long(partition: Partition, offset: int) -> bool:
+    """Whether a cut at `offset` is not to be waited for."""
+    values = partition.slot.read()
+    return offset < values[slots.F_ACTIVE_BASE] or values[slots.F_LEO] - offset > _MANY
+
+
+class Cuts:
+    """What is under way; `drain` when `fileno` is readable."""
+
+    def __init__(self, shared: Shared, run_dir: Path) -> None:
+        self._shared = shared
+        self._run_dir = run_dir
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._over = False
+        self._threads = ThreadPoolExecutor(THREADS, "cut")
+        self._ended: SimpleQueue[tuple[Done, Future[Position]]] = SimpleQueue()
+
+    def fileno(self) -> int:
+        """Readable when a cut has ended."""
+        return self._event
+
+    def begin(self, partition: Partition, epoch: int, cut: follower_log.Cut, wanted: Wanted, done: Done) -> None:
+        """Carry out `cut` if the partition is followed in `epoch`; `drain` calls `done` with what has come of it.
+
+        A thread asks `wanted` while it waits for the lock, and when it has it.
+        """
+        future = self._threads.submit(self._carry_out, partition, epoch, cut, wanted)
+        future.add_done_callback(partial(self._end, done))
+
+    def drain(self) -> None:
+        """Say what has ended."""
+        try:
+            os.eventfd_read(self._event)
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                done, future = self._ended.get_nowait()
+            except Empty:
+                return
+            error = future.exception()
+            done(future.result() if error is None else error)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Wait for what is under way; what has not begun is left."""
+        self._over = True
+        self._threads.shutdown(cancel_futures=True)
+        os.close(self._event)
+
+    # -- in a thread
+
+    def _carry_out(self, partition: Partition, epoch: int, cut: follower_log.Cut, wanted: Wanted) -> Position:
+        beside = self._beside(partition)
+        try:
+            own = beside.get(partition.topic, partition.index)
+            assert own is not None
+            return self._cut(own, epoch, cut(own), wanted)
+        finally:
+            beside.close()
+
+    def _beside(self, partition: Partition) -> Log:
+        """The partition as another process would see it."""
+        log_dir = os.path.dirname(partition.directory)
+        place = Place(partition.topic_id, partition.slot.number, partition.incarnation, log_dir)
+        return Log(self._shared, self._run_dir, roles.REPLICATOR, lambda *_: place, lambda _: partition.config)
+
+    def _cut(self, own: Partition, epoch: int, change: follower_log.Change, wanted: Wanted) -> Position:
+        while True:
+            try:
+                return follower_log.change(own, epoch, _if_wanted(change, wanted))
+            except Busy:
+                if self._over:
+                    raise
+            if not wanted():
+                raise follower_log.Outdated
+            time.sleep(_AGAIN_S)
+
+    def _end(self, done: Done, future: Future[Position]) -> None:
+        if not future.cancelled():
+            self._ended.put((done, future))
+            os.eventfd_write(self._event, 1)
+
+
+def _if_wanted(change: follower_log.Change, wanted: Wanted) -> follower_log.Change:
+    def act(values: Fields) -> Position:
+        if not wanted():
+            raise follower_log.Outdated
+        return change(values)
+
+    return act

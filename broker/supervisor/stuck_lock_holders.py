@@ -1,0 +1,83 @@
+"""Finding a process that holds a partition's lock and does not go on: stopped, or waiting for a dead disk.
+
+Whoever waits for a lock notes since when in the slot; whoever gets it, or works on with it, clears the note (ipc.slots
+has what may come between; ipc.renewal). A note older than `odradek.lock.stall.ms` on a lock that is still held, by
+the same process at two looks, is a stuck holder. Killing it frees the lock, and the next holder repairs the partition.
+The default is long because the disk may be slow, and a process that waits for it is not to blame; one that was stopped
+is found sooner (broker.supervisor.stopped_processes). One that is being debugged is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from odradek.broker.supervisor import spawn
+from odradek.broker.supervisor.stopped_processes import TRACED, process_state
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.slots import SlotTable
+
+log = logging.getLogger(__name__)
+
+
+LONGEST_LOOK_S = 1.0
+_LOOKS = 5  # a sweep of all slots costs more than the rest of a turn
+
+
+class Note(NamedTuple):
+    """Somebody has waited for `slot`'s lock since `since_ms` (CLOCK_MONOTONIC); `holder` is a pid."""
+
+    slot: int
+    holder: int
+    since_ms: int
+
+
+class StuckHolders:
+    """The supervisor's look at all locks, several times within `stall_ms`."""
+
+    def __init__(self, slots: SlotTable, locks: PartitionLocks, stall_ms: int) -> None:
+        self._slots = slots
+        self._locks = locks
+        self._stall_ms = stall_ms
+        self._suspects: set[Note] = set()
+        self._period = min(LONGEST_LOOK_S, stall_ms / 1000 / _LOOKS)
+        self._next_look = 0.0
+
+    def turn(self, is_ours: Callable[[int], bool]) -> None:
+        """From every turn of a loop: sweep when it is time again."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + self._period
+            self.sweep(is_ours)
+
+    def sweep(self, is_ours: Callable[[int], bool]) -> list[int]:
+        """Kill holders that were stuck at the last sweep and still are; returns their pids."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        notes = {Note(*found) for found in self._slots.contended()}
+        stuck = {note for note in notes if now_ms - note.since_ms >= self._stall_ms and self._is_held(note)}
+        killed = [note.holder for note in stuck & self._suspects if is_ours(note.holder) and self._kill(note)]
+        self._suspects = stuck
+        return killed
+
+    def _is_held(self, note: Note) -> bool:
+        """A note may outlive the wait (its writer died, or gave up); then nobody holds the lock."""
+        return note.holder > 0 and self._locks.held(note.slot)
+
+    def _kill(self, note: Note) -> bool:
+        def still_stuck() -> bool:
+            if process_state(note.holder) == TRACED:
+                return False
+            return note in {Note(*found) for found in self._slots.contended()} and self._is_held(note)
+
+        killed = spawn.signal_exactly(note.holder, signal.SIGKILL, still_stuck)
+        if killed:
+            log.error(
+                "process %d held the lock of partition slot %d for more than %d ms: killed",
+                note.holder,
+                note.slot,
+                self._stall_ms,
+            )
+        return killed

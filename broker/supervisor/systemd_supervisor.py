@@ -1,0 +1,141 @@
+"""The supervisor's place when the service manager is the parent of all: role 0 without children.
+
+systemd starts, restarts and stops the processes and keeps the sockets (`systemd/units/`). What is left is what no
+manager can do: ending processes that are stopped, or stuck within a partition's lock; the process table and the control
+bus; the locks of the log directories, and seeing that none of these is left. While it is away, nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from odradek.broker import logs
+from odradek.broker.errors import OdradekError
+from odradek.broker.process import control_bus, process
+from odradek.broker.process.dir_locks import KeptDirs
+from odradek.broker.process.process import Process, Signals
+from odradek.broker.supervisor import boot, spawn
+from odradek.broker.supervisor.stopped_processes import StoppedProcesses
+from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
+from odradek.ipc import processes, roles, shm
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.roles import role_name
+
+log = logging.getLogger(__name__)
+
+TURN_S = 0.1
+_OTHERS = range(1, roles.ROLES)
+
+
+class Overseer:
+    """One thread, one loop: the control bus, the dead, the stuck."""
+
+    def __init__(self, me: Process) -> None:
+        self._me = me
+        self._began = time.monotonic()
+        number = process.broker_number(me.config, me.locks)
+        self._kept = KeptDirs(me.config.log_dirs, number, me.shared.failed_dirs())
+        self._kept.turn()
+        self._offline = False
+        self._stuck = StuckHolders(
+            me.shared.slots, PartitionLocks(me.run_dir / "partition.lock"), me.config["odradek.lock.stall.ms"]
+        )
+        self._stopped = StoppedProcesses(me.config["odradek.stopped.kill.ms"])
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._control = control_bus.ControlServer(me.run_dir, "supervisor", self._commands())
+        self._events = control_bus.EventPublisher(me.run_dir)
+        self._poll = select.poll()
+        self._poll.register(self._signals, select.POLLIN)
+        self._poll.register(self._control, select.POLLIN)
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        self._me.running()
+        while not self._signals.take():
+            self._poll.poll(TURN_S * 1000)
+            self._me.beat()
+            self._control.serve()
+            self._kept.turn()
+            self._check_disks()
+            self._bury()
+            self._stopped.sweep(self._me.shared.processes.pids, self._me.locks.alive)
+            self._stuck.turn(self._is_ours)
+        self._me.draining()
+        self._control.close()
+        self._events.close()
+
+    def _check_disks(self) -> None:
+        """Without a log directory that works there is nothing to serve: have systemd stop all, as Kafka stops."""
+        if self._offline or len(self._me.shared.failed_dirs()) < len(self._me.config.log_dirs):
+            return
+        try:
+            (self._me.run_dir / boot.OFFLINE).touch()
+        except OSError as error:
+            log.error("systemd cannot be asked to stop the broker, trying again: %s", error)
+        else:
+            self._offline = True
+            log.critical("all log directories are offline: stopping")
+
+    def _living(self) -> list[int]:
+        return [role for role in _OTHERS if self._me.locks.alive(role)]
+
+    def _bury(self) -> None:
+        """A dead process's row says so, until the next process of that role takes it."""
+        table = self._me.shared.processes
+        for role in _OTHERS:
+            pid = table.get(role, "pid")
+            if pid and not self._me.locks.alive(role) and table.get(role, "pid") == pid:
+                table.set(role, "state", processes.DEAD)
+                table.set(role, "pid", 0)
+                log.info("%s (pid %d) ended", role_name(role), pid)
+                self._events.publish("died", process=role_name(role), pid=pid, reason="", expected=False)
+
+    def _is_ours(self, pid: int) -> bool:
+        return any(self._me.shared.processes.get(role, "pid") == pid for role in _OTHERS)
+
+    # Commands of the control bus
+
+    def _commands(self) -> dict[str, control_bus.Handler]:
+        return {"status": self._status, "stop": _refuse_stop, "scale": _refuse_scale, "log-level": self._log_level}
+
+    def _status(self) -> dict[str, object]:
+        return {
+            "ready": True,
+            "stopping": False,
+            "uptime_s": time.monotonic() - self._began,
+            "workers": len([role for role in self._living() if role >= roles.FIRST_WORKER]),
+            "listeners": [str(endpoint) for endpoint in self._me.config.listeners],
+        }
+
+    def _log_level(self, module: str, level: str) -> None:
+        try:
+            logs.change_level(self._me.run_dir, module, level)
+        except logs.LevelError as error:
+            raise OdradekError(str(error)) from None
+        self._me.shared.control.words[shm.LOG_VERSION] += 1
+        signal.raise_signal(signal.SIGUSR2)
+        for role in self._living():
+            pid = self._me.shared.processes.get(role, "pid")
+            if pid > 1:
+                spawn.signal_exactly(pid, signal.SIGUSR2, partial(self._me.locks.alive, role))
+
+
+def _refuse_stop() -> NoReturn:
+    raise OdradekError("systemd runs this broker: systemctl stop odradek.target")
+
+
+def _refuse_scale(workers: int) -> NoReturn:
+    raise OdradekError(
+        f"systemd runs this broker: systemctl start odradek-worker@{workers - 1} adds that worker, stop drains it"
+    )
+
+
+def main(run_dir: Path) -> None:
+    """Be the supervisor of the broker with this run directory, until SIGTERM."""
+    Overseer(process.enter(roles.SUPERVISOR, run_dir)).run()

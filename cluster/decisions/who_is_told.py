@@ -1,0 +1,181 @@
+"""Which brokers are told what of decisions that were written (kafka.controller.ControllerBrokerRequestBatch).
+
+The brokers of a partition's replicas get LeaderAndIsr, all brokers UpdateMetadata, those whose replica shall stop
+StopReplica. Fields are named and meant as in Kafka's requests; encoding them and sending them in this order
+(LeaderAndIsr, UpdateMetadata, StopReplica) is someone else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from odradek.cluster.decisions.controller_state import Leadership, Standing
+from odradek.cluster.tree.znodes import Partition
+
+DURING_DELETE = -2  # the leader, and the epoch of StopReplica, of a topic that is being deleted
+NO_EPOCH = -1
+Replica = tuple[Partition, int]  # of a partition, on a broker
+
+
+class LeaderAndIsr(NamedTuple):
+    """A partition of a LeaderAndIsr request; `is_new`: the broker need not have a log of it yet."""
+
+    partition: Partition
+    topic_id: bytes | None
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    is_new: bool
+
+
+class Metadata(NamedTuple):
+    """A partition of an UpdateMetadata request; `partition_epoch` is there called zk_version."""
+
+    partition: Partition
+    topic_id: bytes | None
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+class Stop(NamedTuple):
+    """A partition of a StopReplica request; `delete`: the log goes too."""
+
+    partition: Partition
+    leader_epoch: int
+    delete: bool
+
+
+class Requests(NamedTuple):
+    """What one broker is told; an UpdateMetadata request without partitions tells which brokers live."""
+
+    leader_and_isr: list[LeaderAndIsr]
+    metadata: list[Metadata]
+    stop: list[Stop]
+
+
+def requests(
+    state: Leadership,
+    changed: Iterable[Partition] = (),
+    *,
+    new: Collection[Partition | Replica] = (),
+    stop: Mapping[Replica, bool] | None = None,
+    shown: Iterable[Partition] = (),
+) -> dict[int, Requests]:
+    """By broker, for all that are registered, as things stand now in `state`.
+
+    `changed`: partitions for LeaderAndIsr and UpdateMetadata; `new` marks those, or single replicas of them, that were
+    just made. `stop`: replicas that shall stop, and whether they are deleted: they get no LeaderAndIsr.
+    `shown`: partitions for UpdateMetadata only, as when a leader has changed its isr.
+    """
+    stop, changed = stop or {}, list(changed)
+    metadata = [_metadata(state, each) for each in dict.fromkeys([*changed, *shown]) if each in state.standings]
+    told = {broker: Requests([], metadata, []) for broker in state.live}
+    for partition in changed:
+        for broker in _replicated_on(state, partition, stop):
+            is_new = partition in new or (partition, broker) in new
+            told[broker].leader_and_isr.append(_leader_and_isr(state, partition, is_new))
+    for (partition, broker), delete in stop.items():
+        if broker in told:
+            told[broker].stop.append(_stop(state, partition, delete))
+    return told
+
+
+def welcome(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
+    """What is told when `brokers` have started: to them everything, to the others that their replicas are there."""
+    known = [each for each in state.partitions() if each in state.standings]
+    theirs = [each for each in known if not set(brokers).isdisjoint(state.replicas(each))]
+    told = requests(state, theirs)
+    everything = [_metadata(state, partition) for partition in known]
+    return {
+        broker: Requests(of.leader_and_isr, everything + _going(state, broker), [])
+        if broker in brokers
+        else Requests([], of.metadata, [])
+        for broker, of in told.items()
+    }
+
+
+def probe(state: Leadership, broker: int) -> Requests:
+    """LeaderAndIsr for every replica of `broker`, whatever its state: its answer says which are offline.
+
+    UpdateMetadata for all partitions goes with it: a broker shows a topic to clients when it has metadata of all its
+    partitions, and the topic may be new to it. It is when the controller's process died before it sent the metadata,
+    and the next one could not parse the topic's node at first.
+    """
+    known = [each for each in state.partitions() if each in state.standings]
+    theirs = [_leader_and_isr(state, each, False) for each in known if broker in state.replicas(each)]
+    return Requests(theirs, [_metadata(state, partition) for partition in known], [])
+
+
+def is_full(state: Leadership, broker: int) -> bool:
+    """Whether `welcome` names all that `broker` may have a log of: any other log is a stray.
+
+    It does not while a topic's node cannot be parsed: the replicas of that topic are unknown.
+    """
+    if state.unread:
+        return False
+    topics = state.topics.keys() - state.deleting
+    return all(partition in state.standings for partition in _on(state, topics, broker))
+
+
+def _going(state: Leadership, broker: int) -> list[Metadata]:
+    """What waits for its deletion: the broker keeps it until it is told to stop."""
+    there = (each for each in _on(state, state.deleting, broker) if each in state.standings)
+    return [_shown(state, partition, state.standings[partition]) for partition in there]
+
+
+def _on(state: Leadership, topics: Iterable[str], broker: int) -> Iterator[Partition]:
+    for name in topics:
+        for index, replicas in state.topics[name].replicas.items():
+            if broker in replicas:
+                yield name, index
+
+
+def _replicated_on(state: Leadership, partition: Partition, stop: Mapping[Replica, bool]) -> list[int]:
+    """Brokers for LeaderAndIsr; none when nobody knows who leads, or when the topic is being deleted."""
+    if partition not in state.standings or partition[0] in state.deleting:
+        return []
+    there = state.there(partition)
+    return [broker for broker in state.replicas(partition) if broker in there and (partition, broker) not in stop]
+
+
+def _leader_and_isr(state: Leadership, partition: Partition, is_new: bool) -> LeaderAndIsr:
+    topic, index = partition
+    node, now = state.topics[topic], state.standings[partition]
+    moving = tuple(node.adding.get(index, ())), tuple(node.removing.get(index, ()))
+    epochs = now.controller_epoch, now.leader, now.leader_epoch
+    replicas = tuple(state.replicas(partition))
+    return LeaderAndIsr(partition, node.id, *epochs, now.isr, now.version, replicas, *moving, is_new)
+
+
+def _metadata(state: Leadership, partition: Partition) -> Metadata:
+    now = state.standings[partition]
+    if partition[0] in state.deleting:
+        now = now._replace(leader=DURING_DELETE, leader_epoch=0, version=0)
+    return _shown(state, partition, now)
+
+
+def _shown(state: Leadership, partition: Partition, now: Standing) -> Metadata:
+    replicas = state.replicas(partition)
+    online = state.online(partition)
+    gone = tuple(broker for broker in replicas if broker not in online)
+    node = state.topics.get(partition[0])
+    epochs = now.controller_epoch, now.leader, now.leader_epoch
+    topic_id = node.id if node else None
+    return Metadata(partition, topic_id, *epochs, now.isr, now.version, tuple(replicas), gone)
+
+
+def _stop(state: Leadership, partition: Partition, delete: bool) -> Stop:
+    now = state.standings.get(partition)
+    epoch = now.leader_epoch if now else NO_EPOCH
+    return Stop(partition, DURING_DELETE if partition[0] in state.deleting else epoch, delete)

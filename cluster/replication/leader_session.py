@@ -1,0 +1,308 @@
+"""What a follower asks of one leader and what it makes of the answers. Pure: no socket, no clock, no log.
+
+One request is under way at a time. `request` says what to send; its answer comes back through `answered` (or `found`),
+each part of it through `asked` and `judge`, and what the caller has done with a part through `moved`, `hold`, `leave`,
+`strike` or `seek`. A leader must not be told of an offset that its follower has not reached yet: the high watermark
+depends on it. Where it does not (cluster.replication.pipelined_fetch), the next request may leave before that has been
+done.
+
+A partition is in one of five states: FETCHED; HELD, its data wait for its lock; CUT, a truncation of its log is under
+way, which may take long; LEFT out of requests for a while; SOUGHT, the leader has nothing at the end of the follower's
+log and is asked for its offsets. In a session (cluster.replication.fetch_session) an idle request costs the same
+whether it stands for one partition or for thousands.
+
+Facts are from Kafka's AbstractFetcherThread. Times are in ms of any clock that does not go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from odradek.cluster.replication import pipelined_fetch
+from odradek.cluster.replication.fetch_session import Key, Session
+from odradek.cluster.replication.pipelined_fetch import Coming
+from odradek.protocol import errors
+from odradek.protocol.fetch import FetchPart, FetchRequest
+from odradek.protocol.fetch_client import EARLIEST, LATEST
+
+APPEND, DIVERGED, LOST_PLACE, LEAVE = "append", "diverged", "lost place", "leave"
+TRUNCATE, RESTART = "truncate", "restart"
+
+HELD_WAIT_MS = 5  # at the leader, while something is held here that is soon to be asked for again
+FIRST_LEAVE_MS = 10
+LONGEST_STRIKE_MS = 64_000
+
+# A leader that has not heard yet, or leads no longer: the metadata will tell more.
+TRANSIENT = frozenset({
+    errors.UNKNOWN_TOPIC_OR_PARTITION, errors.LEADER_NOT_AVAILABLE, errors.NOT_LEADER_OR_FOLLOWER,
+    errors.FENCED_LEADER_EPOCH, errors.UNKNOWN_LEADER_EPOCH, errors.OFFSET_NOT_AVAILABLE, errors.UNKNOWN_TOPIC_ID,
+})  # fmt: skip
+
+
+class Position(NamedTuple):
+    """How a follower's log stands: under which leader epoch it follows, its end, the epoch of its last record (-1: not
+    known), its start."""
+
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    log_start: int
+
+
+class Limits(NamedTuple):
+    """What all requests of a follower have in common: its broker id, and replica.fetch.*."""
+
+    replica: int
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 10 << 20
+    part_bytes: int = 1 << 20
+    backoff_ms: int = 1000
+
+
+class Seek(NamedTuple):
+    """A request for the log ends (LATEST) or starts (EARLIEST) of some partitions, with their leader epochs."""
+
+    at: int
+    places: list[tuple[Key, int]]
+
+
+class Cut(NamedTuple):
+    """A log that has no place in its leader's is to be TRUNCATEd to `offset`, or to RESTART there, empty."""
+
+    key: Key
+    how: str
+    offset: int
+
+
+class Following:
+    """The partitions that one connection to a leader fetches."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._parts: dict[Key, FetchPart] = {}  # all, and how they would be asked for
+        self._held: set[Key] = set()
+        self._cut: set[Key] = set()
+        self._out: dict[Key, int] = {}  # until when
+        self._sought: dict[Key, int | None] = {}  # the leader's log end, once known
+        self._strikes: dict[Key, int] = {}  # failures in a row
+        self._absences: dict[Key, tuple[int, int]] = {}  # how often left out of late, and when last
+        self._session = Session()
+        self._refusals = 0  # of the session, in a row
+        self._not_before = 0
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    # -- assignments
+
+    def assign(self, key: Key, position: Position) -> None:
+        """Fetch a partition from `position` on, whatever was known of it before."""
+        self.remove(key)
+        self._parts[key] = FetchPart(*key, *position, self.limits.part_bytes)
+        self._fetch_again(key)
+
+    def remove(self, key: Key) -> None:
+        """Fetch a partition no longer."""
+        self._part(key)
+        self._parts.pop(key, None)
+        self._strikes.pop(key, None)
+        self._absences.pop(key, None)
+
+    def look_again(self) -> None:
+        """The metadata have changed: what was unknown to the leader may be known now."""
+        for key in [key for key in self._out if key not in self._strikes]:
+            self._fetch_again(key)
+
+    # -- requests
+
+    def request(self, now_ms: int) -> FetchRequest | Seek | None:
+        """What to send; None when there is nothing to ask, until `due_ms`."""
+        for key in [key for key, due in self._out.items() if due <= now_ms]:
+            self._fetch_again(key)
+        if now_ms < self._not_before:
+            return None
+        return self._seek() or (self._fetch(now_ms) if self._fetched else None)
+
+    def due_ms(self) -> int | None:
+        """When there will be something to ask, if there is nothing now; None: after another call at the earliest."""
+        if self._not_before and (self._fetched or self._sought):
+            return self._not_before
+        return min(self._out.values(), default=None)
+
+    @property
+    def _fetched(self) -> int:
+        """How many partitions are fetched."""
+        return len(self._parts) - len(self._held) - len(self._cut) - len(self._out) - len(self._sought)
+
+    def _fetch(self, now_ms: int) -> FetchRequest:
+        session, limits = self._session, self.limits
+        parts, forgotten = session.name((key, part) for key, part in self._parts.items() if not self._is_apart(key))
+        return FetchRequest(
+            limits.replica, self._wait_ms(now_ms), limits.min_bytes, limits.max_bytes, 0, session.id, session.epoch,
+            parts, forgotten, b"",
+        )  # fmt: skip
+
+    def _wait_ms(self, now_ms: int) -> int:
+        """How long the leader may wait: until something that is held or left out is to be asked for."""
+        longest = self.limits.max_wait_ms
+        if self._held:
+            longest = min(longest, HELD_WAIT_MS)
+        due = min(self._out.values(), default=now_ms + longest)
+        return min(longest, due - now_ms)
+
+    def _seek(self) -> Seek | None:
+        """First log ends, then the log starts of those that need them."""
+        for at, known in ((LATEST, False), (EARLIEST, True)):
+            keys = [key for key, end in self._sought.items() if (end is not None) == known]
+            if keys:
+                return Seek(at, [(key, self._parts[key].leader_epoch) for key in keys])
+        return None
+
+    # -- answers
+
+    def answered(self, error: int, session_id: int, now_ms: int) -> bool:
+        """A fetch was answered: whether the parts count. After a refusal a session begins anew, after two later."""
+        if error == errors.NONE:
+            self._refusals = self._not_before = 0
+            self._session.answered(session_id)
+            return True
+        self._session.refused(error)
+        self._refusals += 1
+        if self._refusals > 1:
+            self._not_before = now_ms + self.limits.backoff_ms
+        return False
+
+    def lost(self) -> None:
+        """The connection is gone, and with it the session and the answer that was awaited."""
+        self._session = Session()
+        self._refusals = self._not_before = 0
+        self._sought = dict.fromkeys(self._sought)
+
+    def asked(self, key: Key) -> FetchPart | None:
+        """What the answer's part about `key` answers; None when that is no longer wanted."""
+        part = self._parts.get(key)
+        return part if part is not None and not self._is_apart(key) and part == self._session.told.get(key) else None
+
+    def judge(self, error: int, diverging: tuple[int, int] | None) -> str:
+        """What a part is about: APPEND, DIVERGED, LOST_PLACE, or LEAVE."""
+        if error == errors.NONE:
+            return APPEND if diverging is None else DIVERGED
+        return LOST_PLACE if error == errors.OFFSET_OUT_OF_RANGE else LEAVE
+
+    def ahead(self, coming: Sequence[Coming]) -> bool:
+        """Whether the next request may leave before the records that have come are used; if so it asks for more.
+
+        Then as ever: `moved` tells where the log stands. Where that is not what the leader was told, or the partition
+        is apart by then, what it answers is to nobody's request (`asked`).
+        """
+        parts = {
+            one.key: part for one in coming if (part := pipelined_fetch.beyond(self._parts[one.key], one)) is not None
+        }
+        if not parts or len(parts) < len(coming):
+            return False
+        for key, part in parts.items():
+            self._parts[key] = part
+            self._session.change(key, part)
+        return True
+
+    def moved(self, key: Key, position: Position) -> None:
+        """All that was sent is in the log, or what was too much is not: go on from `position`."""
+        self.stand(key, position)
+        if key in self._parts:
+            self._fetch_again(key)
+
+    def stand(self, key: Key, position: Position) -> None:
+        """The log stands there, whatever becomes of the partition."""
+        if key in self._parts:
+            self._parts[key] = FetchPart(*key, *position, self.limits.part_bytes)
+
+    def succeeded(self, key: Key) -> None:
+        """What the leader sent could be used: whatever failed before is forgiven."""
+        self._strikes.pop(key, None)
+
+    def hold(self, key: Key) -> None:
+        """Somebody has the partition's lock: what was sent is kept, and not to be sent again."""
+        if self._part(key):
+            self._held.add(key)
+
+    def cut(self, key: Key) -> None:
+        """Its log is being cut: `moved` or `strike` says when that is over."""
+        if self._part(key):
+            self._cut.add(key)
+
+    def leave(self, key: Key, now_ms: int) -> None:
+        """Leave the partition out, or until the metadata change: a moment first, then longer, up to the backoff.
+
+        A new leader may hear of its election some milliseconds later than its followers; records wait for them.
+        """
+        before, since = self._absences.get(key, (0, now_ms))
+        absences = 0 if now_ms - since > 2 * self.limits.backoff_ms else before
+        self._absences[key] = (absences + 1, now_ms)
+        if self._part(key):
+            self._out[key] = now_ms + min(self.limits.backoff_ms, FIRST_LEAVE_MS << min(absences, 16))
+
+    def rest(self, keys: Iterable[Key], now_ms: int, pause_ms: int) -> None:
+        """Leave fetched partitions out for a while, as nothing is wrong with them (cluster.replication.throttles)."""
+        for key in keys:
+            if key in self._parts and not (self._is_apart(key) and self._out.get(key, now_ms + 1) > now_ms):
+                self._part(key)
+                self._out[key] = now_ms + pause_ms
+
+    def strike(self, key: Key, now_ms: int) -> int:
+        """What the leader sent is of no use: leave the partition out, longer each time in a row. Returns the ms.
+
+        `stand` says where the log ends now: the leader may have been told already that it has all that came (`ahead`).
+        """
+        strikes = self._strikes[key] = self._strikes.get(key, 0) + 1
+        pause = min(self.limits.backoff_ms << min(strikes - 1, 16), max(LONGEST_STRIKE_MS, self.limits.backoff_ms))
+        if self._part(key):
+            self._out[key] = now_ms + pause
+        return pause
+
+    def seek(self, key: Key) -> None:
+        """The leader has nothing where the log ends: ask where its own ends and begins."""
+        if self._part(key):
+            self._sought[key] = None
+
+    def found(self, asked: Seek, offsets: Mapping[Key, tuple[int, int]], now_ms: int) -> list[Cut]:
+        """The answer to `asked`, (error, offset) by partition: what is to be done. Where none came it is left out.
+
+        As Kafka's fetchOffsetAndTruncate: a log beyond the leader's is cut, one that ends before it begins again.
+        """
+        cuts = []
+        for key, epoch in asked.places:
+            if key not in self._sought or self._parts[key].leader_epoch != epoch:
+                continue
+            error, offset = offsets.get(key, (errors.UNKNOWN_TOPIC_OR_PARTITION, -1))
+            own = self._parts[key].offset
+            if error or offset < 0:
+                self.leave(key, now_ms)
+            elif asked.at == LATEST and offset >= own:
+                self._sought[key] = offset
+            elif asked.at == LATEST:
+                cuts.append(Cut(key, TRUNCATE, offset))
+            elif offset > own:
+                cuts.append(Cut(key, RESTART, offset))
+            else:  # it has what it said it had not
+                self.strike(key, now_ms)
+        return cuts
+
+    # -- conditions
+
+    def _is_apart(self, key: Key) -> bool:
+        return key in self._held or key in self._cut or key in self._out or key in self._sought
+
+    def _part(self, key: Key) -> bool:
+        """No longer fetch it; False when it is none of ours."""
+        self._held.discard(key)
+        self._cut.discard(key)
+        self._out.pop(key, None)
+        self._sought.pop(key, None)
+        self._session.change(key, None)
+        return key in self._parts
+
+    def _fetch_again(self, key: Key) -> None:
+        self._part(key)
+        self._session.change(key, self._parts[key])

@@ -1,0 +1,147 @@
+"""Who waits for a topic's deletion is told once, and not kept after it has given up: a topic may wait for days."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.broker.controller.elected.topic_deletion import Deletions
+from odradek.cluster.tree.znodes import TopicNode
+from odradek.protocol import errors
+
+
+def _deletions() -> Deletions:
+    def multi(operations: Any) -> None:
+        pass
+
+    tree = SimpleNamespace(removal=lambda path: [path], multi=multi)
+    leadership = SimpleNamespace(topics={}, drop_topic=lambda topic: None)
+    fenced = SimpleNamespace(in_office="in office")
+    return Deletions(SimpleNamespace(tree=tree, leadership=leadership, fenced=fenced))  # type: ignore[arg-type]
+
+
+def test_whoever_gave_up_is_neither_told_nor_kept() -> None:
+    deletions, told = _deletions(), []
+    forget = [deletions.when_gone("t", lambda error, n=n: told.append(n)) for n in range(3)]  # type: ignore[misc]
+    forget[1]()
+    forget[1]()
+    assert len(deletions._waiting["t"]) == 2
+    deletions._finish("t")
+    assert told == [0, 2]
+    forget[0]()
+
+
+def test_one_that_is_told_may_give_up_for_all() -> None:
+    deletions, told, forget = _deletions(), [], []
+
+    def done(error: object) -> None:
+        told.append(error)
+        for each in forget:
+            each()
+
+    forget += [deletions.when_gone("t", done), deletions.when_gone("t", done)]
+    deletions._finish("t")
+    assert told == [None, None]
+
+
+def test_who_dies_after_its_answer_is_asked_again() -> None:
+    """A log directory of its had failed then, perhaps, with a log that it has again when it is back."""
+    stopped: list[dict[Any, bool]] = []
+    deletions = _deletions()
+    leadership = deletions._leadership
+    leadership.topics = {"t": SimpleNamespace(replicas={0: [1, 2]})}  # type: ignore[dict-item]
+    leadership.live, leadership.deleting = {1: 0, 2: 0}, {"t"}
+    answers = []
+
+    def stop(replicas: dict[Any, bool], shown: object, answered: Any) -> None:
+        stopped.append(replicas)
+        answers.append(answered)
+
+    deletions._elected.telling = SimpleNamespace(stop=stop)  # type: ignore[assignment]
+    deletions._elected.attempt = lambda action: action()  # type: ignore[method-assign]
+    gone: list[object] = []
+    deletions.when_gone("t", gone.append)
+    deletions.go_on()
+    answers[0](2, 0, {})
+    deletions.interrupted([2])
+    answers[0](1, 0, {})
+    assert not gone
+    deletions.go_on()
+    assert stopped == [{(("t", 0), 1): True, (("t", 0), 2): True}] * 2
+    for broker in (1, 2):
+        answers[1](broker, 0, {})
+    assert gone == [None]
+    deletions.go_on()
+    leadership.topics.clear()  # by hand, before all have answered
+    deletions.interrupted([1])
+    assert not deletions._pending
+
+
+class Scene:
+    """A controller that is asked to delete topics of two brokers, and what it has them stop."""
+
+    def __init__(self) -> None:
+        self.deletions = _deletions()
+        self.stopped: list[str] = []  # topics, in order
+        self.answers: list[Any] = []
+        self.marked: list[str] = []
+        elected: Any = self.deletions._elected
+        elected.tree.children = lambda path, watch: list(self.marked)
+        elected.topics = SimpleNamespace(changed=lambda: None)
+        elected.telling = SimpleNamespace(stop=self._stop)
+        elected.attempt = lambda action: action()
+        self.leadership: Any = elected.leadership
+        self.leadership.live, self.leadership.deleting, self.leadership.unread = {1: 0, 2: 0}, set(), set()
+        self.leadership.drop_topic = self._drop
+
+    def _stop(self, replicas: dict[Any, bool], shown: object, answered: Any) -> None:
+        self.stopped.append(next(iter(replicas))[0][0])
+        self.answers.append(answered)
+
+    def _drop(self, topic: str) -> None:
+        self.marked.remove(topic)
+        del self.leadership.topics[topic]
+
+    def delete(self, *topics: str) -> None:
+        for topic in topics:
+            self.leadership.topics[topic] = TopicNode(None, {0: [1, 2]})
+            self.marked.append(topic)
+            self.deletions.changed()
+
+
+def test_each_of_many_topics_is_told_once() -> None:
+    """The requests of the others, and the end of each deletion, are changes of what is to be deleted too."""
+    scene, topics = Scene(), [f"t{number}" for number in range(20)]
+    scene.delete(*topics)
+    for answered in scene.answers:
+        answered(1, 0, {})
+        answered(2, 0, {})
+        scene.deletions.changed()
+    assert scene.stopped == topics
+    assert not scene.leadership.topics and not scene.deletions._pending
+
+
+def test_a_deletion_that_a_broker_could_not_do_begins_again_with_the_next_change() -> None:
+    scene = Scene()
+    scene.delete("t")
+    scene.answers[0](1, 0, {})
+    scene.answers[0](2, errors.KAFKA_STORAGE_ERROR, {})
+    assert scene.stopped == ["t"]
+    scene.deletions.changed()
+    assert scene.stopped == ["t", "t"]
+
+
+def test_a_deletion_of_a_topic_that_has_other_replicas_by_now_begins_again() -> None:
+    scene = Scene()
+    scene.delete("t")
+    scene.leadership.topics["t"] = TopicNode(None, {0: [1, 2], 1: [2, 1]})
+    scene.deletions.changed()
+    assert scene.stopped == ["t", "t"]
+
+
+def test_a_deletion_that_is_called_off_is_forgotten() -> None:
+    scene = Scene()
+    scene.delete("t")
+    scene.marked.clear()
+    scene.deletions.changed()
+    assert not scene.deletions._pending

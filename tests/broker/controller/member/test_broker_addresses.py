@@ -1,0 +1,255 @@
+"""When an address is known to be a broker's: what waits for that is neither refused too early nor for ever."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.controller.member import broker_addresses
+from odradek.broker.controller.member.broker_addresses import Admission
+from odradek.cluster.metadata.view import View
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.embedded import EmbeddedTree
+
+from ....harness.process import readable, wait_until
+
+CONFIG: dict[str, Any] = {"inter.broker.listener.name": "INTERNAL", "odradek.inter.broker.allowed.hosts": None}
+
+
+class Sources:
+    """The controller's loop, which calls what is ready when it is told to."""
+
+    def __init__(self) -> None:
+        self.watched: dict[int, Callable[[int], None]] = {}
+
+    def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
+        self.watched[fd] = ready
+
+    def unwatch(self, fd: int) -> None:
+        del self.watched[fd]
+
+    def turn(self) -> None:
+        for fd, ready in list(self.watched.items()):
+            if readable(fd, 0.05):
+                ready(1)
+
+
+class Scene:
+    def __init__(self, folder: Path) -> None:
+        self.tree = EmbeddedTree(folder / "tree")
+        self.tree.ensure(znodes.BROKER_IDS)
+        self.view = View(0, "c")
+        self.sources = Sources()
+        self.admission = Admission(CONFIG, self.view, self.tree, self.sources, lambda: None)
+        self.answers: list[bool] = []
+        self._now = 1e9
+
+    def ask(self, host: str, listener: str = "INTERNAL", size: int = 100) -> None:
+        self.admission.ask(listener, host, size, self.answers.append)
+
+    def look(self, after: float = broker_addresses._PAUSE_S, connected: bool = True) -> None:
+        """Time goes by: the tree is read if somebody waits for it."""
+        self._now += after
+        self.admission.tick(self._now, connected)
+
+    def takes(self, host: str) -> bool:
+        """Whether workers are told that it is a broker's, as soon as all lookups have ended."""
+        assert wait_until(lambda: self.sources.turn() or not self.admission._pending, 60)
+        return self.view.admitted.takes("INTERNAL", host)
+
+    def register(self, number: int, host: str) -> None:
+        node = {
+            "version": 5,
+            "endpoints": [f"INTERNAL://{host}:1"],
+            "listener_security_protocol_map": {"INTERNAL": "PLAINTEXT"},
+        }
+        self.tree.create(f"{znodes.BROKER_IDS}/{number}", json.dumps(node).encode())
+
+    def told(self, number: int, host: str) -> None:
+        """By the controller."""
+        self.view.set_brokers([{"id": number, "rack": None, "endpoints": {"INTERNAL": [host, 1]}}])
+        self.admission.follow()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.admission.close()
+    made.tree.close()
+
+
+def test_a_broker_that_the_controller_has_told_of_is_known_at_once(scene: Scene) -> None:
+    scene.told(1, "10.0.0.1")
+    scene.ask("10.0.0.1")
+    scene.ask("10.0.0.1", "PLAINTEXT")
+    assert scene.answers == [True, False]
+
+
+def test_who_is_not_known_waits_until_the_tree_was_read(scene: Scene) -> None:
+    """Not only until a name is looked up that the controller has told of meanwhile."""
+    scene.register(2, "10.0.0.2")
+    scene.ask("10.0.0.2")
+    scene.ask("10.0.0.3")
+    scene.told(1, "localhost")
+    wait_until(lambda: scene.sources.turn() or scene.view.admitted.takes("INTERNAL", "127.0.0.1"), 60)
+    assert scene.answers == []
+    scene.look()
+    assert wait_until(lambda: scene.sources.turn() or len(scene.answers) == 2, 60)
+    assert scene.answers == [True, False]
+
+
+def test_names_that_cannot_be_looked_up_are_tried_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server that does not answer for a moment: an order that is refused then would not come again."""
+    scene.register(2, "no-such-host.invalid")
+    scene.ask("10.0.0.2")
+    for _ in range(2):
+        scene.look()
+        wait_until(lambda: scene.sources.turn() or not scene.admission._looking, 60)
+        assert scene.answers == []
+    scene.register(3, "10.0.0.2")
+    scene.look()
+    assert wait_until(lambda: scene.sources.turn() or scene.answers, 60) == [True]
+
+
+def test_nobody_waits_for_ever_for_a_name(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_addresses, "_PATIENCE_S", 0.0)
+    scene.register(2, "no-such-host.invalid")
+    scene.ask("10.0.0.2")
+    scene.look()
+    assert wait_until(lambda: scene.sources.turn() or scene.answers, 60) == [False]
+
+
+class NameServer:
+    """What the machine's resolver says of names; it fails for those that are not there, as with EAI_AGAIN."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: dict[str, str] = {}
+        self.asked = 0
+        self.answers = threading.Event()
+        self.answers.set()
+        self._real = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", self._look_up)
+
+    def _look_up(self, host: str, port: int, *args: Any, **options: Any) -> Any:
+        if host[0].isdigit() or options.get("flags"):
+            return self._real(host, port, *args, **options)
+        self.asked += 1
+        self.answers.wait(60)
+        if host not in self.names:
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return self._real(self.names[host], port, *args, **options)
+
+
+@pytest.fixture
+def names(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> NameServer:
+    return NameServer(monkeypatch)
+
+
+def test_a_name_that_failed_once_is_asked_for_again_in_a_quiet_cluster(scene: Scene, names: NameServer) -> None:
+    scene.told(1, "host")
+    assert not scene.takes("10.0.0.1")
+    names.names["host"] = "10.0.0.1"
+    assert scene.admission.due() < math.inf
+    scene.look(broker_addresses._RETRY_S)
+    assert scene.takes("10.0.0.1")
+
+
+def test_a_name_server_that_hangs_has_the_loop_wait(scene: Scene, names: NameServer) -> None:
+    """What is under way has no deadline in the past: the loop would turn without a pause."""
+    scene.told(1, "host")
+    assert not scene.takes("10.0.0.1")
+    names.answers.clear()
+    scene.look(broker_addresses._RETRY_S)
+    assert scene.admission.due() > scene._now
+    scene.ask("10.0.0.1")
+    scene.look(connected=False)
+    assert scene.admission.due() > scene._now
+    names.answers.set()
+
+
+def test_a_host_that_comes_back_with_another_address(scene: Scene, names: NameServer) -> None:
+    """Now and then by itself, and soon when a worker has refused it."""
+    names.names |= {"own": "10.0.0.1", "host": "10.0.0.2"}
+    scene.told(1, "own")
+    scene.register(1, "own")
+    scene.register(2, "host")
+    scene.ask("10.0.0.2")
+    scene.look()
+    assert scene.takes("10.0.0.2")
+    for address, asks in (("10.0.0.3", True), ("10.0.0.4", False)):
+        names.names["host"] = address
+        if asks:
+            scene.admission.look()
+        scene.look(broker_addresses._PAUSE_S if asks else broker_addresses._REFRESH_S)
+        assert scene.takes(address), asks
+
+
+def test_workers_have_the_tree_read_once_a_second_at_most(scene: Scene, names: NameServer) -> None:
+    names.names["host"] = "10.0.0.1"
+    scene.told(1, "host")
+    scene.admission.look()
+    scene.look()
+    assert scene.takes("10.0.0.1")
+    asked = names.asked
+    scene.admission.look()
+    scene.look(broker_addresses._PAUSE_S / 2)
+    assert (scene.takes("10.0.0.1"), names.asked) == (True, asked)
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_who_is_known_stays_so_while_zookeeper_is_away(scene: Scene, names: NameServer, failing: bool) -> None:
+    """Also when the name server fails, or the controller tells of it no more."""
+    names.names |= {"own": "10.0.0.1", "host": "10.0.0.2"}
+    scene.register(1, "own")
+    scene.register(2, "host")
+    scene.ask("10.0.0.2")
+    scene.look()
+    assert scene.takes("10.0.0.2")
+    if failing:
+        names.names.clear()
+    for _ in range(3):
+        scene.told(1, "own")
+        scene.look(broker_addresses._REFRESH_S, connected=False)
+        assert scene.takes("10.0.0.2")
+
+
+def test_a_broker_that_is_no_more_is_forgotten(scene: Scene, names: NameServer) -> None:
+    names.names |= {"own": "10.0.0.1", "host": "10.0.0.2"}
+    scene.register(1, "own")
+    scene.register(2, "host")
+    scene.ask("10.0.0.2")
+    scene.look()
+    assert scene.takes("10.0.0.2")
+    scene.tree.delete(f"{znodes.BROKER_IDS}/2")
+    scene.told(1, "own")
+    assert scene.admission.due() < math.inf
+    scene.look(broker_addresses._REFRESH_S)
+    assert not scene.takes("10.0.0.2")
+    assert scene.takes("10.0.0.1")
+
+
+def test_what_waits_while_zookeeper_is_away_is_bounded(scene: Scene) -> None:
+    """In number and in bytes; and one address leaves room to the others."""
+    share = broker_addresses._MOST_ASKING // broker_addresses._SHARE
+    for _ in range(share + 5):
+        scene.ask("10.0.0.8")
+    scene.ask("10.0.0.9", size=broker_addresses._MOST_ASKING_BYTES // broker_addresses._SHARE + 1)
+    assert scene.answers == [False] * 6
+    for number in range(2 * broker_addresses._MOST_ASKING):
+        scene.ask(f"10.1.{number // 250}.{number % 250}")
+    assert len(scene.admission._asking) == broker_addresses._MOST_ASKING
+
+
+def test_the_bytes_that_wait_are_bounded(scene: Scene) -> None:
+    for number in range(50):
+        scene.ask(f"10.0.0.{number}", size=broker_addresses._MOST_ASKING_BYTES // 10)
+    assert len(scene.admission._asking) == 10
+    assert scene.answers == [False] * 40

@@ -1,0 +1,492 @@
+"""Markers into partitions that are led here, elsewhere, by nobody, and now by one and then by another."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker import config as configuration
+from odradek.broker.coordinator import txn_markers
+from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
+from odradek.broker.coordinator.txn_markers import NO_SOURCE, MarkerWriter
+from odradek.cluster.metadata.snapshot import raw_snapshot
+from odradek.groups.errors import Error
+from odradek.groups.events import Now
+from odradek.groups.groups import Groups
+from odradek.ipc import roles, slots
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import SlotState
+from odradek.protocol import requests
+from odradek.protocol.library import message_class
+from odradek.storage.log import leader_or_follower, transactions
+from odradek.storage.log.append import Batch, append
+from odradek.storage.log.partition import Partition
+from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.coordination import Wanted
+
+from ...harness.effort import lines
+from ...harness.process import nobody, wait_until
+from ..partitions import now_ms
+
+OWN, OTHER = 0, 1
+HERE, THERE = ("t", 0), ("t", 1)
+SOURCE = 7
+
+
+class PlayedBroker:
+    """Answers WriteTxnMarkers with what `answer` says of each: (producer id, coordinator epoch, partition) → code."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, tuple[str, int]]] = []
+        self.answer: Callable[..., int | None] = lambda *marker: 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self._listener.getsockname()[:2]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock = self._listener.accept()[0]
+            except OSError:
+                return
+            with sock:
+                while self._one(sock):
+                    pass
+
+    def _one(self, sock: socket.socket) -> bool:
+        """Whether the connection goes on: an answer of None closes it."""
+        head = sock.recv(4, socket.MSG_WAITALL)
+        if len(head) < 4:
+            return False
+        frame = sock.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
+        key, version, correlation, client = struct.unpack_from(">hhih", frame)
+        assert (key, version) == (27, 1)
+        request = requests.decode(
+            message_class("WriteTxnMarkersRequest"), version, memoryview(frame)[10 + client + 1 :]
+        )
+        rows = [self._row(marker) for marker in request.markers]
+        if None in rows:
+            return False
+        body = bytes(message_class("WriteTxnMarkersResponse")(markers=rows).encode(version=version))
+        sock.sendall(struct.pack(">iiB", len(body) + 5, correlation, 0) + body)
+        return True
+
+    def _row(self, marker: Any) -> Any:
+        row = message_class("WriteTxnMarkersResponse").WritableTxnMarkerResult
+        topic_class = row.WritableTxnMarkerTopicResult
+        part_class = topic_class.WritableTxnMarkerPartitionResult
+        topics = []
+        for topic in marker.topics:
+            parts = []
+            for index in topic.partition_indexes:
+                asked = (marker.producer_id, marker.coordinator_epoch, (topic.name, index))
+                self.asked.append(asked)
+                code = self.answer(*asked)
+                if code is None:
+                    return None
+                parts.append(part_class(partition_index=index, error_code=code))
+            topics.append(topic_class(name=topic.name, partitions=parts))
+        return row(producer_id=marker.producer_id, topics=topics)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+
+
+class Place:
+    """A broker with topic `t` of two partitions, and its marker writer in a loop."""
+
+    def __init__(self, folder: Path, other: PlayedBroker) -> None:
+        data, run_dir = folder / "data", folder / "run"
+        self.run_dir = run_dir
+        properties = {"log.dirs": str(data), "broker.id": str(OWN), "zookeeper.connect": "localhost:1"}
+        self.config = configuration.resolve(properties)
+        for path in (run_dir, data / "t-0", data / "t-1"):
+            path.mkdir(parents=True)
+        self.shared = Shared.create(f"/odradek-test-{os.getpid()}-{time.monotonic_ns()}-", 1, 16)
+        for index in range(2):
+            fields = {"incarnation": index + 1, "state": slots.FOLLOWER, "leader_epoch": -1, "led_since": -1}
+            self.shared.slots[index].publish(SlotState(**fields))
+        self.catalog = Catalog(self.shared, run_dir, roles.COORDINATOR, self.config, self.config.log_dirs)
+        self.other = other
+        self._epoll = select.epoll()
+        self._ready: dict[int, Callable[[int], None]] = {}
+        self.links = MarkerLinks(self.config, self._watch)
+        self.writer = MarkerWriter(self.catalog, Groups(), lambda *_: False, self.links, lambda *_: None)
+        self.done: list[dict[Any, Error]] = []
+        self.lost: list[Wanted] = []
+
+    def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
+        if not events:
+            self._epoll.unregister(fd)
+            del self._ready[fd]
+            return
+        (self._epoll.modify if fd in self._ready else self._epoll.register)(fd, events)
+        self._ready[fd] = ready
+
+    def publish(self, *leaders: int, port: int | None = None) -> None:
+        """New metadata: who leads each partition, and where the other broker is."""
+        rows = [[index, index + 1, leader, 0, [0, 1], [0, 1], 0] for index, leader in enumerate(leaders)]
+        topic = {"id": "01" * 16, "internal": False, "config": {}, "partitions": rows}
+        endpoint = ["127.0.0.1", self.other.address[1] if port is None else port]
+        brokers = [{"id": OTHER, "rack": None, "endpoints": {"PLAINTEXT": endpoint}}]
+        version = self.shared.metadata.version + 1
+        raw = raw_snapshot(version, "c", 0, brokers, {"t": topic}, {})
+        self.shared.metadata.publish(version, json.dumps(raw).encode())
+        self.catalog.follow()
+        self.links.follow(self.catalog.snapshot)
+        self.writer.metadata_changed()
+
+    def partition(self, index: int) -> Partition:
+        found = self.catalog.log.get("t", index)
+        assert found is not None
+        return found
+
+    def lead(self, index: int, epoch: int, isr: tuple[int, ...] = (OWN,)) -> None:
+        partition = self.partition(index)
+        with partition.locked() as values:
+            leader_or_follower.lead(partition, values, epoch, [OTHER], isr, time.monotonic_ns() // 1_000_000)
+
+    def follow(self, index: int, epoch: int) -> None:
+        partition = self.partition(index)
+        with partition.locked() as values:
+            leader_or_follower.follow(partition, values, epoch)
+
+    def end(self, index: int) -> int:
+        return self.partition(index).state().leo
+
+    def add(self, *partitions: Any, source: int = SOURCE, epoch: int = 3, producer: int = 5) -> None:
+        wanted = Wanted(producer, 0, epoch, True, frozenset(partitions))
+        self.writer.add(wanted, self.done.append, lambda: self.lost.append(wanted), source, self.now())
+        self.turn()
+
+    @staticmethod
+    def now() -> Now:
+        return Now(time.monotonic_ns() // 1_000_000, now_ms())
+
+    def turn(self) -> None:
+        for fd, events in self._epoll.poll(0.001):
+            if fd in self._ready:
+                self._ready[fd](events)
+        self.writer.write(self.now())
+
+    def await_done(self, count: int = 1) -> list[dict[Any, Error]]:
+        def enough() -> bool:
+            self.turn()
+            return len(self.done) >= count
+
+        wait_until(enough, 60, "the markers")
+        return self.done
+
+    def close(self) -> None:
+        self.links.close()
+        self.catalog.log.close()
+        self._epoll.close()
+        self.shared.destroy()
+
+
+@pytest.fixture
+def other() -> Iterator[PlayedBroker]:
+    made = PlayedBroker()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, other: PlayedBroker) -> Iterator[Place]:
+    made = Place(tmp_path, other)
+    yield made
+    made.close()
+
+
+def test_here_and_elsewhere(place: Place, other: PlayedBroker) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    place.add(HERE, THERE)
+    assert place.await_done() == [{HERE: Error.NONE, THERE: Error.NONE}]
+    assert (place.end(0), place.end(1), other.asked) == (1, 0, [(5, 3, THERE)])
+
+
+def test_a_marker_here_is_done_when_all_have_it(place: Place) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1, isr=(OWN, OTHER))
+    place.add(HERE)
+    place.turn()
+    assert (place.done, place.end(0)) == ([], 1)
+    place.partition(0).slot.update(hw=1)
+    place.turn()
+    assert place.done == [{HERE: Error.NONE}]
+
+
+def test_a_fault_in_one_costs_the_others_nothing(place: Place) -> None:
+    """A producer id that no record has room for is not to be had otherwise."""
+    place.publish(OWN, OWN)
+    place.lead(0, 1)
+    place.lead(1, 1)
+    place.add(HERE, THERE, producer=1 << 70)
+    place.add(HERE, THERE)
+    assert place.await_done() == [{HERE: Error.NONE, THERE: Error.NONE}]
+    assert [wanted.producer_id for wanted in place.lost] == [1 << 70]
+    assert (place.end(0), place.end(1)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "code", [Error.NOT_LEADER_OR_FOLLOWER, Error.REQUEST_TIMED_OUT, Error.NOT_ENOUGH_REPLICAS, None]
+)
+def test_elsewhere_it_is_tried_until_it_is_there(place: Place, other: PlayedBroker, code: Error | None) -> None:
+    left = [code, code]
+    other.answer = lambda *marker: left.pop() if left else 0
+    place.publish(OTHER, OTHER)
+    place.add(THERE)
+    assert place.await_done() == [{THERE: Error.NONE}]
+    assert other.asked == [(5, 3, THERE)] * 3
+
+
+def test_it_goes_where_the_leader_goes(place: Place, other: PlayedBroker) -> None:
+    other.answer = lambda *marker: Error.NOT_LEADER_OR_FOLLOWER
+    place.publish(OTHER, -1)
+    place.add(HERE, THERE)
+    wait_until(lambda: place.turn() or other.asked, 10, "the first attempt")
+    place.lead(0, 2)
+    other.answer = lambda *marker: 0
+    place.publish(OWN, OTHER)
+    assert place.await_done() == [{HERE: Error.NONE, THERE: Error.NONE}]
+    assert (place.end(0), {marker[2] for marker in other.asked}) == (1, {HERE, THERE})
+
+
+def test_a_broker_that_is_gone_and_comes_elsewhere(place: Place, other: PlayedBroker) -> None:
+    with nobody() as silent:
+        place.publish(OTHER, OTHER, port=silent.getsockname()[1])
+        place.add(THERE)
+        for _ in range(20):
+            place.turn()
+    assert not other.asked
+    place.publish(OTHER, OTHER)
+    assert place.await_done() == [{THERE: Error.NONE}]
+
+
+def test_leadership_lost_before_all_have_it(place: Place, other: PlayedBroker) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1, isr=(OWN, OTHER))
+    place.add(HERE)
+    place.add(HERE, source=NO_SOURCE)
+    place.follow(0, 2)
+    place.lead(0, 3)  # alone: the high watermark passes it, which says nothing to who waited
+    place.turn()
+    assert place.done == [{HERE: Error.NOT_LEADER_OR_FOLLOWER}]
+    assert place.await_done(2)[1] == {HERE: Error.NONE}
+    assert place.end(0) == 3
+
+
+def test_what_another_asks_for_is_answered_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(txn_markers, "ASKED_MS", 100)
+    place.publish(OWN, OWN)
+    place.lead(0, 1, isr=(OWN, OTHER))
+    place.add(HERE, THERE, ("nowhere", 0), source=NO_SOURCE)
+    (outcome,) = place.await_done()
+    assert outcome == {
+        HERE: Error.REQUEST_TIMED_OUT, THERE: Error.NOT_LEADER_OR_FOLLOWER,
+        ("nowhere", 0): Error.UNKNOWN_TOPIC_OR_PARTITION,
+    }  # fmt: skip
+
+
+def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
+    """The first request could not be carried out yet; late, it would end the producer's next transaction."""
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    locks = PartitionLocks(place.run_dir / "partition.lock")  # another process's
+    try:
+        wait_until(lambda: locks.try_lock(place.partition(0).slot.number), 10, "the lock")
+        place.add(HERE, source=NO_SOURCE)
+        place.add(HERE, source=NO_SOURCE)
+    finally:
+        locks.close()
+    assert place.await_done(2) == [{HERE: Error.REQUEST_TIMED_OUT}, {HERE: Error.NONE}]
+    assert place.end(0) == 1
+    assert not place.writer._theirs
+
+
+def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Place) -> None:
+    """One request may have 21,000 of them, each in a partition of its own."""
+
+    def add(count: int) -> None:
+        for number in range(count):
+            wanted = Wanted(5, 0, 3, True, frozenset([("nowhere", number)]))
+            place.writer.add(wanted, place.done.append, lambda: None, NO_SOURCE, now)
+
+    now = place.now()
+    few = lines(lambda: add(20))
+    assert lines(lambda: add(200)) < 12 * few
+
+
+def test_those_that_wait_cost_a_turn_next_to_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may, while a partition has no leader: groups have their turns between."""
+    monkeypatch.setattr(txn_markers, "SLICE_S", 60.0)
+    place.publish(-1, -1)
+    now, count = place.now(), 500
+    for producer in range(count):
+        wanted = Wanted(producer, 0, 3, True, frozenset({HERE}))
+        place.writer.add(wanted, place.done.append, lambda: None, SOURCE, now)
+    place.writer.write(now)
+    assert lines(lambda: place.writer.write(now)) < 5 * count
+
+
+def test_many_are_written_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand in one request must not hold up the groups; nor must a job those behind it."""
+    place.publish(OWN, OWN)
+    for index in (0, 1):
+        place.lead(index, 1)
+    monkeypatch.setattr(txn_markers, "SLICE_S", 0.0)
+    ends = []
+    for turn in (lambda: place.add(HERE, THERE), lambda: place.add(HERE, producer=6), place.turn):
+        turn()
+        ends.append((place.end(0) + place.end(1), place.writer.patience(place.now()) is not None))
+    assert ends == [(1, True), (2, True), (3, False)]
+    assert sorted(map(len, place.await_done(2))) == [1, 2]
+
+
+def test_of_a_transaction_that_is_read_again_each_marker_is_written_once(place: Place) -> None:
+    """Its id was reset while the markers were on their way; twice, one may end the producer's next transaction."""
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    locks = PartitionLocks(place.run_dir / "partition.lock")  # another process's
+    try:
+        wait_until(lambda: locks.try_lock(place.partition(0).slot.number), 10, "the lock")
+        place.add(HERE)
+        place.add(HERE, producer=6)
+        place.add(HERE)
+    finally:
+        locks.close()
+    assert place.await_done(2) == [{HERE: Error.NONE}, {HERE: Error.NONE}]
+    assert place.end(0) == 2 and place.writer.patience(place.now()) is None
+
+
+def test_too_few_in_sync(place: Place) -> None:
+    place.publish(OWN, OWN)
+    place.lead(0, 1)
+    place.partition(0).slot.update(min_isr=2)
+    place.add(HERE, source=NO_SOURCE)
+    place.add(HERE)
+    assert (place.done, place.end(0)) == ([{HERE: Error.NOT_ENOUGH_REPLICAS}], 0)
+    place.partition(0).slot.update(isr_count=2)
+    wait_until(lambda: place.turn() or place.end(0) == 1, 10, "the marker")
+    assert len(place.done) == 1, "one replica alone has it"
+    place.partition(0).slot.update(voters=2)
+    assert place.await_done(2)[1] == {HERE: Error.NONE}
+    assert place.end(0) == 1
+
+
+def test_too_few_in_sync_when_another_asked_for_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were enough as it was written, and are not when the high watermark has passed it."""
+    monkeypatch.setattr(txn_markers, "ASKED_MS", 100)
+    place.publish(OWN, OWN)
+    place.lead(0, 1, isr=(OWN, OTHER))
+    place.partition(0).slot.update(min_isr=2)
+    place.add(HERE, source=NO_SOURCE)
+    place.partition(0).slot.update(isr_count=1, voters=1, hw=1)
+    assert place.await_done() == [{HERE: Error.REQUEST_TIMED_OUT}]
+
+
+def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    with place.partition(0).locked() as values:  # its producer is known
+        data = _transactional(5)
+        append(place.partition(0), values, [Batch(memoryview(data), 1, now_ms(), 5, 0, 0)], now_ms())
+    place.add(HERE, epoch=4)
+    place.add(HERE, epoch=3, source=NO_SOURCE)
+    assert place.await_done(2) == [{HERE: Error.NONE}, {HERE: Error.TRANSACTION_COORDINATOR_FENCED}]
+    other.answer = lambda *marker: Error.TRANSACTION_COORDINATOR_FENCED
+    place.add(HERE, THERE, epoch=3)
+    wait_until(lambda: place.turn() or place.writer.patience(place.now()) is None, 10, "the fenced one to give up")
+    assert (len(place.done), place.end(0)) == (2, 2)
+
+
+def test_a_fenced_one_writes_no_marker_more(place: Place) -> None:
+    """In which order its partitions come is chance, but the same for both: one meets the refusal first."""
+    place.publish(OWN, OWN)
+    for index, producer in enumerate((5, 6)):
+        place.lead(index, 1)
+        data = _transactional(producer)
+        with place.partition(index).locked() as values:
+            append(place.partition(index), values, [Batch(memoryview(data), 1, now_ms(), producer, 0, 0)], now_ms())
+        place.add(("t", index), epoch=4, producer=producer)
+    place.await_done(2)
+    before = place.end(0) + place.end(1)
+    for producer in (5, 6):
+        place.add(HERE, THERE, epoch=3, producer=producer)
+    place.turn()
+    assert (len(place.done), place.end(0) + place.end(1)) == (2, before + 1)
+
+
+def test_a_marker_waits_while_a_later_epoch_has_a_transaction_open(place: Place) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    partition = place.partition(0)
+    with partition.locked() as values:  # as clients can without verification
+        batch = Batch(memoryview(_transactional(5, epoch=1)), 1, now_ms(), 5, 1, 0)
+        batch.transactional = True
+        append(partition, values, [batch], now_ms())
+    place.add(HERE, source=NO_SOURCE)
+    assert place.done == [{HERE: Error.INVALID_PRODUCER_EPOCH}], "as Kafka tells another coordinator"
+    place.add(HERE)
+    assert (len(place.done), partition.state().unstable) == (1, 0)
+    assert not transactions.write_marker(partition, 5, 1, 3, False, now_ms())
+    assert place.await_done(2)[1] == {HERE: Error.INVALID_PRODUCER_EPOCH}
+    assert partition.state().unstable == -1
+
+
+def test_a_marker_that_another_refuses_is_not_done(place: Place, other: PlayedBroker) -> None:
+    """A Kafka broker does not say whether the later epoch has a transaction open."""
+    left = [Error.INVALID_PRODUCER_EPOCH] * 2
+    other.answer = lambda *marker: left.pop() if left else 0
+    place.publish(OTHER, OTHER)
+    place.add(THERE)
+    assert place.await_done() == [{THERE: Error.NONE}]
+    assert len(other.asked) == 3
+
+
+def test_what_is_forgotten_is_not_tried_again(place: Place, other: PlayedBroker) -> None:
+    other.answer = lambda *marker: Error.NOT_LEADER_OR_FOLLOWER
+    place.publish(OTHER, OTHER)
+    place.add(THERE)
+    place.add(THERE, source=SOURCE + 1, producer=6)
+    wait_until(lambda: place.turn() or len(other.asked) >= 2, 10, "both")
+    place.writer.forget(SOURCE)
+    other.answer = lambda *marker: 0
+    assert place.await_done() == [{THERE: Error.NONE}]
+    assert place.writer.patience(place.now()) is None
+    assert other.asked[-1][0] == 6
+
+
+def test_a_partition_that_is_no_more_needs_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(txn_markers, "UNTOLD_MS", 300)
+    place.publish(OTHER, OTHER)
+    began = time.monotonic()
+    place.add(("gone", 0))
+    assert place.await_done() == [{("gone", 0): Error.UNKNOWN_TOPIC_OR_PARTITION}]
+    assert time.monotonic() - began >= 0.299  # in whole ms; it may only not have been told of yet
+
+
+def _transactional(producer: int, epoch: int = 0) -> bytearray:
+    from odradek.protocol.records import batch_v2
+
+    rows = [(0, now_ms(), None, b"x", ())]
+    return bytearray(
+        batch_v2.build(
+            rows, attributes=batch_v2.TRANSACTIONAL, producer_id=producer, producer_epoch=epoch, base_sequence=0
+        )
+    )

@@ -1,0 +1,87 @@
+"""The file that names the session with ZooKeeper, for the process that comes next."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker.controller.member import join
+from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.interbroker import zookeeper_session
+from odradek.cluster.tree.tree import BadVersion, NotDone, TreeError, TreeUnavailable
+from odradek.cluster.tree.znodes import Malformed
+
+FIRST, SECOND = (1, b"secret"), (2, b"another")
+
+
+def test_the_last_session_is_the_one_that_is_named(tmp_path: Path) -> None:
+    assert zookeeper_session.former_session(tmp_path) is None
+    for credentials in (FIRST, SECOND):
+        zookeeper_session.save_session(tmp_path, credentials)
+        assert zookeeper_session.former_session(tmp_path) == credentials
+    assert (tmp_path / zookeeper_session.SESSION_FILE).stat().st_mode & 0o777 == 0o600
+    zookeeper_session.forget_session(tmp_path)
+    assert zookeeper_session.former_session(tmp_path) is None
+
+
+def test_a_session_that_cannot_be_named_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As on a full disk: the broker takes part all the same, and the file names no session that is over."""
+    zookeeper_session.save_session(tmp_path, FIRST)
+    (tmp_path / f"{zookeeper_session.SESSION_FILE}.new").mkdir()
+    zookeeper_session.save_session(tmp_path, SECOND)
+    assert zookeeper_session.former_session(tmp_path) is None
+    assert "zookeeper-session" in caplog.text
+
+
+class Failing:
+    """A tree of which every call fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self.closed = False
+        self._error = error
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise self._error
+
+        return fail
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_former_registration_is_waited_for_as_long_as_its_session_lasts(
+    monkeypatch: pytest.MonkeyPatch, second: bool
+) -> None:
+    """That is what ZooKeeper gives, which may be more than zookeeper.session.timeout.ms."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    there: Any = SimpleNamespace(
+        session_ms=60_000, exists=lambda _: True if second or now[0] < 61 else None, find=lambda _: b"somewhere"
+    )
+    expected = pytest.raises(BootError, match="another broker's") if second else nullcontext()
+    with expected:
+        zookeeper_session._refuse_second(there, 1)
+    assert 61 <= now[0] < 65
+
+
+@pytest.mark.parametrize("error", [TreeUnavailable("/"), NotDone("/"), BadVersion("/"), Malformed("nonsense")])
+@pytest.mark.parametrize("successor", [True, False])
+def test_a_session_that_is_gone_on_with_outlives_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: TreeError | Malformed, successor: bool
+) -> None:
+    """Ending it would end the registration of a broker that serves. What may pass does not end the broker either."""
+    tree = Failing(error)
+    monkeypatch.setattr(zookeeper_session, "open_tree", lambda config, former: tree)
+    me: Any = SimpleNamespace(config={"broker.id": 1, "zookeeper.connect": "zk:1"}, run_dir=tmp_path)
+    with pytest.raises(OdradekError, match="ZooKeeper at zk:1") as raised:
+        join.enrol(me, SimpleNamespace() if successor else None)  # type: ignore[arg-type]
+    assert isinstance(raised.value, BootError) != isinstance(error, TreeUnavailable)
+    assert tree.closed == (not successor)

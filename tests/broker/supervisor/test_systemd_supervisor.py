@@ -1,0 +1,76 @@
+"""What the supervisor under systemd does of log directories: it keeps their locks, and sees when none is left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.errors import OdradekError
+from odradek.broker.process import dir_locks
+from odradek.broker.process.dir_locks import KeptDirs
+from odradek.broker.supervisor.boot import OFFLINE
+from odradek.ipc import processes, roles
+from odradek.storage.dirs import logdirs
+
+from ...cluster.controller_harness import ControllerHarness
+from ...harness.process import die_with_parent, wait_until
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[ControllerHarness]:
+    """A broker's memory and run directory, with no process."""
+    harness = ControllerHarness(tmp_path)
+    yield harness
+    harness.close()
+
+
+@pytest.fixture
+def overseer(broker: ControllerHarness) -> Iterator[subprocess.Popen[bytes]]:
+    """Started while the log directory's lock cannot be opened."""
+    (Path(broker.config.data_dir) / logdirs.LOCK).mkdir()
+    words = [sys.executable, "-m", "odradek.broker", "run", "supervisor", "--run-dir", str(broker.run_dir)]
+    with subprocess.Popen(words, preexec_fn=die_with_parent) as process:
+        yield process
+        process.kill()
+
+
+def test_a_log_directory_that_cannot_be_locked_is_tried_again(
+    broker: ControllerHarness, overseer: subprocess.Popen[bytes]
+) -> None:
+    """It does what else it has to do: nobody else ends stuck processes. Nor does it end with 3, and for good."""
+    state = lambda: broker.shared.processes.get(roles.SUPERVISOR, "state")  # noqa: E731
+    wait_until(lambda: overseer.poll() is not None or state() == processes.RUNNING, 60, "it to run")
+    assert overseer.poll() is None
+    (Path(broker.config.data_dir) / logdirs.LOCK).rmdir()
+    wait_until(lambda: _in_use(broker.config.data_dir), 60, "it to lock the directory")
+
+
+def _in_use(log_dir: str) -> bool:
+    return Path(log_dir, logdirs.LOCK).exists() and logdirs.is_in_use(log_dir)
+
+
+def test_it_asks_for_a_stop_when_no_log_directory_is_left(
+    broker: ControllerHarness, overseer: subprocess.Popen[bytes]
+) -> None:
+    broker.shared.fail_dir(0)
+    wait_until((broker.run_dir / OFFLINE).exists, 60, "the file that systemd looks for")
+    assert overseer.poll() is None, "it goes on until systemd stops it"
+
+
+def test_another_brokers_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dir_locks, "AGAIN_S", 0.0)
+    one, two, failed = (tmp_path / name for name in ("one", "two", "failed"))
+    one.mkdir()
+    failed.mkdir()
+    kept = KeptDirs([str(one), str(two), str(failed)], 7, failed=[2])
+    kept.turn()
+    assert kept.free.keys() == {1} and logdirs.is_in_use(one)
+    assert not list(failed.iterdir()), "it may be another broker's by now"
+    two.mkdir()
+    logdirs.lock_dir(two)  # by another description
+    with pytest.raises(OdradekError, match="two is in use: another broker"):
+        kept.turn()

@@ -1,0 +1,167 @@
+"""What the controller is asked for: elections, moves back to preferred leaders, a leader's new isr; Kafka's codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from odradek.cluster.decisions import admin_requests
+from odradek.cluster.decisions.admin_requests import NewIsr
+from odradek.cluster.decisions.controller_state import Change, Standing
+from odradek.cluster.rules import errors
+from odradek.cluster.rules.errors import ApiError
+
+from ..leadership_world import World
+from .test_controller_state import P, Q, now, world
+
+
+def two_led_by_the_second() -> World:
+    """P and Q prefer broker 1, which was away: 2 leads both; 1 is back in the isr of P only."""
+    made = world([1, 2], [1, 2])
+    made.state.died([1])
+    made.after_loss()
+    made.state.started({1: 300})
+    made.leader_writes(P, [2, 1], seen=True)
+    return made
+
+
+def codes(done: admin_requests.Elections) -> dict:
+    return {partition: error.code for partition, error in done.refused.items()}
+
+
+def test_preferred_elections() -> None:
+    made = two_led_by_the_second()
+    made.create("u", [2])
+    made.create("gone", [1, 2])
+    made.create("never", [9])
+    made.state.deleting.add("gone")
+    partitions = [P, Q, ("u", 0), ("gone", 0), ("nope", 0), ("t", 7), ("never", 0), P]
+    done = admin_requests.preferred(made.state, partitions)
+    assert [(change.partition, change.after[:3]) for change in done.changes] == [(P, (1, (2, 1), 2))]
+    assert codes(done) == {
+        Q: errors.PREFERRED_LEADER_NOT_AVAILABLE,
+        ("u", 0): errors.ELECTION_NOT_NEEDED,
+        ("gone", 0): errors.INVALID_TOPIC_EXCEPTION,
+        ("nope", 0): errors.UNKNOWN_TOPIC_OR_PARTITION,
+        ("t", 7): errors.UNKNOWN_TOPIC_OR_PARTITION,
+        ("never", 0): errors.PREFERRED_LEADER_NOT_AVAILABLE,
+    }
+    made.write(done.changes)
+    assert admin_requests.preferred(made.state, [P]).changes == []
+
+
+def test_an_unclean_election_waits_for_who_is_only_suspected() -> None:
+    made = world([1, 2])
+    made.leader_writes(P, [1], seen=True)
+    made.state.died([1], suspected=True)
+    made.after_loss()
+    assert codes(admin_requests.unclean(made.state, [P])) == {P: errors.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+    made.state.died([1])
+    assert [change.after[:2] for change in admin_requests.unclean(made.state, [P]).changes] == [(2, (2,))]
+
+
+def test_unclean_elections() -> None:
+    made = world([1, 2], [1, 2], [3], [1, 2])
+    made.state.died([2])
+    made.after_loss()
+    made.state.died([1, 3])
+    made.state.started({2: 300})
+    made.after_loss()
+    made.leader_writes(Q, [2], seen=True)
+    made.create("never", [9])
+    done = admin_requests.unclean(made.state, [P, Q, ("t", 2), ("never", 0), ("nope", 0)])
+    assert [(change.partition, change.after[:2]) for change in done.changes] == [(P, (2, (2,))), (Q, (2, (2,)))]
+    none = errors.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert codes(done) == {("t", 2): none, ("never", 0): none, ("nope", 0): errors.UNKNOWN_TOPIC_OR_PARTITION}
+    made.write(done.changes, clean=False)
+    assert codes(admin_requests.unclean(made.state, [P])) == {P: errors.ELECTION_NOT_NEEDED}
+
+
+def test_a_controller_that_was_deposed_says_so() -> None:
+    made = two_led_by_the_second()
+    made.state.put(P, made.nodes[P]._replace(controller_epoch=9))
+    assert codes(admin_requests.preferred(made.state, [P])) == {P: errors.NOT_CONTROLLER}
+
+
+def test_imbalance_is_a_share_of_what_a_broker_should_lead() -> None:
+    made = two_led_by_the_second()
+    made.create("u", [1, 3], [3, 1], [9])
+    assert admin_requests.imbalanced(made.state, 66) == [P]  # 2 of 3 are led elsewhere, and one of them can go back
+    assert admin_requests.imbalanced(made.state, 67) == []
+    assert admin_requests.imbalanced(made.state, 10, only=[3]) == []
+    assert admin_requests.imbalanced(made.state, 10, only=[1]) == [P]
+    made.state.deleting.add("u")
+    assert admin_requests.imbalanced(made.state, 99) == [P]
+    assert admin_requests.imbalanced(made.state, 100) == []
+    made.write(admin_requests.preferred(made.state, admin_requests.imbalanced(made.state, 10)).changes)
+    assert now(made)[0] == 1 and admin_requests.imbalanced(made.state, 10) == []
+
+
+def refused(call: Callable[[], object]) -> int:
+    with pytest.raises(ApiError) as error:
+        call()
+    return error.value.code
+
+
+def test_who_stops_may_ask_though_it_refuses_connections() -> None:
+    """It has closed its listeners, and is registered: refused it would go without the others' leading."""
+    state = world([1]).state
+    state.died([1], suspected=True)  # it closes its listeners, and is registered
+    admin_requests.check_shutdown(state, 1, 101)
+    assert refused(lambda: admin_requests.check_shutdown(state, 1, 100)) == errors.STALE_BROKER_EPOCH
+    state.died([1])
+    assert refused(lambda: admin_requests.check_shutdown(state, 1, 101)) == errors.BROKER_NOT_AVAILABLE
+
+
+def test_who_may_ask() -> None:
+    state = world([1]).state  # broker 1 has epoch 101
+    for epoch in (-1, 101, 102):
+        admin_requests.check_shutdown(state, 1, epoch)
+    assert refused(lambda: admin_requests.check_shutdown(state, 1, 100)) == errors.STALE_BROKER_EPOCH
+    assert refused(lambda: admin_requests.check_shutdown(state, 8, -1)) == errors.BROKER_NOT_AVAILABLE
+    admin_requests.check_sender(state, 1, 101)
+    for broker, epoch in ((1, 100), (1, 102), (8, 0)):
+        assert refused(lambda broker=broker, epoch=epoch: admin_requests.check_sender(state, broker, epoch)) == (
+            errors.STALE_BROKER_EPOCH
+        )
+
+
+def test_a_leaders_isr_is_written_with_its_own_epoch() -> None:
+    made = world([1, 2, 3])
+    change = admin_requests.isr_from_leader(made.state, 1, NewIsr(P, (1, 3), 0, 0))
+    assert change == Change(P, made.nodes[P], Standing(1, (1, 3), 0, 1, 0))
+    assert isinstance(change, Change)
+    assert made.state.written(change, 1) == Standing(1, (1, 3), 0, 1, 1)
+    again = admin_requests.isr_from_leader(made.state, 1, NewIsr(P, (1, 3), 0, 0))  # the answer got lost
+    assert again == Standing(1, (1, 3), 0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sender", "code"),
+    [
+        (NewIsr(("nope", 0), (1,), 0, 0), 1, errors.UNKNOWN_TOPIC_OR_PARTITION),
+        (NewIsr(("gone", 0), (1,), 0, 0), 1, errors.UNKNOWN_TOPIC_OR_PARTITION),
+        (NewIsr(P, (1,), 6, 3), 1, errors.NOT_CONTROLLER),
+        (NewIsr(P, (1,), 5, 4), 1, errors.NOT_CONTROLLER),
+        (NewIsr(P, (1,), 4, 3), 1, errors.FENCED_LEADER_EPOCH),
+        (NewIsr(P, (1,), 5, 2), 1, errors.INVALID_UPDATE_VERSION),
+        (NewIsr(P, (1,), 5, 3), 2, errors.INVALID_REQUEST),
+        (NewIsr(P, (2,), 5, 3), 2, errors.INVALID_REQUEST),
+        (NewIsr(P, (2,), 5, 3), 1, errors.INVALID_REQUEST),
+        (NewIsr(P, (1, 1), 5, 3), 1, errors.INVALID_REQUEST),
+        (NewIsr(P, (1, 4), 5, 3), 1, errors.INVALID_REQUEST),
+        (NewIsr(P, (1,), 5, 3, True), 1, errors.INVALID_REQUEST),
+        (NewIsr(P, (1, 2, 3), 5, 3, True), 1, errors.INVALID_REQUEST),
+        (NewIsr(P, (1, 2), 5, 3), 1, errors.INELIGIBLE_REPLICA),
+        (NewIsr(P, (1, 3), 5, 3), 1, errors.INELIGIBLE_REPLICA),
+    ],
+)
+def test_an_isr_that_is_refused(wanted: NewIsr, sender: int, code: int) -> None:
+    made = world([1, 2, 3])
+    made.create("gone", [1])
+    made.state.deleting.add("gone")
+    made.state.put(P, Standing(1, (1, 2, 3), 5, 1, 3))
+    made.state.died([2])
+    made.state.shutting_down.add(3)
+    assert refused(lambda: admin_requests.isr_from_leader(made.state, sender, wanted)) == code

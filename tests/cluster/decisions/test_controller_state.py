@@ -1,0 +1,318 @@
+"""The controller's decisions: what holds after any order of events, and Kafka's rules by example."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from odradek.cluster.decisions.controller_state import Leadership, Standing
+from odradek.cluster.tree.znodes import Partition, PartitionState, TopicNode
+
+from ..leadership_world import World
+
+BROKERS = range(5)
+brokers = st.sets(st.sampled_from(BROKERS), min_size=1)
+assignments = st.lists(st.permutations(BROKERS).flatmap(lambda p: st.integers(1, 4).map(lambda n: p[:n])), min_size=1)
+choice = st.integers(0, 10_000)
+
+
+class Cluster(RuleBasedStateMachine):
+    """Brokers come and go, leaders change their isr, people ask for elections; nothing committed is ever lost."""
+
+    @initialize(alive=brokers)
+    def start(self, alive: set[int]) -> None:
+        self.world, self.topics = World(alive), 0
+
+    @property
+    def state(self) -> Leadership:
+        return self.world.state
+
+    def pick(self, which: int) -> Partition:
+        partitions = sorted(self.world.nodes)
+        return partitions[which % len(partitions)]
+
+    @rule(assignment=assignments, unclean=st.booleans())
+    def create(self, assignment: list[list[int]], unclean: bool) -> None:
+        name, self.topics = f"t{self.topics}", self.topics + 1
+        if unclean:
+            self.world.uncleanly.add(name)
+        self.world.create(name, *assignment[:3])
+
+    @rule(gone=brokers)
+    def die(self, gone: set[int], suspected: bool = False) -> None:
+        self.state.died(gone, suspected)
+        self.world.after_loss()
+        for partition, now in self.state.standings.items():
+            there = self.state.there(partition)
+            assert set(now.isr) <= there or not set(now.isr) & there
+
+    @rule(back=brokers)
+    def come(self, back: set[int]) -> None:
+        self.state.started(dict.fromkeys(back - set(self.state.live), 1))
+        self.world.after_start()
+        for partition in self.world.nodes:
+            if partition[0] in self.world.uncleanly:
+                assert self.state.led(partition) or not (
+                    self.state.online(partition) and self.state.may_lose(partition)
+                )
+
+    @rule(broker=st.sampled_from(BROKERS))
+    def false_alarm(self, broker: int) -> None:
+        self.suspect(broker)
+        self.come({broker} & self.state.suspected)
+
+    @rule(broker=st.sampled_from(BROKERS))
+    def suspect(self, broker: int) -> None:
+        """Its registration ends later (`die`), or never (`come`)."""
+        if broker in self.state.live:
+            self.die({broker}, suspected=True)
+
+    @precondition(lambda self: self.world.nodes)
+    @rule(which=choice, who=brokers, seen=st.booleans())
+    def change_isr(self, which: int, who: set[int], seen: bool) -> None:
+        partition = self.pick(which)
+        node = self.world.nodes[partition]
+        if node.leader in self.state.there(partition):
+            fit = [broker for broker in self.state.replicas(partition) if broker in who & self.state.online(partition)]
+            self.world.leader_writes(partition, list(dict.fromkeys([node.leader, *fit])), seen)
+
+    @precondition(lambda self: self.world.nodes)
+    @rule(which=choice)
+    def lose_log_dir(self, which: int) -> None:
+        partition = self.pick(which)
+        there = sorted(self.state.there(partition))
+        if there:
+            broker = there[which % len(there)]
+            assert self.state.log_dirs(broker, {partition}, set()) == {partition}
+            assert self.state.log_dirs(broker, {partition}, set()) == set()
+            self.world.after_loss()
+
+    @rule(broker=st.sampled_from(BROKERS))
+    def shut_down(self, broker: int) -> None:
+        if broker in self.state.live:
+            self.state.shutting_down.add(broker)
+            self.world.settle(lambda: self.state.controlled_shutdown(broker).changes)
+            for partition in self.state.led_by(broker):
+                now = self.state.standings[partition]
+                assert not set(now.isr) & self.state.online(partition)
+
+    @rule()
+    def failover(self) -> None:
+        self.world.failover()
+        self.world.after_loss()
+
+    @invariant()
+    def nothing_committed_is_lost(self) -> None:
+        for partition, node in self.world.nodes.items():
+            assert set(node.isr) <= self.world.holders[partition], partition
+
+    @invariant()
+    def who_can_lead_leads(self) -> None:
+        for partition, now in self.state.standings.items():
+            there = self.state.there(partition)
+            assert now.leader in there or now.leader == -1
+            assert now.leader in there or not set(now.isr) & self.state.online(partition)
+
+
+Cluster.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+TestAnyOrderOfEvents = Cluster.TestCase
+
+
+# -- by example
+
+
+P, Q = ("t", 0), ("t", 1)
+
+
+def never(topic: str) -> bool:
+    return False
+
+
+def world(*assignment: list[int], alive: int = 4) -> World:
+    """Brokers 1 to `alive`, and a topic `t`."""
+    made = World(range(1, alive + 1))
+    made.create("t", *assignment)
+    return made
+
+
+def now(made: World, partition: Partition = P) -> tuple[int, tuple[int, ...], int]:
+    """Leader, isr and leader epoch."""
+    return made.nodes[partition][:3]
+
+
+def test_a_new_partition_is_led_by_its_first_live_replica() -> None:
+    made = world([5, 2, 1], [5, 6])
+    assert made.nodes == {P: Standing(2, (2, 1), 0, 1, 0)}
+    made.state.started({6: 9})
+    made.after_start()
+    assert made.nodes[Q] == Standing(6, (6,), 0, 1, 0)
+
+
+def test_more_partitions_of_a_topic() -> None:
+    made = world([1])
+    made.state.put_topic("t", TopicNode(None, {0: [1], 1: [2, 3]}))
+    assert [change.partition for change in made.state.new_partitions("t")] == [Q]
+
+
+def test_one_change_when_the_leader_and_a_follower_die_at_once() -> None:
+    made = world([1, 2, 3, 4], [2, 1])
+    made.state.died([1, 3])
+    changes = made.state.brokers_failed(never)
+    assert [(change.partition, change.after[:3]) for change in changes] == [(P, (2, (2, 4), 1)), (Q, (2, (2,), 1))]
+    assert made.state.standings[P].leader == 1  # nothing changes before it is written
+    assert changes[0].before == made.nodes[P] and changes[0].after.version == made.nodes[P].version
+
+
+def test_the_last_in_sync_stay_in_the_isr() -> None:
+    made = world([1, 2])
+    made.state.died([2])
+    made.after_loss()
+    made.state.died([1])
+    made.after_loss()
+    assert now(made) == (-1, (1,), 2)
+    made.state.started({2: 5})
+    made.after_start()
+    assert now(made) == (-1, (1,), 2)
+    made.state.started({1: 5})
+    made.after_start()
+    assert now(made) == (1, (1,), 3)
+
+
+def test_all_of_an_isr_that_die_at_once_stay_and_any_may_lead() -> None:
+    made = world([1, 2, 3])
+    made.state.died([1, 2, 3])
+    made.after_loss()
+    assert now(made) == (-1, (1, 2, 3), 1)
+    made.state.started({3: 5})
+    made.after_start()
+    assert now(made) == (3, (3,), 2)
+
+
+def test_unclean_election_is_the_topics_own_affair() -> None:
+    made = world([1, 2])
+    made.state.died([2])
+    made.after_loss()
+    made.state.started({2: 5})
+    made.state.died([1])
+    assert made.state.brokers_started(never) == []
+    made.uncleanly.add("t")
+    assert made.state.brokers_started(made.unclean, ["other"]) == []
+    made.settle(lambda: made.state.brokers_started(made.unclean, ["t"]))
+    assert now(made) == (2, (2,), 2)
+
+
+def test_a_suspicion_is_no_reason_to_elect_out_of_the_isr() -> None:
+    made = world([1, 2])
+    made.uncleanly.add("t")
+    made.leader_writes(P, [1], seen=True)
+    made.state.died([1], suspected=True)
+    made.after_loss()
+    made.after_start()
+    assert now(made) == (-1, (1,), 1)
+    made.state.died([1])  # its session has ended
+    made.after_loss()
+    assert now(made) == (2, (2,), 2)
+
+
+def test_one_that_was_suspected_leads_again() -> None:
+    made = world([1, 2])
+    made.uncleanly.add("t")
+    made.leader_writes(P, [1], seen=True)
+    made.state.died([1], suspected=True)
+    made.after_loss()
+    made.state.started({1: 5})
+    made.after_start()
+    assert now(made) == (1, (1,), 2)
+
+
+def test_who_leads_goes_on_leading_when_others_come() -> None:
+    made = world([5, 1])
+    made.state.started({5: 9})
+    made.state.put(P, made.nodes[P]._replace(isr=(1, 5)))
+    assert made.state.brokers_started(never) == made.state.brokers_failed(never) == []
+
+
+def test_a_log_dir_that_failed_is_as_a_broker_that_is_gone_until_it_registers_anew() -> None:
+    made = world([1, 2], [1, 2])
+    assert made.state.log_dirs(1, {P}, {Q}) == {P}
+    made.after_loss()
+    assert (now(made), now(made, Q)) == ((2, (2,), 1), (1, (1, 2), 0))
+    made.state.died([1])
+    made.state.started({1: 200})
+    assert made.state.online(P) == {1, 2}
+    made.state.log_dirs(1, {P}, ())
+    assert made.state.log_dirs(1, {Q}, {P}) == {Q}
+    assert made.state.offline[1] == {Q}
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_log_dir_that_failed_counts_for_the_topic_that_was_in_it(dropped: bool) -> None:
+    """Another topic of that name is in a directory that works."""
+    state = Leadership(1)
+    state.started({1: 101, 2: 102})
+    for topic_id in (b"former".ljust(16), b"latter".ljust(16)):
+        if dropped:
+            state.drop_topic("t")
+        state.put_topic("t", TopicNode(topic_id, {0: [1, 2], 1: [1, 2]}))
+        assert state.online(P) == state.online(Q) == {1, 2}
+        state.log_dirs(1, {P}, {Q})
+        assert state.online(P) == {2}
+
+
+def test_controlled_shutdown_moves_leaders_and_leaves_the_isr() -> None:
+    made = world([1, 2, 3], [2, 1], [1], [1, 4])
+    made.state.put(("t", 3), made.nodes["t", 3]._replace(isr=(1,)))
+    made.state.shutting_down.add(1)
+    plan = made.state.controlled_shutdown(1)
+    assert [(change.partition, change.after[:3]) for change in plan.changes] == [(P, (2, (2, 3), 1)), (Q, (2, (2,), 1))]
+    assert plan.stopped == [Q]
+    made.write(plan.changes)
+    assert made.state.led_by(1) == [("t", 3)]  # nobody else can; a partition with one replica does not count
+    assert made.state.controlled_shutdown(1) == ([], [P, Q])
+    assert made.state.brokers_failed(never) == []  # it still leads what it leads
+    made.state.died([1])
+    assert not made.state.shutting_down
+
+
+def test_a_partition_without_other_replicas_is_no_affair_of_a_shutdown() -> None:
+    made = world([1])
+    made.state.log_dirs(1, {P}, ())
+    made.after_loss()
+    assert made.state.controlled_shutdown(1) == ([], [])
+
+
+def test_brokers_that_shut_down_together_do_not_hand_leadership_to_each_other() -> None:
+    made = world([1, 2, 3])
+    made.state.shutting_down |= {1, 2}
+    assert made.state.controlled_shutdown(1).changes[0].after[:2] == (3, (3,))
+
+
+def test_nothing_is_decided_about_topics_that_are_being_deleted() -> None:
+    made = world([1, 2])
+    made.state.deleting.add("t")
+    made.state.died([1])
+    assert made.state.brokers_failed(never) == made.state.controlled_shutdown(2).changes == made.state.led_by(1) == []
+    made.state.drop_topic("t")
+    assert not made.state.standings and not made.state.topics and not made.state.deleting
+    made.state.drop_topic("t")
+
+
+def test_what_a_later_controller_wrote_is_left_alone() -> None:
+    made = world([1, 2])
+    made.state.put(P, made.nodes[P]._replace(controller_epoch=2))
+    made.state.died([1])
+    assert made.state.brokers_failed(never) == []
+
+
+def test_topics_have_ids() -> None:
+    made = world([1])
+    made.state.put_topic("u", TopicNode(bytes(16), {}))
+    assert (made.state.named(bytes(16)), made.state.named(b"\1" * 16)) == ("u", None)
+
+
+def test_a_standing_is_what_a_state_node_says() -> None:
+    state = PartitionState(3, 7, [3, 1], 2)
+    assert Standing.read(state, 4) == Standing(3, (3, 1), 7, 2, 4)
+    assert Standing.read(state, 4).state == state

@@ -1,0 +1,176 @@
+"""Who is told what: by example, as kafka.controller.ControllerBrokerRequestBatch has it."""
+
+from __future__ import annotations
+
+from odradek.cluster.decisions import reassignment
+from odradek.cluster.decisions.controller_state import Leadership
+from odradek.cluster.decisions.who_is_told import (
+    LeaderAndIsr,
+    Metadata,
+    Requests,
+    Stop,
+    is_full,
+    probe,
+    requests,
+    welcome,
+)
+from odradek.cluster.tree.znodes import Partition, TopicNode
+
+from .test_controller_state import P, Q, never, world
+
+ID = bytes(range(16))
+
+
+def named(state: Leadership, told: dict[int, Requests]) -> dict[int, tuple[list[Partition], ...]]:
+    """Which partitions each broker hears of, by kind of request."""
+    return {broker: tuple([each.partition for each in part] for part in of) for broker, of in told.items()}
+
+
+def test_replicas_get_leader_and_isr_and_all_get_metadata() -> None:
+    made = world([1, 2, 5], [2])
+    made.state.put_topic("t", made.state.topics["t"]._replace(id=ID))
+    told = requests(made.state, [P], new=[P])
+    leader_and_isr = LeaderAndIsr(P, ID, 1, 1, 0, (1, 2), 0, (1, 2, 5), (), (), True)
+    metadata = Metadata(P, ID, 1, 1, 0, (1, 2), 0, (1, 2, 5), (5,))
+    both, one = Requests([leader_and_isr], [metadata], []), Requests([], [metadata], [])
+    assert told == {1: both, 2: both, 3: one, 4: one}
+    assert requests(made.state, [P])[1].leader_and_isr == [leader_and_isr._replace(is_new=False)]
+
+
+def test_a_leaders_own_change_is_metadata_for_all() -> None:
+    made = world([1, 2], [1, 2])
+    assert named(made.state, requests(made.state, [Q], shown=[P, Q]))[1] == ([Q], [Q, P], [])
+    assert named(made.state, requests(made.state, shown=[P]))[1] == ([], [P], [])
+
+
+def test_without_partitions_all_hear_who_lives() -> None:
+    made = world([1])
+    assert requests(made.state) == dict.fromkeys((1, 2, 3, 4), Requests([], [], []))
+
+
+def test_who_shuts_down_is_told_still_but_not_counted_on() -> None:
+    made = world([1, 2, 3], [2, 1])
+    made.state.shutting_down.add(1)
+    plan = made.state.controlled_shutdown(1)
+    made.write(plan.changes)
+    changed = [change.partition for change in plan.changes]
+    told = requests(made.state, changed, stop={(each, 1): False for each in plan.stopped})
+    assert named(made.state, told)[1] == ([P], [P, Q], [Q])
+    assert told[1].stop == [Stop(Q, 1, False)]
+    assert [each.offline_replicas for each in told[2].metadata] == [(1,), (1,)]
+
+
+def test_the_dead_and_those_with_a_failed_directory_are_not_told() -> None:
+    made = world([1, 2, 3])
+    made.state.log_dirs(2, {P}, ())
+    made.state.died([1])
+    made.after_loss()
+    told = requests(made.state, [P], stop={(P, 2): False, (P, 1): False})
+    assert named(made.state, told) == {2: ([], [P], [P]), 3: ([P], [P], []), 4: ([], [P], [])}
+
+
+def test_partitions_without_standing_cannot_be_told_of() -> None:
+    made = world([9])
+    assert named(made.state, requests(made.state, [P], stop={(P, 1): True}))[1] == ([], [], [P])
+    assert requests(made.state, stop={(P, 1): True})[1].stop == [Stop(P, -1, True)]
+
+
+def test_a_topic_that_is_being_deleted_is_shown_so_and_stopped() -> None:
+    made = world([1, 2])
+    made.state.deleting.add("t")
+    told = requests(made.state, [P], stop={(P, 1): True})
+    assert named(made.state, told) == {1: ([], [P], [P]), **dict.fromkeys((2, 3, 4), ([], [P], []))}
+    assert told[1].stop == [Stop(P, -2, True)]
+    assert told[1].metadata == [Metadata(P, None, 1, -2, 0, (1, 2), 0, (1, 2), ())]
+
+
+def test_only_coming_replicas_are_new_while_a_partition_moves() -> None:
+    made = world([1, 2])
+    step = reassignment.begin(made.state, P, reassignment.plan(made.state, P, [2, 3]))
+    assert made.follow(step)
+    told = requests(made.state, [P], new=step.new, stop=step.stop)
+    assert {broker: [each.is_new for each in of.leader_and_isr] for broker, of in told.items()} == {
+        1: [False],
+        2: [False],
+        3: [True],
+        4: [],
+    }
+    assert told[3].leader_and_isr[0][7:10] == ((2, 3, 1), (3,), (1,))
+    made.leader_writes(P, [1, 2, 3], seen=True)
+    last = reassignment.finish(made.state, P)
+    assert last is not None and made.follow(last)
+    told = requests(made.state, [P], new=last.new, stop=last.stop)
+    assert named(made.state, told) == {1: ([], [P], [P]), 2: ([P], [P], []), 3: ([P], [P], []), 4: ([], [P], [])}
+
+
+def test_a_broker_that_starts_hears_all_and_is_heard_of() -> None:
+    made = world([1, 2], [2, 5], [9])
+    made.state.started({5: 105})
+    told = welcome(made.state, [5])
+    assert named(made.state, told) == {5: ([Q], [P, Q], []), **dict.fromkeys((1, 2, 3, 4), ([], [Q], []))}
+    assert told[1].metadata[0].offline_replicas == ()
+    assert made.state.brokers_started(never) == []
+
+
+def test_all_is_told_when_nothing_that_a_broker_may_have_is_left_out() -> None:
+    made = world([1, 2], [2, 5], [9])
+    assert is_full(made.state, 1)
+    made.state.put_topic("u", TopicNode(None, {0: [1]}))
+    assert not is_full(made.state, 1)
+    assert is_full(made.state, 2)
+    made.state.deleting.add("u")
+    assert is_full(made.state, 1)
+
+
+def test_all_is_not_told_while_a_topic_cannot_be_read() -> None:
+    made = world([1, 2])
+    made.state.unread.add("u")
+    assert not is_full(made.state, 1)
+    made.state.unread.clear()
+    assert is_full(made.state, 1)
+
+
+def test_what_waits_for_its_deletion_is_told_to_who_starts_as_it_stands() -> None:
+    made = world([1, 2])
+    made.state.deleting.add("t")
+    told = welcome(made.state, [1, 3])
+    assert [(each.partition, each.leader) for each in told[1].metadata] == [(P, 1)]
+    assert told[3].metadata == told[2].metadata == []
+
+
+def test_a_topic_of_another_id_is_another() -> None:
+    made, other = world([1, 2]), TopicNode(ID, {0: [2]})
+    made.state.put_topic("t", other)
+    assert (made.state.remade, P in made.state.standings) == (set(), True)  # it is given an id
+    made.state.put_topic("t", other._replace(id=ID[::-1]))
+    assert (made.state.remade, P in made.state.standings) == ({"t"}, False)
+    made.state.remade.clear()
+    made.state.drop_topic("t")
+    made.state.put_topic("t", other)
+    assert made.state.remade == {"t"}
+    made.state.remade.clear()
+    made.state.deleting.add("t")
+    made.state.drop_topic("t")
+    made.state.put_topic("t", other._replace(id=ID[::-1]))
+    assert not made.state.remade  # its logs are gone
+
+
+def test_a_topic_that_has_gone_meanwhile() -> None:
+    made = world([1])
+    made.state.drop_topic("t")
+    made.state.put_topic("u", TopicNode(None, {}))
+    assert requests(made.state, [P], shown=[Q])[1] == Requests([], [], [])
+
+
+def test_who_has_lost_a_directory_is_asked_about_all_it_has() -> None:
+    made = world([1, 2, 3], [2, 1], [1, 3])
+    made.state.log_dirs(2, {P}, ())
+    assert [each.partition for each in probe(made.state, 2).leader_and_isr] == [P, Q]
+
+
+def test_who_is_asked_about_all_it_has_is_shown_all_there_is() -> None:
+    """Its successor process may have met a topic that made no sense in ZooKeeper: it shows it when it has the whole."""
+    made = world([2], [1, 3])
+    told = probe(made.state, 2)
+    assert [each.partition for each in told.leader_and_isr] == [P]
+    assert [each.partition for each in told.metadata] == [P, Q]

@@ -1,0 +1,225 @@
+"""What a follower asks of a leader, rule by rule: requests, sessions, and parts of answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.cluster.replication import fetch_session, leader_session
+from odradek.cluster.replication.fetch_session import Key, Session
+from odradek.cluster.replication.leader_session import APPEND, DIVERGED, LEAVE, LOST_PLACE, Following
+from odradek.cluster.replication.pipelined_fetch import Coming
+from odradek.protocol import errors
+from odradek.protocol.fetch import FetchRequest
+
+from ..asking import LIMITS, SESSION, A, B, C, at, fetched, following_of, part
+
+# -- requests and sessions
+
+
+def test_nothing_assigned_nothing_asked() -> None:
+    machine = Following(LIMITS)
+    assert machine.request(0) is None
+    assert machine.due_ms() is None
+    assert len(machine) == 0
+
+
+def test_the_first_request_names_everything() -> None:
+    machine = Following(LIMITS)
+    machine.assign(A, at(10))
+    machine.assign(C, at(20))
+    request = fetched(machine)
+    assert request == FetchRequest(7, 500, 1, 1000, 0, 0, 0, [part(A, 10), part(C, 20)], [], b"")
+
+
+def test_an_idle_request_names_nothing() -> None:
+    machine = following_of(A, B)
+    for epoch in (1, 2, 3):
+        request = fetched(machine)
+        assert (request.session_id, request.session_epoch) == (SESSION, epoch)
+        assert request.parts == request.forgotten == []
+        machine.answered(0, SESSION, 0)
+
+
+def test_an_idle_request_looks_at_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = following_of(*[(b"t" * 16, index) for index in range(1000)])
+    looked: list[Key] = []
+    monkeypatch.setattr(Following, "_is_apart", lambda _, key: looked.append(key))
+    fetched(machine)
+    assert looked == []
+
+
+def test_later_requests_name_what_has_changed() -> None:
+    machine = following_of(A, B)
+    machine.moved(A, at(15))
+    machine.assign(C, at(20))
+    machine.remove(B)
+    request = fetched(machine)
+    assert request.parts == [part(A, 15), part(C, 20)]
+    assert request.forgotten == [B]
+
+
+def test_back_where_it_was_is_no_change() -> None:
+    machine = following_of(A, B)
+    machine.remove(A)
+    machine.assign(A, at(10))
+    machine.assign(C, at(1))
+    machine.remove(C)
+    request = fetched(machine)
+    assert request.parts == request.forgotten == []
+
+
+def test_a_new_leader_epoch_is_told() -> None:
+    machine = following_of(A, B)
+    machine.assign(A, at(10, epoch=4))
+    assert machine.asked(A) is None, "the answer under way is to the request of the former epoch"
+    assert machine.asked(B) == part(B, 10)
+    assert fetched(machine).parts == [part(A, 10, epoch=4)]
+
+
+def test_a_leader_without_sessions_is_told_everything_each_time() -> None:
+    machine = Following(LIMITS)
+    machine.assign(A, at(10))
+    for _ in range(3):
+        request = fetched(machine)
+        assert (request.session_id, request.session_epoch, request.parts) == (0, 0, [part(A, 10)])
+        machine.answered(0, 0, 0)
+
+
+def test_a_session_that_the_leader_ends() -> None:
+    machine = following_of(A)
+    fetched(machine)
+    machine.answered(0, 0, 0)
+    assert fetched(machine).parts == [part(A, 10)]
+
+
+@pytest.mark.parametrize(
+    ("error", "session"),
+    [
+        (errors.FETCH_SESSION_ID_NOT_FOUND, 0),
+        (errors.INVALID_FETCH_SESSION_EPOCH, SESSION),
+        (errors.UNKNOWN_TOPIC_ID, 0),
+    ],
+)
+def test_a_refused_session_begins_anew(error: int, session: int) -> None:
+    machine = following_of(A, B)
+    machine.remove(B)
+    fetched(machine)
+    assert not machine.answered(error, 0, 50)
+    request = fetched(machine, 50)
+    assert (request.session_id, request.session_epoch) == (session, 0)
+    assert (request.parts, request.forgotten) == ([part(A, 10)], [])
+    machine.answered(0, 5, 50)
+    assert fetched(machine, 50).session_epoch == 1
+
+
+def test_a_session_refused_twice_waits() -> None:
+    machine = following_of(A)
+    for _ in range(2):
+        fetched(machine)
+        machine.answered(errors.FETCH_SESSION_ID_NOT_FOUND, 0, 50)
+    assert machine.request(1049) is None
+    assert machine.due_ms() == 1050
+    fetched(machine, 1050)
+    machine.answered(0, 5, 1050)
+    fetched(machine, 1050)
+    machine.answered(errors.FETCH_SESSION_ID_NOT_FOUND, 0, 1060)
+    fetched(machine, 1060)
+
+
+def test_a_lost_connection_begins_anew() -> None:
+    machine = following_of(A, B)
+    fetched(machine)
+    machine.lost()
+    assert machine.asked(A) is None
+    request = fetched(machine)
+    assert (request.session_id, request.session_epoch, len(request.parts)) == (0, 0, 2)
+
+
+def test_session_epochs_begin_again_at_one() -> None:
+    session = Session()
+    session.answered(5)
+    session.epoch = fetch_session._LAST
+    session.answered(5)
+    assert session.epoch == 1
+
+
+# -- parts of answers
+
+
+@pytest.mark.parametrize(
+    ("error", "diverging", "about"),
+    [
+        (0, None, APPEND),
+        (0, (1, 5), DIVERGED),
+        (errors.OFFSET_OUT_OF_RANGE, None, LOST_PLACE),
+        *[(error, None, LEAVE) for error in leader_session.TRANSIENT],
+        (errors.CORRUPT_MESSAGE, None, LEAVE),
+        (errors.KAFKA_STORAGE_ERROR, None, LEAVE),
+        (errors.UNKNOWN_SERVER_ERROR, None, LEAVE),
+        (12345, None, LEAVE),
+    ],
+)
+def test_what_a_part_is_about(error: int, diverging: tuple[int, int] | None, about: str) -> None:
+    assert Following(LIMITS).judge(error, diverging) == about
+
+
+def test_parts_that_nobody_asked_for() -> None:
+    machine = following_of(A)
+    machine.assign(B, at(5))
+    assert machine.asked(A) == part(A, 10)
+    assert machine.asked(B) is None, "assigned after the request"
+    assert machine.asked(C) is None
+
+
+# -- the next request before the records are in the log
+
+
+def test_asking_for_more_before_what_came_is_used() -> None:
+    machine = following_of(A, B)
+    assert machine.ahead([Coming(A, 15, 2, 30)])
+    assert fetched(machine).parts == [part(A, 15)]
+    machine.moved(A, at(15))
+    assert machine.answered(0, SESSION, 0)
+    assert machine.asked(A) == part(A, 15)
+    assert fetched(machine).parts == [], "it was said before"
+
+
+def test_all_that_came_may_be_asked_beyond_or_nothing() -> None:
+    machine = following_of(A, B)
+    assert not machine.ahead([Coming(A, 15, 2, 30), Coming(B, 15, 2, 15)])
+    assert not machine.ahead([])
+    assert fetched(machine).parts == [], "both are where they were"
+
+
+@pytest.mark.parametrize("how", ["hold", "strike", "remove"])
+def test_what_was_said_and_did_not_come_true(how: str) -> None:
+    machine = following_of(A, B)
+    machine.ahead([Coming(A, 15, 2, 30)])
+    fetched(machine)
+    {"remove": lambda: machine.remove(A), "hold": lambda: machine.hold(A), "strike": lambda: machine.strike(A, 0)}[
+        how
+    ]()
+    machine.stand(A, at(12))
+    assert machine.answered(0, SESSION, 0)
+    assert machine.asked(A) is None, "the answer comes behind records that are not there"
+    assert fetched(machine).forgotten == [A]
+
+
+def test_the_log_ends_elsewhere_than_was_said() -> None:
+    machine = following_of(A)
+    machine.ahead([Coming(A, 15, 2, 30)])
+    fetched(machine)
+    machine.moved(A, at(12))
+    assert machine.answered(0, SESSION, 0)
+    assert machine.asked(A) is None
+    assert fetched(machine).parts == [part(A, 12)]
+
+
+def test_what_was_held_is_in_the_log_before_the_answer_comes() -> None:
+    machine = following_of(A)
+    machine.ahead([Coming(A, 15, 2, 30)])
+    fetched(machine)
+    machine.hold(A)
+    machine.moved(A, at(15))
+    assert machine.answered(0, SESSION, 0)
+    assert machine.asked(A) == part(A, 15)

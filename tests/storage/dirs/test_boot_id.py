@@ -1,0 +1,33 @@
+"""Whether the machine has been down: only a note of another boot says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.storage.dirs import boot_id
+
+
+def test_the_note_of_this_boot_and_of_another(tmp_path: Path) -> None:
+    assert not boot_id.restarted_since(tmp_path)
+    boot_id.note_boot(tmp_path)
+    assert not boot_id.restarted_since(tmp_path)
+    (tmp_path / boot_id.FILE_NAME).write_text("another\n")
+    assert boot_id.restarted_since(tmp_path)
+    boot_id.note_boot(tmp_path)
+    assert not boot_id.restarted_since(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe"])
+def test_what_is_no_note_says_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / boot_id.FILE_NAME).write_bytes(content)
+    assert not boot_id.restarted_since(tmp_path)
+
+
+def test_a_kernel_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot_id.note_boot(tmp_path)
+    monkeypatch.setattr(boot_id, "_KERNEL", str(tmp_path / "none"))
+    assert not boot_id.restarted_since(tmp_path)
+    boot_id.note_boot(tmp_path)
+    assert (tmp_path / boot_id.FILE_NAME).read_text().strip()

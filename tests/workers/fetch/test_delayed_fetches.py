@@ -1,0 +1,316 @@
+"""Fetches that wait: no change is missed, whenever it happens, and nothing is kept of those that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from odradek.ipc import memory_order
+from odradek.ipc.roles import worker_role
+from odradek.ipc.slots import ANYTHING, Slot
+from odradek.workers.fetch.delayed_fetches import Parking
+
+from ...clients.raw import batches, calls
+from ...harness.wire import decode_response
+from ..inprocess import Bench, Client, raw
+from ..net.test_connection import produce
+
+ROLE = worker_role(0)
+
+
+class _Fence:
+    """Calls `between` where another process may come in: at the fence."""
+
+    def __init__(self, real: Callable[[], None]) -> None:
+        self._real = real
+        self.between: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        self._real()
+        if self.between is not None:
+            between, self.between = self.between, None
+            between()
+
+
+class _Waiting:
+    """Answers once the slots' log ends together reach `goal`."""
+
+    waits_for = ANYTHING
+
+    def __init__(self, slots: list[Slot], goal: int, deadline: float = 1e9) -> None:
+        self.slots, self.goal, self.deadline, self.finished, self.queued = slots, goal, deadline, False, False
+        self.looks = self.answers = self.expired = 0
+        self.failures: list[Exception] = []
+
+    def find_slots(self) -> list[Slot]:
+        return self.slots
+
+    def look(self) -> bool:
+        self.looks += 1
+        return sum(slot.state().leo for slot in self.slots) >= self.goal
+
+    def answer(self) -> None:
+        self.answers += 1
+
+    def expire(self) -> None:
+        self.expired += 1
+
+    def fail(self, fault: Exception) -> None:
+        self.failures.append(fault)
+
+
+@pytest.fixture
+def fence(monkeypatch: pytest.MonkeyPatch) -> _Fence:
+    made = _Fence(memory_order.fence)
+    monkeypatch.setattr(memory_order, "fence", made)
+    return made
+
+
+@pytest.fixture
+def parking(fence: _Fence) -> Parking:
+    return Parking(ROLE)
+
+
+def append(slot: Slot) -> list[int]:
+    """As another process: publish, then ring whoever asked."""
+    slot.update(leo=slot.state().leo + 1)
+    return list(slot.waiters())
+
+
+def test_a_change_before_parking_is_seen(bench: Bench, parking: Parking) -> None:
+    slot = bench.slot("t")
+    append(slot)
+    waiting = _Waiting([slot], 1)
+    parking.park(waiting)
+    assert (waiting.answers, waiting.finished, len(parking)) == (1, True, 0)
+
+
+def test_a_change_while_parking_is_seen_or_rings(bench: Bench, parking: Parking, fence: _Fence) -> None:
+    slot, waiting, rung = bench.slot("t"), _Waiting([bench.slot("t")], 1), []
+    fence.between = lambda: rung.extend(append(slot))
+    parking.park(waiting)
+    assert waiting.answers == 1
+    assert rung == [ROLE]
+
+
+def test_a_change_after_parking_rings(bench: Bench, parking: Parking) -> None:
+    slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 1)
+    parking.park(waiting)
+    parking.rung()
+    assert (waiting.looks, waiting.answers) == (1, 0)
+    assert append(slot) == [ROLE]
+    parking.rung()
+    assert (waiting.answers, waiting.finished) == (1, True)
+
+
+def test_every_change_rings_until_there_is_enough(bench: Bench, parking: Parking, fence: _Fence) -> None:
+    """Between the bell and the look too."""
+    slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 3)
+    parking.park(waiting)
+    assert append(slot) == [ROLE]
+    second: list[int] = []
+    fence.between = lambda: second.extend(append(slot))
+    parking.rung()
+    assert (second, waiting.answers) == ([ROLE], 0)
+    parking.rung()
+    assert append(slot) == [ROLE]
+    parking.rung()
+    assert waiting.answers == 1
+
+
+def test_a_lost_ring_is_found_by_the_next_look(bench: Bench, parking: Parking) -> None:
+    slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 2)
+    parking.park(waiting)
+    append(slot)  # its process dies before it rings
+    assert append(slot) == []
+    parking.rung()
+    assert waiting.answers == 1
+
+
+@pytest.fixture
+def many(bench: Bench) -> list[Slot]:
+    """More slots than are compared one by one."""
+    return [bench.worker.shared.slots[number] for number in range(100, 200)]
+
+
+def test_of_many_slots_a_lost_ring_is_found_by_the_next_comparison(many: list[Slot], parking: Parking) -> None:
+    waiting = _Waiting(many, 2)
+    parking.park(waiting)
+    parking.compare()
+    for lost in many[3], many[90]:
+        lost.update(leo=1)  # its process dies before it rings
+        assert waiting.answers == 0
+        parking.compare()
+    assert waiting.answers == 1
+
+
+def test_of_many_slots_one_that_fell_silent_is_asked_again_within_a_second(many: list[Slot], parking: Parking) -> None:
+    waiting = _Waiting(many, 2)
+    parking.park(waiting)
+    many[7].update(leo=1)
+    parking.compare()
+    assert many[7].waiters() == [ROLE]  # who published dies now
+    for _ in range(10):
+        parking.compare()
+    assert append(many[7]) == [ROLE]
+
+
+def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(many: list[Slot], parking: Parking) -> None:
+    parking.park(_Waiting(many, 1))
+    parking.compare()
+    many[7].waiters()
+    parking.compare()
+    assert append(many[7]) == []  # nobody has looked at its waiter byte
+
+
+def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_has_seen(bench: Bench, parking: Parking) -> None:
+    slot = bench.slot("t")
+    first, second = _Waiting([slot], 5), _Waiting([slot], 2)
+    parking.park(first)
+    append(slot)
+    parking.rung()
+    parking.park(second)
+    append(slot)
+    parking.rung()
+    assert (first.answers, second.answers) == (0, 1)
+    assert len(parking) == 1
+
+
+def test_expiry_looks_once_more(parking: Parking, bench: Bench) -> None:
+    soon, late = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
+    parking.park(late)
+    parking.park(soon)
+    assert parking.next_deadline() == 10.0
+    parking.expire(9.9)
+    assert soon.expired == 0
+    parking.expire(10.0)
+    assert (soon.expired, late.expired, parking.next_deadline()) == (1, 0, 20.0)
+    parking.hurry()
+    assert late.expired == 1
+    assert parking.next_deadline() is None
+
+
+@pytest.mark.parametrize("what", ["look", "answer", "expire", "find_slots"])
+def test_a_fault_costs_the_request_that_has_it(
+    parking: Parking, bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Nothing of it comes to the loop, which would end; the others are looked at, and it is parked no longer."""
+    bad, good = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
+    parking.park(bad)
+    parking.park(good)
+    monkeypatch.setattr(bad, what, lambda: 1 // 0)
+    if what == "find_slots":
+        parking.all_changed()
+    elif what == "expire":
+        parking.expire(10.0)
+    append(bench.slot("t"))
+    parking.rung()
+    assert [type(fault) for fault in bad.failures] == [ZeroDivisionError]
+    assert (good.answers, good.failures, len(parking)) == (1, [], 0)
+
+
+def test_who_is_gone_is_not_answered(parking: Parking, bench: Bench) -> None:
+    waiting = _Waiting([bench.slot("t")], 1, 10.0)
+    parking.park(waiting)
+    parking.forget(waiting)
+    parking.forget(waiting)
+    append(bench.slot("t"))
+    parking.rung()
+    parking.expire(99)
+    assert (waiting.answers, waiting.expired, len(parking)) == (0, 0, 0)
+
+
+def test_the_finished_take_no_memory_until_a_far_deadline(parking: Parking, bench: Bench) -> None:
+    for _ in range(5000):
+        waiting = _Waiting([bench.slot("t")], 1, 1e9)
+        parking.park(waiting)
+        parking.forget(waiting)
+    parking.park(_Waiting([bench.slot("t")], 1, 5.0))
+    assert len(parking.deadlines) < 1000
+    assert (len(parking), parking.next_deadline()) == (1, 5.0)
+
+
+def test_new_metadata_has_all_look(parking: Parking, bench: Bench) -> None:
+    waiting = _Waiting([bench.slot("t")], 1)
+    parking.park(waiting)
+    parking.all_changed()
+    assert waiting.looks == 2
+
+
+# through a worker
+
+
+def test_a_fetch_waits_for_another_connections_records(bench: Bench, client: Client) -> None:
+    fetch = calls.fetch_request("t", 0, wait_ms=60_000)
+    client.send(client.frame(fetch) + raw(18, 0, 9))
+    bench.turn(3)
+    assert client.frames() == []
+    assert len(bench.worker.parking) == 1
+    other = bench.connect()
+    other.send(produce(other, [b"a"]))
+    first, _ = client.answers(2)
+    part = decode_response(fetch, first).responses[0].partitions[0]
+    assert [record.value for record in batches.parse(part.records)] == [b"a"]
+    assert len(bench.worker.parking) == 0
+
+
+def test_a_fetch_waits_no_longer_than_asked(bench: Bench, client: Client) -> None:
+    fetch = calls.fetch_request("t", 0, wait_ms=30)
+    part = client.call(fetch).responses[0].partitions[0]
+    assert (part.error_code, part.high_watermark, bytes(part.records or b"")) == (0, 0, b"")
+
+
+def test_a_deleted_topic_ends_the_wait(bench: Bench, client: Client) -> None:
+    fetch = calls.fetch_request("t", 0, wait_ms=60_000)
+    client.send(client.frame(fetch))
+    bench.turn(3)
+    bench.delete("t")
+    part = decode_response(fetch, client.answers()[0]).responses[0].partitions[0]
+    assert part.error_code == 3
+
+
+@pytest.mark.parametrize("order", [("t", "gone"), ("gone", "t")])
+def test_beside_a_topic_that_is_unknown_others_are_waited_for(
+    bench: Bench, client: Client, order: tuple[str, str]
+) -> None:
+    fetch = calls.fetch_request(order[0], 0, wait_ms=60_000)
+    fetch.topics += calls.fetch_request(order[1], 0).topics
+    client.send(client.frame(fetch) + raw(18, 0, 9))
+    bench.turn(3)
+    assert client.frames() == []
+    other = bench.connect()
+    other.send(produce(other, [b"a"]))
+    found = decode_response(fetch, client.answers(2)[0]).responses
+    assert {row.topic: row.partitions[0].error_code for row in found} == {"t": 0, "gone": 3}
+
+
+def test_a_topic_that_is_deleted_beside_one_that_is_unknown_ends_the_wait(bench: Bench, client: Client) -> None:
+    fetch = calls.fetch_request("t", 0, wait_ms=60_000)
+    fetch.topics += calls.fetch_request("gone", 0).topics
+    client.send(client.frame(fetch))
+    bench.turn(3)
+    bench.delete("t")
+    found = decode_response(fetch, client.answers()[0]).responses
+    assert [row.partitions[0].error_code for row in found] == [3, 3]
+
+
+def test_a_topic_made_anew_ends_the_wait_or_goes_on_with_the_new(bench: Bench, client: Client) -> None:
+    fetch = calls.fetch_request("t", 0, wait_ms=60_000)
+    client.send(client.frame(fetch))
+    bench.turn(3)
+    bench.topic("t")
+    bench.turn(3)
+    other = bench.connect()
+    other.send(produce(other, [b"new"]))
+    part = decode_response(fetch, client.answers()[0]).responses[0].partitions[0]
+    assert part.error_code == 3 or [r.value for r in batches.parse(part.records)] == [b"new"]
+
+
+def test_a_client_that_goes_takes_its_wait_along(bench: Bench, client: Client) -> None:
+    client.send(client.frame(calls.fetch_request("t", 0, wait_ms=60_000)))
+    bench.turn(3)
+    client.sock.close()
+    bench.turn(3)
+    assert len(bench.worker.parking) == 0
+    assert not bench.worker.loop.connections

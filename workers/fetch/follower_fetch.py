@@ -1,0 +1,299 @@
+"""What one follower fetches from here, and its requests: they read up to the log end, and tell how far it is.
+
+Most of what a follower asks for is idle. So a session (KIP-227) remembers at which sequence of its slot a partition had
+nothing more to say: a request, and each look while it waits, costs a comparison for those that are still there. Who
+fetches outside of a session is answered in full each time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from odradek.cluster.replication.throttles import PAUSE_MS
+from odradek.ipc import replicas, slots
+from odradek.ipc.slots import Slot
+from odradek.protocol import errors, fetch
+from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.storage.log import read
+from odradek.storage.segment import epochs
+from odradek.workers.fetch.fetching import Fetch, SegmentsChanged, ends, failed, storage_failed, tried
+from odradek.workers.fetch.follower_progress import Progress
+from odradek.workers.fetch.partition_check import elsewhere, refusal
+
+if TYPE_CHECKING:
+    from odradek.cluster.metadata.snapshot import Mark
+    from odradek.storage.files.openfile import FileSlice
+    from odradek.storage.log.partition import Partition
+    from odradek.workers.fetch.sessions import Key, Session
+    from odradek.workers.fetch.throttling import Sending
+    from odradek.workers.net.connection import Connection
+    from odradek.workers.worker import Worker
+
+
+_NEVER = -1  # no slot's sequence
+_BETWEEN_S = 0.5  # an idle follower's fetches (replica.fetch.wait.max.ms)
+_NO_WORDS = memoryview(bytes(8)).cast("q")
+
+
+class Followed:
+    """One partition: what the follower asks, and the slot's sequence when there was nothing more to say (`seen`)."""
+
+    __slots__ = ("at", "part", "partition", "seen", "words")
+
+    def __init__(self, part: FetchPart) -> None:
+        self.ask(part)
+        self.place(None)
+
+    def ask(self, part: FetchPart) -> None:
+        """The follower has come as far as `part` says."""
+        self.part = part
+        self.seen = _NEVER
+
+    def place(self, partition: Partition | None) -> None:
+        """Where it is by the current metadata; None: not on this broker."""
+        self.partition = partition
+        self.words, self.at = (_NO_WORDS, 0) if partition is None else (partition.slot.words, partition.slot.at)
+        self.seen = _NEVER
+
+
+class Following:
+    """The partitions that a follower asks for, in the order in which they are served, and what was found in them."""
+
+    def __init__(self, worker: Worker, broker: int, by_id: bool) -> None:
+        self._worker = worker
+        self._by_id = by_id
+        self._followed: dict[Key, Followed] = {}
+        self._found: dict[Key, FetchResult] = {}
+        self._fresh: list[Followed] = []
+        self._slots: list[Slot] | None = None  # as `slots` gave them last
+        self._metadata: Mark | None = None
+        self._refresh_s = worker.config["replica.lag.time.max.ms"] / 2000 - _BETWEEN_S
+        self._refreshed = time.monotonic()
+        self._throttle: Sending | None = None
+        self.held_back = False  # some records were, at the last look
+        self.broker = broker
+
+    def update(self, parts: Iterable[FetchPart], forgotten: Iterable[Key]) -> None:
+        """Take in what a request adds, changes and forgets."""
+        for part in parts:
+            self.ask(part)
+        for key in forgotten:
+            self._slots = None
+            self._followed.pop(key, None)
+            self._found.pop(key, None)
+
+    def ask(self, part: FetchPart) -> Followed:
+        """Take in what is asked of one partition."""
+        key = (part.topic, part.partition)
+        known = self._followed.get(key)
+        if known is not None:
+            known.ask(part)
+        else:
+            self._followed[key] = known = Followed(part)
+            self._slots = None
+            known.place(self._worker.partition_of(part.topic, part.partition, self._by_id))
+        self._fresh.append(known)
+        return known
+
+    def slots(self) -> list[Slot]:
+        """Where the partitions are."""
+        self._follow_metadata()
+        if self._slots is None:
+            self._slots = [known.partition.slot for known in self._followed.values() if known.partition is not None]
+        return self._slots
+
+    def _follow_metadata(self) -> None:
+        worker = self._worker
+        if self._metadata is not worker.snapshot.mark:
+            self._metadata, self._slots = worker.snapshot.mark, None
+            self._throttle = worker.followers.throttling.get()
+            for (topic, index), known in self._followed.items():
+                partition = worker.partition_of(topic, index, self._by_id)
+                if partition is not known.partition or partition is None:
+                    known.place(partition)
+
+    # -- how far the follower is
+
+    def arrived(self) -> None:
+        """A request is there: note how far the follower is in what it names, and now and then in the rest too."""
+        self._follow_metadata()
+        fresh, self._fresh = self._fresh, []
+        now = time.monotonic()
+        if now < self._refreshed + self._refresh_s:
+            moved: Iterable[Followed] = fresh
+        else:
+            self._refreshed, moved = now, self._followed.values()
+        for known in moved:
+            self._note(known)
+
+    def _note(self, known: Followed) -> None:
+        part, partition = known.part, known.partition
+        if partition is None:
+            return
+        values = partition.slot.read()
+        if self._objection(partition, values, part) is None:
+            leo, epoch = values[slots.F_LEO], values[slots.F_LEADER_EPOCH]
+            self._worker.followers.note(Progress(partition, self.broker, part.offset, part.log_start, leo, epoch))
+
+    def _objection(self, partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
+        """Why the follower cannot go on from where it is: an error, or where its log and this one part."""
+        error = refusal(partition, values, part.leader_epoch)
+        if error:
+            return failed(part, error)
+        if replicas.find(partition.slot, self.broker) < 0:  # as Kafka's Partition.followerReplicaOrThrow
+            known = part.leader_epoch >= 0
+            return failed(part, errors.UNKNOWN_LEADER_EPOCH if known else errors.NOT_LEADER_OR_FOLLOWER)
+        leo = values[slots.F_LEO]
+        if part.offset < values[slots.F_LOG_START]:
+            return failed(part, errors.OFFSET_OUT_OF_RANGE)
+        if 0 <= part.last_epoch != values[slots.F_EPOCH_NOTED] or part.offset > leo:
+            return self._diverging(partition, values, part)
+        return None
+
+    def _diverging(self, partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
+        leo = values[slots.F_LEO]
+        try:
+            cache = self._worker.followers.epochs.get(partition, values)
+            diverging = epochs.diverges(cache, part.last_epoch, part.offset, leo)
+        except epochs.UnknownEpoch:
+            return failed(part, errors.OFFSET_OUT_OF_RANGE)
+        except Exception as problem:
+            storage_failed(partition, values, problem)
+            return failed(part, errors.KAFKA_STORAGE_ERROR)
+        if diverging is not None:
+            return _result(part, values, diverging=diverging)
+        return failed(part, errors.OFFSET_OUT_OF_RANGE) if part.offset > leo else None
+
+    # -- what there is for it
+
+    def look(self, most: int) -> tuple[int, bool]:
+        """Look at what may have changed: (bytes of records found, whether the follower has to know at once)."""
+        self._follow_metadata()
+        total, urgent = 0, False
+        throttle, self.held_back = self._throttle, False
+        for known in [known for known in self._followed.values() if known.words[known.at] != known.seen]:
+            part = known.part
+            if throttle is not None and throttle.holds_back(known.partition, self.broker):
+                result = self._look_at(known, 0, whole=False)
+                self.held_back = self.held_back or known.words[known.at] != known.seen
+            else:
+                result = self._look_at(known, min(part.max_bytes, max(most - total, 0)), not total)
+            self._found[part.topic, part.partition] = result
+            urgent = urgent or result.error != errors.NONE or result.diverging is not None
+            total += fetch.size_of(result.payloads)
+        return total, urgent
+
+    def _look_at(self, known: Followed, limit: int, whole: bool) -> FetchResult:
+        part, partition = known.part, known.partition
+        if partition is None:
+            return failed(part, elsewhere(self._worker.snapshot, part.topic, part.partition, self._by_id))
+        sequence = known.words[known.at]  # before the values are read
+        try:
+            found = tried(partition, self._read, known, sequence, limit, whole)
+        except SegmentsChanged:
+            return _result(part, partition.slot.read())
+        return failed(part, errors.KAFKA_STORAGE_ERROR) if found is None else found
+
+    def _read(
+        self, partition: Partition, values: tuple[int, ...], known: Followed, sequence: int, limit: int, whole: bool
+    ) -> FetchResult:
+        part = known.part
+        objection = self._objection(partition, values, part)
+        if objection is not None:
+            return objection
+        if part.offset == values[slots.F_LEO]:
+            known.seen = sequence
+            return _result(part, values)
+        piece = None
+        if limit > 0 or whole:
+            piece = read.fetch(partition, values, part.offset, values[slots.F_LEO], limit, whole)
+        return _result(part, values, () if piece is None else (piece,))
+
+    def unknown(self, told: dict[Key, tuple[int, int]]) -> bool:
+        """Whether something was found that the follower, who knows `told`, does not know."""
+        return any(told.get(key) != (result.hw, result.log_start) for key, result in self._found.items())
+
+    def rests_but(self, known: Followed) -> bool:
+        """Whether there is nothing to say but of `known`, of which all there is may be said."""
+        if self._found or self._throttle is not None:
+            return False
+        return all(one.words[one.at] == one.seen for one in self._followed.values() if one is not known)
+
+    def served(self, key: Key) -> Followed:
+        """A partition's records are sent: it goes to the back of the line."""
+        known = self._followed[key] = self._followed.pop(key)
+        return known
+
+    def take(self) -> list[FetchResult]:
+        """What was found since this was asked last."""
+        found, self._found = self._found, {}
+        for key, result in found.items():
+            if result.payloads and key in self._followed:
+                known = self.served(key)
+                if self._throttle is not None:
+                    self._throttle.sent(known.partition, result.payloads)
+        return list(found.values())
+
+
+def _result(
+    part: FetchPart, values: tuple[int, ...], payloads: tuple[FileSlice, ...] = (),
+    diverging: tuple[int, int] | None = None,
+) -> FetchResult:  # fmt: skip
+    known = (*ends(values), values[slots.F_LOG_START])
+    return FetchResult(part.topic, part.partition, errors.NONE, *known, payloads, None, diverging)
+
+
+class FollowerFetch(Fetch):
+    """A follower's request, waiting or answered."""
+
+    __slots__ = ()
+    waits_for = slots.GROWTH
+
+    def __init__(
+        self, worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest,
+        session: Session | None,
+    ) -> None:  # fmt: skip
+        super().__init__(worker, connection, version, correlation, request, session)
+        self._following = self._join()
+
+    def _join(self) -> Following:
+        """What the follower fetches, with this request taken in."""
+        session, request = self.session, self.request
+        following = None if session is None else session.following
+        if following is None or following.broker != request.replica:
+            following = Following(self.worker, request.replica, self.version >= fetch.TOPIC_IDS)
+            following.update(self.parts, ())
+        else:
+            following.update(request.parts, request.forgotten)
+        if session is not None:
+            session.following = following
+        return following
+
+    def start(self) -> None:
+        self._following.arrived()
+        super().start()
+
+    def _wait_ms(self) -> int:
+        """Nobody rings when a throttle allows more: the follower looks again."""
+        longest = super()._wait_ms()
+        return min(longest, PAUSE_MS) if self._following.held_back else longest
+
+    def find_slots(self) -> list[Slot]:
+        return self._following.slots()
+
+    def _read(self) -> tuple[list[FetchResult], int, bool]:
+        """As `Fetch._read`; what was found is kept until it is answered."""
+        following, session = self._following, self.session
+        size, urgent = following.look(min(self.request.max_bytes, self.worker.fetch_max_bytes))
+        if session is not None and following.unknown(session.told):
+            self.worker.followers.untold(self)
+        return [], size, urgent
+
+    def _answer(self, results: list[FetchResult]) -> None:
+        super()._answer(self._following.take())
+
+    def tell(self) -> None:
+        """It waits no longer: what it does not know matters by now."""
+        self.worker.parking.answer_now(self)

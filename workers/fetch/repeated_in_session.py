@@ -1,0 +1,84 @@
+"""A standing fetch (workers.fetch.repeated_fetch) in a session (KIP-227) of that one partition.
+
+Such a consumer's requests name the partition with its new offset and the session's next epoch; those that name none,
+because nothing came, go the long way. The session is kept as the long way would keep it.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from odradek.protocol.fetch import FetchPart
+from odradek.workers.fetch.repeated_fetch import Found, Standing, Target
+
+if TYPE_CHECKING:
+    from odradek.protocol.fetch import FetchRequest
+    from odradek.workers.fetch.sessions import Session
+    from odradek.workers.net.connection import Connection
+    from odradek.workers.worker import Worker
+
+_I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
+
+
+class InSession(Standing):
+    """`frame` is what stands before the epoch, between epoch and offset, and behind the offset."""
+
+    __slots__ = ("_key", "_middle", "_session")
+
+    def __init__(
+        self, worker: Worker, connection: Connection, version: int, request: FetchRequest, target: Target,
+        frame: tuple[bytes, bytes, bytes], session: Session,
+    ) -> None:  # fmt: skip
+        front, self._middle, back = frame
+        super().__init__(worker, connection, version, request, target, (front, back), session)
+        (part,) = request.parts
+        self._key = (part.topic, part.partition)
+        self._session = session
+
+    def again(self, version: int, correlation: int, buffer: memoryview, head: int, end: int) -> bool:
+        front, middle, data = self._front, self._middle, buffer.obj
+        epoch_at = head + len(front)
+        at = epoch_at + 4 + len(middle)
+        if (
+            data.find(front, head, epoch_at) != head  # type: ignore[attr-defined]  # no slice
+            or data.find(middle, epoch_at + 4, at) != epoch_at + 4  # type: ignore[attr-defined]
+            or data.find(self._back, at + 8, end) != at + 8  # type: ignore[attr-defined]
+            or at + 8 + len(self._back) != end
+            or version != self.version
+            or self._metadata is not self.worker.snapshot.mark
+            or not self._goes_on(_I32.unpack_from(buffer, epoch_at)[0], _I64.unpack_from(buffer, at)[0])
+        ):
+            return False
+        self.correlation = correlation
+        self.connection.waiting = True
+        self.start()
+        return True
+
+    def _is_there(self, session: Session) -> bool:
+        """Whether the session is still of this partition, and of no other."""
+        return len(session.parts) == 1 and self._key in session.parts
+
+    def _goes_on(self, epoch: int, offset: int) -> bool:
+        """Take the request into the session, if that is still there, and this its next epoch."""
+        session = self._session
+        if not self._is_there(session):
+            return False
+        if not self.worker.sessions.goes_on(session, epoch, time.monotonic()):
+            return False
+        self._offset = offset
+        part = self.request.parts[0]
+        session.parts[self._key] = FetchPart(*part[:3], offset, *part[4:])  # _replace takes three times as long
+        return True
+
+    def _reply(self, found: Found) -> None:
+        session, known = self._session, found[4]
+        session.advance()  # first: once answered, the next request may come at once
+        if not found[0] and session.told.get(self._key) == known:
+            form = self._target.form
+            opening = form.opening(len(form.nothing), self.correlation, session.id)
+            self.worker.loop.answer_bytes(self.connection, opening + form.nothing)
+            return
+        session.told[self._key] = known
+        super()._reply(found)

@@ -1,0 +1,81 @@
+"""Requests of followers from addresses that are no registered broker's: refused, and looked up again.
+
+The follower comes again. Its host may have registered just now, or have another address than before, and nothing else
+need happen in the cluster: so the controller process is asked to look (broker.controller.member.broker_addresses), at
+most once a second. The coordinator asks likewise when it refuses markers (workers.apis.k27_write_txn_markers).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from odradek.cluster import internal
+from odradek.cluster.configs.admitted import ALLOWED
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S = 1.0  # between requests to look
+_SILENT_S = 60.0  # after which an address is named in the log again
+_MOST = 100  # addresses named in that time
+
+
+class Looks:
+    """Requests to look again who is registered: one at a time, and at most one a second.
+
+    `ask(answered)` sends one; `answered` is to be called once.
+    """
+
+    def __init__(self, ask: Callable[[Callable[[], None]], None]) -> None:
+        self._ask = ask
+        self._ask_at = -math.inf
+        self._asked = False  # and not answered yet
+
+    def wish(self) -> None:
+        """Somebody was refused."""
+        now = time.monotonic()
+        if now >= self._ask_at and not self._asked:
+            self._ask_at, self._asked = now + _PAUSE_S, True
+            self._ask(self._answered)
+
+    def _answered(self) -> None:
+        self._asked = False
+
+
+class Strangers:
+    """A worker's judgement of who may be a follower."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._looks = Looks(self._ask)
+        self._named: set[str] = set()
+        self._forget_at = -math.inf
+
+    def refuses(self, replica: int, listener: str, host: str) -> bool:
+        """Whether a request with this replica id (-1: a consumer's) comes from where no broker is known to be."""
+        if replica < 0 or self._worker.snapshot.admitted.takes(listener, host):
+            return False
+        self._warn(time.monotonic(), listener, host)
+        self._looks.wish()
+        return True
+
+    def _ask(self, answered: Callable[[], None]) -> None:
+        self._worker.forward(internal.LOOK_FOR_BROKERS, 0, internal.encode({}), lambda _flags, _body: answered())
+
+    def _warn(self, now: float, listener: str, host: str) -> None:
+        if now >= self._forget_at:
+            self._named.clear()
+            self._forget_at = now + _SILENT_S
+        if host in self._named or len(self._named) >= _MOST:
+            return
+        self._named.add(host)
+        log.warning(
+            "a follower's request from %s on listener %s is refused: it is no registered broker's address there "
+            "(if it is one: %s)", host, listener, ALLOWED,
+        )  # fmt: skip

@@ -1,0 +1,144 @@
+"""Waiting for followers: acks=all is answered once the high watermark has passed the batch.
+
+The batches of one append wait together, parked like a fetch (workers.fetch.delayed_fetches): whoever moves the high
+watermark, a worker that serves a follower's fetch or the controller process that shrinks the ISR, publishes it and
+rings. They are refused when this broker leads no longer, or leads again after somebody else did: then nobody knows what
+became of them. Only what the answers need is kept, no records. Where none are acknowledged for long, a line of the log
+says what they wait for.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from odradek.ipc import replicas, slots
+from odradek.protocol import errors
+from odradek.workers.fetch.partition_check import refusal
+from odradek.workers.produce.batching import refuse
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Slot
+    from odradek.storage.log.partition import Partition
+    from odradek.workers.produce.batching import Pending
+    from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+LONG_S = 10.0  # what expires after less says little: clients set short timeouts
+EXPLAIN_S = 5.0  # between two explanations of a worker, whatever the partition
+_NO_RECORDS = memoryview(b"")
+
+
+def wait(worker: Worker, partition: Partition, batches: list[Pending], led_since: int) -> None:
+    """Decide `batches`, which are in the log, once the followers have them; `led_since` is the slot's at the append."""
+    waiting = Replicated(worker, partition, batches, led_since)
+    if not waiting.look():
+        worker.parking.park(waiting)
+
+
+class Replicated:
+    """Batches of one append, until the last one is decided (workers.fetch.delayed_fetches.Parked)."""
+
+    __slots__ = (
+        "_batches", "_first_end", "_last_end", "_led_since", "_partition", "_sequence", "_since", "_worker",
+        "deadline", "finished", "queued", "slots",
+    )  # fmt: skip
+
+    waits_for = slots.ANYTHING
+
+    def __init__(self, worker: Worker, partition: Partition, batches: list[Pending], led_since: int) -> None:
+        self._worker = worker
+        self._partition = partition
+        self._led_since = led_since
+        self._since = time.monotonic()
+        self._sequence = -1  # of the slot when it was looked at last
+        self.slots = [partition.slot]
+        self.finished = self.queued = False
+        for batch in batches:
+            batch.view = _NO_RECORDS
+        self._keep(batches)
+
+    def _keep(self, batches: list[Pending]) -> None:
+        """These still wait; a retried batch among them may end before those ahead of it."""
+        self._batches = batches
+        ends = [batch.base_offset + batch.count for batch in batches]
+        self._first_end, self._last_end = min(ends), max(ends)
+        self.deadline = min(self._deadline(batch) for batch in batches)
+
+    def _deadline(self, batch: Pending) -> float:
+        return self._since + batch.target.timeout_ms / 1000
+
+    def find_slots(self) -> list[Slot]:
+        return self.slots
+
+    def look(self) -> bool:
+        """Decide what can be decided; whether that was all."""
+        slot = self._partition.slot
+        if slot.words[slot.at] == self._sequence:
+            return False
+        self._sequence = slot.words[slot.at]
+        values = slot.read()
+        error = self._lost(values)
+        if error:
+            refuse(self._batches, error)
+            return self._decided(self._batches, [])
+        hw = values[slots.F_HW]
+        if hw < self._first_end:
+            return False
+        if hw >= self._last_end:
+            reached, rest = self._batches, []
+        else:
+            reached = [batch for batch in self._batches if batch.base_offset + batch.count <= hw]
+            rest = [batch for batch in self._batches if batch.base_offset + batch.count > hw]
+        if values[slots.F_VOTERS] < values[slots.F_MIN_ISR]:
+            refuse(reached, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return self._decided(reached, rest)
+
+    def _lost(self, values: tuple[int, ...]) -> int:
+        """Why the followers cannot be waited for any more, or NONE."""
+        error = refusal(self._partition, values, -1)
+        return error or (errors.NONE if values[slots.F_LED_SINCE] == self._led_since else errors.NOT_LEADER_OR_FOLLOWER)
+
+    def _decided(self, batches: list[Pending], rest: list[Pending]) -> bool:
+        if rest:
+            self._keep(rest)
+        self._worker.round.finish(batches)
+        return not rest
+
+    def answer(self) -> None:
+        """`look` has decided all, which the end of the round answers."""
+
+    def fail(self, fault: Exception) -> None:
+        """They are in the log, and nobody knows whether the followers have them."""
+        refuse(self._batches, errors.UNKNOWN_SERVER_ERROR)
+        self._worker.round.finish(self._batches)
+
+    def expire(self) -> None:
+        """Some have waited as long as their requests allow; when the worker drains, perhaps none yet."""
+        if self.look():
+            return
+        now = time.monotonic()
+        late = [batch for batch in self._batches if self._deadline(batch) <= now]
+        rest = [batch for batch in self._batches if self._deadline(batch) > now]
+        if late and now - self._since >= LONG_S and now >= self._worker.next_explanation:
+            self._worker.next_explanation = now + EXPLAIN_S
+            self._explain(now - self._since, max(batch.base_offset + batch.count for batch in late))
+        refuse(late, errors.REQUEST_TIMED_OUT)
+        if not self._decided(late, rest):
+            self._worker.parking.park(self)
+
+    def _explain(self, waited: float, end: int) -> None:
+        """Log why nothing was acknowledged: the slot, which decides that, and the metadata, which may differ."""
+        partition, snapshot = self._partition, self._worker.snapshot
+        state = partition.state()
+        ends = {r.broker: r.leo for r in replicas.read(partition.slot) if r.standing != replicas.OUT}
+        info = snapshot.partition(partition.topic, partition.index)
+        log.warning(
+            "%r: acks=all timed out after %.0f s: the high watermark is %d, %d is waited for, the log ends at %d; "
+            "followers that count end at %s (-1: has not fetched yet), ISR size %d, min.insync.replicas=%d, "
+            "leader epoch %d; metadata version %d: ISR %s, controller %d",
+            partition, waited, state.hw, end, state.leo, ends, state.isr_count, state.min_isr,
+            state.leader_epoch, snapshot.version, info and list(info.isr), snapshot.controller_id,
+        )  # fmt: skip

@@ -1,0 +1,225 @@
+"""One round of the event loop's Produce requests: everything that came for a partition goes in as one append.
+
+Batches are collected while connections are read (`add`), and executed when the round ends, when a connection sends
+something else behind them, or when the receive buffer is full (`flush`). A partition whose lock stays taken for longer
+than an append keeps its batches, copied out of the receive buffer, for a try each millisecond; the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.ipc.slots import (
+    F_FLUSHED,
+    F_ISR_COUNT,
+    F_LED_SINCE,
+    F_LEO,
+    F_MIN_ISR,
+    F_STATE,
+    F_VOTERS,
+    LEADER,
+)
+from odradek.protocol import errors
+from odradek.storage.log.append import Batch, append
+from odradek.storage.log.partition import Busy, Gone, Partition
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
+    from odradek.workers.apis.k00_produce import Target
+    from odradek.workers.net.connection import Connection
+
+log = logging.getLogger(__name__)
+
+QUICK_TRIES = 8
+ALONE = -1  # instead of since when the broker leads: nobody's fetches are waited for
+
+
+class Pending(Batch):
+    """A batch with what its answer needs: the connection, where it goes (`target`), whether it is decided."""
+
+    __slots__ = ("connection", "correlation", "done", "reply", "target")
+
+    def __init__(self, view: memoryview, connection: Connection, correlation: int, target: Target) -> None:
+        # Not by way of Batch.__init__: one is made for each request.
+        self.view = view
+        self.connection = connection
+        self.correlation = correlation
+        self.target = target
+        self.reply = target.reply  # makes the answer when nothing went wrong; None: see apis.k00_produce.answer
+        self.done = False
+        self.error = errors.NONE
+        self.base_offset = self.log_start = self.producer_id = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return len(self.view)
+
+
+class Round:
+    """The batches collected since the last flush, and the connections whose answers may now be complete."""
+
+    def __init__(
+        self, sync: Callable[[Partition, list[Pending], int], None],
+        replicate: Callable[[Partition, list[Pending], int], None],
+        verify: Callable[[Partition, list[Pending]], None],
+    ) -> None:  # fmt: skip
+        self._sync = sync  # takes over batches that must wait for an fsync; see workers.produce.fsync
+        self._replicate = replicate  # takes over those that must wait for followers; see workers.produce.acks_all
+        self._verify = verify  # takes over those that would open a transaction; see workers.produce.verification
+        self.touched: list[Partition] = []
+        self.deferred: list[Partition] = []
+        self.settling: list[Connection] = []
+        self.appends = 0
+        self.messages = 0
+        self.lock_waits = 0
+
+    def add(self, partition: Partition, batch: Pending) -> None:
+        """Collect one checked batch."""
+        pending = partition.pending
+        if partition.deferred:
+            batch.view = memoryview(bytearray(batch.view))
+        elif not pending:
+            self.touched.append(partition)
+        pending.append(batch)
+
+    def flush(self) -> None:
+        """Append what was collected."""
+        touched = self.touched
+        if touched:
+            now_ms = time.time_ns() // 1_000_000
+            for partition in touched:
+                if not self._append(partition, now_ms) and not self._append_soon(partition, now_ms):
+                    self._defer(partition)
+            touched.clear()
+
+    def _append_soon(self, partition: Partition, now_ms: int) -> bool:
+        """An append elsewhere holds the lock for some 20 µs: less than putting the batches off would cost."""
+        for _ in range(QUICK_TRIES):
+            os.sched_yield()
+            if self._append(partition, now_ms):
+                return True
+        return False
+
+    def retry(self) -> None:
+        """Try the partitions whose lock was taken again."""
+        deferred, self.deferred = self.deferred, []
+        now_ms = time.time_ns() // 1_000_000
+        for partition in deferred:
+            if self._append(partition, now_ms):
+                partition.deferred = False
+            else:
+                self._defer(partition)
+
+    def _append(self, partition: Partition, now_ms: int) -> bool:
+        """One partition's append; False when its lock is taken."""
+        batches = partition.pending
+        try:
+            values = partition.acquire()
+        except Busy:
+            return False
+        except Gone:
+            refuse(batches, errors.UNKNOWN_TOPIC_OR_PARTITION)
+        except OSError:
+            refuse(batches, errors.KAFKA_STORAGE_ERROR)
+        else:
+            before = values[F_LEO]
+            safe = batches if values[F_MIN_ISR] <= 1 else _safe(values, batches)
+            try:
+                append(partition, values, safe, now_ms)
+            except OSError as error:
+                log.error("%r: append failed: %s", partition, error)
+                refuse(batches, errors.KAFKA_STORAGE_ERROR)
+            except Exception:  # a fault of ours: the next holder of the lock repairs, the batches are refused
+                log.exception("%r: append failed", partition)
+                refuse(batches, errors.UNKNOWN_SERVER_ERROR)
+            finally:
+                partition.release()
+            if partition.unverified:
+                batches = self._left_out(partition, batches)
+            leo = values[F_LEO]
+            self.appends += 1
+            self.messages += leo - before
+            if leo - values[F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
+                partition.pending = []
+                led_since = values[F_LED_SINCE] if values[F_VOTERS] > 1 else ALONE
+                self._sync(partition, batches, led_since)  # a retry too, whose original may not be synced yet
+                return True
+            if values[F_VOTERS] > 1:
+                partition.pending = []
+                self.stored(partition, batches, values[F_LED_SINCE])
+                return True
+        partition.pending = []
+        self.finish(batches)
+        return True
+
+    def _left_out(self, partition: Partition, batches: list[Pending]) -> list[Pending]:
+        """Hand over what the append has left out because the coordinator must be asked; the others."""
+        held = [batch for batch in partition.unverified if not batch.error]
+        partition.unverified = []
+        self._verify(partition, held)
+        left_out = set(held)
+        return [batch for batch in batches if batch not in left_out]
+
+    def go_on(self, partition: Partition, batches: list[Pending]) -> None:
+        """Append these, out of the receive buffer already, before what else has come for the partition."""
+        if not partition.pending and not partition.deferred:
+            self.touched.append(partition)
+        partition.pending[:0] = batches
+
+    def _defer(self, partition: Partition) -> None:
+        """Keep a partition's batches: the receive buffer they lie in will be used again."""
+        self.lock_waits += 1
+        partition.note_wait()
+        if not partition.deferred:
+            for batch in partition.pending:
+                batch.view = memoryview(bytearray(batch.view))
+        partition.deferred = True
+        self.deferred.append(partition)
+
+    def stored(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
+        """The batches are as safe on this broker as they must be: those with acks=all wait for its followers too."""
+        if led_since != ALONE:
+            waiting = [batch for batch in batches if batch.target.acks_all and not batch.error]
+            if waiting:
+                self._replicate(partition, waiting, led_since)
+                batches = [batch for batch in batches if batch.error or not batch.target.acks_all]
+        self.finish(batches)
+
+    def finish(self, batches: Sequence[Pending]) -> None:
+        """The batches are decided: their connections can answer."""
+        settling = self.settling
+        for batch in batches:
+            batch.done = True
+            connection = batch.connection
+            if not connection.settling:
+                connection.settling = True
+                settling.append(connection)
+
+    def settle(self, connection: Connection) -> None:
+        """Have `connection` answer what is decided at the end of the round."""
+        if not connection.settling:
+            connection.settling = True
+            self.settling.append(connection)
+
+
+def _any_stored(batches: list[Pending]) -> bool:
+    return not all(batch.error for batch in batches)
+
+
+def _safe(values: Fields, batches: list[Pending]) -> list[Pending]:
+    """The batches that may be stored: not those with acks=all where fewer than min.insync.replicas are in sync."""
+    if values[F_STATE] != LEADER or values[F_ISR_COUNT] >= values[F_MIN_ISR]:
+        return batches
+    refuse([batch for batch in batches if batch.target.acks_all], errors.NOT_ENOUGH_REPLICAS)
+    return [batch for batch in batches if not batch.target.acks_all]
+
+
+def refuse(batches: list[Pending], error: int) -> None:
+    """Decide all of `batches` with `error`."""
+    for batch in batches:
+        batch.refuse(error)

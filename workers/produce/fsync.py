@@ -1,0 +1,145 @@
+"""Waiting for the disk without stalling the loop: flush.messages, one fsync for all that came meanwhile.
+
+A partition whose unsynced records reached flush.messages is handed to one thread, which syncs its active segment; the
+loop then publishes the recovery point (and the high watermark, where the topic shows only synced records) and goes on
+with the batches: they are decided, or wait for followers too (workers.produce.acks_all). Batches that arrive during
+an fsync share the next one. A failed fsync takes the partition offline: what the kernel dropped cannot be had back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from odradek.protocol import errors
+from odradek.storage.log.flush import Flush
+from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.workers.produce.batching import refuse
+
+if TYPE_CHECKING:
+    from odradek.workers.produce.batching import Pending
+    from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+
+class _Group:
+    """Batches of one partition that share an fsync."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.runs: list[tuple[list[Pending], int]] = []  # of one append each, and what `Round.stored` is told with them
+        self.flush: Flush | None = None  # None: it could not begin
+        self.error: Exception | None = None
+
+
+class Syncer:
+    """The worker's fsync thread and what waits for it. Only `_run` runs in the thread."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._next: dict[Partition, _Group] = {}
+        self._busy: set[Partition] = set()
+        self._todo: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[_Group] = queue.SimpleQueue()
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread: threading.Thread | None = None
+        self._retrying = False
+
+    def fileno(self) -> int:
+        """Readable when `collect` has something to do."""
+        return self._event
+
+    def submit(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
+        """Go on with `batches`, which are appended, once they are on the disk (`Round.stored`)."""
+        group = self._next.get(partition)
+        if group is None:
+            group = self._next[partition] = _Group(partition)
+        group.runs.append((batches, led_since))
+        if partition not in self._busy:
+            self._start(partition)
+
+    def _start(self, partition: Partition) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="fsync", daemon=True)
+            thread.start()  # which the system may refuse: the next one tries again
+            self._thread = thread
+        self._busy.add(partition)
+        group = self._next.pop(partition)
+        try:
+            group.flush = Flush.begin(partition)
+        except Exception as error:
+            group.error = error
+            self._finished(group)
+        else:
+            self._todo.put(group)
+
+    def _run(self) -> None:
+        while (group := self._todo.get()) is not None:
+            try:
+                if group.flush is not None:
+                    group.flush.sync()
+            except Exception as error:  # without this thread nothing would be synced any more
+                group.error = error
+            self._finished(group)
+        os.close(self._event)
+
+    def _finished(self, group: _Group) -> None:
+        self._done.put(group)
+        os.eventfd_write(self._event, 1)
+
+    def collect(self) -> None:
+        """Publish and decide what the thread has finished."""
+        try:
+            os.eventfd_read(self._event)
+        except BlockingIOError:
+            pass
+        retry = []
+        while not self._done.empty():
+            group = self._done.get()
+            try:
+                self._publish(group)
+            except Busy:
+                retry.append(group)
+                continue
+            self._busy.discard(group.partition)
+            for batches, led_since in group.runs:
+                self._worker.round.stored(group.partition, batches, led_since)
+            if group.partition in self._next:
+                self._start(group.partition)
+        for group in retry:
+            self._done.put(group)
+        if retry and not self._retrying:
+            self._retrying = True
+            self._worker.again(self._retry)
+
+    def _retry(self) -> bool:
+        self._retrying = False
+        self.collect()
+        return True
+
+    def _publish(self, group: _Group) -> None:
+        """Busy when the lock is taken. A group whose records may not be on the disk is refused."""
+        try:
+            if group.error is not None:
+                raise group.error
+            assert group.flush is not None
+            with group.partition.locked() as values:
+                group.flush.publish(values)
+        except Busy:
+            raise
+        except Exception as error:
+            fault = None if isinstance(error, OSError | Gone) else error
+            log.error("%r was not synced: %s", group.partition, error or type(error).__name__, exc_info=fault)
+            for batches, _ in group.runs:
+                refuse(batches, errors.KAFKA_STORAGE_ERROR)
+
+    def close(self) -> None:
+        """Let the thread end; what it holds is not waited for, so the descriptor it rings is its own to close."""
+        if self._thread is None:
+            os.close(self._event)
+        else:
+            self._todo.put(None)
