@@ -28,7 +28,7 @@ class SegmentFacts(NamedTuple):
     largest_timestamp: int
 
 
-class Doomed(NamedTuple):
+class DeletableSegment(NamedTuple):
     """A segment to delete, and why: "log start offset", "retention.bytes" or "retention.ms"."""
 
     base_offset: int
@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 def segments_to_delete(
     segments: Sequence[SegmentFacts], limits: Limits, *, log_start: int, high_watermark: int, leo: int, now_ms: int
-) -> list[Doomed]:
+) -> list[DeletableSegment]:
     """The segments that fall, oldest first. `segments` rises and ends with the active one.
 
     When the active segment is among them (never when it is empty) the caller rolls before it deletes.
@@ -63,8 +63,8 @@ def segments_to_delete(
     ]
 
 
-def _doomed(segments: Sequence[SegmentFacts], reason: str) -> list[Doomed]:
-    return [Doomed(segment.base_offset, reason) for segment in segments]
+def _doomed(segments: Sequence[SegmentFacts], reason: str) -> list[DeletableSegment]:
+    return [DeletableSegment(segment.base_offset, reason) for segment in segments]
 
 
 def _free_to_go(segments: Sequence[SegmentFacts], high_watermark: int, leo: int) -> int:
@@ -107,17 +107,17 @@ class LogFacts(NamedTuple):
     leo: int
 
 
-def for_space(logs: Mapping[Key, LogFacts], wanted: int) -> dict[Key, list[Doomed]]:
+def for_space(logs: Mapping[Key, LogFacts], wanted: int) -> dict[Key, list[DeletableSegment]]:
     """The sealed segments that must go so that `wanted` bytes come free, the oldest of all logs first.
 
     As many as there are when all together are smaller; active segments and what is above the high watermark stay.
     """
-    doomed: dict[Key, list[Doomed]] = {}
+    doomed: dict[Key, list[DeletableSegment]] = {}
     for _, number, base, size in sorted(_by_age(list(logs.values()))):
         if wanted <= 0:
             break
         key = list(logs)[number]
-        doomed.setdefault(key, []).append(Doomed(base, "odradek.retention.free.bytes"))
+        doomed.setdefault(key, []).append(DeletableSegment(base, "odradek.retention.free.bytes"))
         wanted -= size
     return doomed
 

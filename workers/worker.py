@@ -30,17 +30,17 @@ from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.requests import Requests
 from odradek.workers.dispatch.upstream import Upstream
 from odradek.workers.fetch import nearest_replica
-from odradek.workers.fetch.delayed_fetches import Parking
-from odradek.workers.fetch.follower_progress import Followers
-from odradek.workers.fetch.repeated_fetch import Targets
+from odradek.workers.fetch.delayed_fetches import DelayedFetches
+from odradek.workers.fetch.follower_progress import FollowerProgress
+from odradek.workers.fetch.repeated_fetch import FetchTargets
 from odradek.workers.fetch.sessions import Sessions
 from odradek.workers.net.acceptance import Acceptance
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.loop import Loop
 from odradek.workers.net.pager import Pager
-from odradek.workers.net.unregistered_brokers import Strangers
+from odradek.workers.net.unregistered_brokers import UnregisteredBrokers
 from odradek.workers.produce import acks_all
-from odradek.workers.produce.batching import Round
+from odradek.workers.produce.batching import Batching
 from odradek.workers.produce.fsync import Syncer
 from odradek.workers.produce.producer_ids import ProducerIds
 from odradek.workers.produce.record_check import RecordCheck
@@ -83,17 +83,17 @@ class Worker:
         self.snapshot: Snapshot = self.catalog.snapshot
         self.catalog.log.ring = self._ring_through(self.catalog.log.ring)
         self.bell = Doorbell(process.run_dir, self.role)
-        self.parking = Parking(self.role)
+        self.parking = DelayedFetches(self.role)
         self.syncer = Syncer(self)
         self.verification = Verification(self)
-        self.round = Round(self.syncer.submit, partial(acks_all.wait, self), self.verification.hold)
-        self.followers = Followers(self)
-        self.strangers = Strangers(self)
+        self.round = Batching(self.syncer.submit, partial(acks_all.wait, self), self.verification.hold)
+        self.followers = FollowerProgress(self)
+        self.strangers = UnregisteredBrokers(self)
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
         self.producer_ids = ProducerIds(self)
         self.record_check = RecordCheck()
-        self.targets = k00_produce.Targets()
-        self.fetch_targets = Targets()
+        self.targets = k00_produce.ProduceTargets()
+        self.fetch_targets = FetchTargets()
         self.pager = Pager(self)
         self.fetch_max_bytes = config["fetch.max.bytes"]
         self.by_rack = nearest_replica.by_rack(config["replica.selector.class"])

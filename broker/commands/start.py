@@ -28,10 +28,10 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
       odradek start
       odradek start server.properties --override log.dirs=/tmp/try --override odradek.workers=4
     """
-    from odradek.broker.supervisor.forkserver_client import Nursery
+    from odradek.broker.supervisor.forkserver_client import ForkserverClient
 
     _fill_standard()
-    nursery = Nursery.open()  # first of all: what it forks is to inherit nothing of what follows
+    nursery = ForkserverClient.open()  # first of all: what it forks is to inherit nothing of what follows
 
     from odradek.broker import config as configuration
     from odradek.broker import logs

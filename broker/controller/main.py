@@ -16,7 +16,7 @@ from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.broker.controller.snapshot_publisher import Publication
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process import process
-from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.process import Process
 from odradek.cluster.configs import admitted
 from odradek.cluster.configs.admitted import Admitted
@@ -66,7 +66,7 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     state.register(*_advertised(me), me.config["broker.rack"], now_ms)
     state.admitted = _admitted(me)
     state.load()
-    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
+    dirs = PartitionDirs(me.config.log_dirs, CheckpointLocks(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
     adopt_log_dirs.adopt_topics(state, dirs, me.config, now_ms)
     adopt_log_dirs.warn_of_unknown(state)
     ringer = Ringer(me.run_dir)

@@ -21,7 +21,7 @@ from odradek.broker.controller import adopt_log_dirs
 from odradek.broker.controller.replicas import unknown_dirs
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
-from odradek.broker.interbroker.peers import Sources
+from odradek.broker.interbroker.peers import Poller
 from odradek.broker.process.steps import WAITS
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.decisions.reassignment import Assignment
@@ -84,7 +84,7 @@ class MetadataOwner:
         self._numbers = itertools.count()
         self._making: dict[str, list[int]] = {}  # by topic: the first of the partitions that each request makes
 
-    def attach(self, sources: Sources) -> None:
+    def attach(self, sources: Poller) -> None:
         """Nothing but this process changes the metadata: there is nothing to watch."""
 
     def when_told(self, action: Callable[[], None]) -> None:

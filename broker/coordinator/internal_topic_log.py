@@ -34,7 +34,7 @@ ABSENT_S = 1.0  # files are replaced by renames under the partition's lock, whic
 _MAGIC_AT = 16
 
 
-class Tenure(NamedTuple):
+class Term(NamedTuple):
     """A time of leading a partition without a break; `epoch` is the leader epoch in which it was entered upon here."""
 
     incarnation: int
@@ -57,7 +57,7 @@ class OffsetsJournal:
         self._catalog = catalog
         self._role = role
         self._topic = topic
-        self._tenures: dict[int, Tenure] = {}
+        self._tenures: dict[int, Term] = {}
 
     # -- tenures
 
@@ -67,7 +67,7 @@ class OffsetsJournal:
         if there is None:
             return False
         values = there.slot.read()
-        tenure = Tenure(there.incarnation, values[slots.F_LED_SINCE], values[slots.F_LEADER_EPOCH])
+        tenure = Term(there.incarnation, values[slots.F_LED_SINCE], values[slots.F_LEADER_EPOCH])
         if not tenure.lasts(values):
             return False
         self._tenures[partition] = tenure

@@ -42,7 +42,7 @@ class Limits(NamedTuple):
     longest_ms: int = LONGEST_MS
 
 
-class Talk(Protocol):
+class ConnectionHandler(Protocol):
     """What is said on a link, and who polls its socket."""
 
     def watch(self, fd: int, events: int) -> None:
@@ -64,7 +64,9 @@ class Talk(Protocol):
 class Link:
     """One connection, made as soon as `tick` is called first."""
 
-    def __init__(self, name: str, address: Address, talk: Talk, resolver: Resolver, limits: Limits) -> None:
+    def __init__(
+        self, name: str, address: Address, talk: ConnectionHandler, resolver: Resolver, limits: Limits
+    ) -> None:
         self.name = name
         self.address = address
         self._talk, self._resolver, self._limits = talk, resolver, limits

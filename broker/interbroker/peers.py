@@ -43,7 +43,7 @@ class _Request(NamedTuple):
     answered: Answered
 
 
-class Sources(Protocol):
+class Poller(Protocol):
     """Where a peer has its descriptor watched: the controller's loop."""
 
     def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
@@ -53,10 +53,10 @@ class Sources(Protocol):
         """Forget `fd`."""
 
 
-class Switchboard:
+class PeerPool:
     """Makes the connections of one process. An answer is waited for `patience_ms`: controller.socket.timeout.ms."""
 
-    def __init__(self, sources: Sources, patience_ms: int) -> None:
+    def __init__(self, sources: Poller, patience_ms: int) -> None:
         self._sources = sources
         self._limits = Limits(
             usual=SMALL, most=_LARGEST, patience_ms=patience_ms, receive_buffer=-1, longest_ms=_LONGEST_MS
@@ -86,7 +86,7 @@ class Peer:
     """One broker, and what is said to it (link.Talk). Its connection is made as soon as `tick` is called first."""
 
     def __init__(
-        self, broker: int, address: Address, sources: Sources, resolver: Resolver, limits: Limits, changed: Changed
+        self, broker: int, address: Address, sources: Poller, resolver: Resolver, limits: Limits, changed: Changed
     ) -> None:  # fmt: skip
         self.broker = broker
         self.link = Link(f"broker {broker} at {address[0]}:{address[1]}", address, self, resolver, limits)

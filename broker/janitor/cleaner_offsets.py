@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from odradek.broker.process.checkpoint_lock import Turns, of_logs_here
+from odradek.broker.process.checkpoint_lock import CheckpointLocks, of_logs_here
 from odradek.ipc.slots import SlotState
 from odradek.storage.compaction.compaction import Moved
 from odradek.storage.files import checkpoints
@@ -26,7 +26,7 @@ Line = Callable[[SlotState], int]  # where the dirty part begins, by the slot as
 class CleanerOffsets:
     """The checkpoint files. An offset counts for one incarnation of a partition only."""
 
-    def __init__(self, log_dirs: list[str], turns: Turns) -> None:
+    def __init__(self, log_dirs: list[str], turns: CheckpointLocks) -> None:
         self._log_dirs = log_dirs
         self._turns = turns
         self._files = [OffsetFile(path, checkpoints.CLEANER) for path in log_dirs]

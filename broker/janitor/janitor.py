@@ -23,7 +23,7 @@ from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace
 from odradek.broker.janitor.log_cleaner import Cleaner
 from odradek.broker.janitor.log_dir_failures import DiskWatch
 from odradek.broker.process import flush, process
-from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.checkpoint_writer import Checkpoints
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.process.process import Process, Signals
@@ -62,7 +62,7 @@ class Janitor:
     def __init__(self, me: Process) -> None:
         self._me = me
         self._partitions = Partitions(me.shared, me.run_dir, me.config, roles.JANITOR)
-        turns = Turns(me.run_dir)
+        turns = CheckpointLocks(me.run_dir)
         self._checkpoints = Checkpoints(me.config.log_dirs, turns)
         self._aging = retention.Aging()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files

@@ -29,7 +29,7 @@ from odradek.storage.log.partition import Gone, Partition
 
 if TYPE_CHECKING:
     from odradek.broker.config import BrokerConfig
-    from odradek.broker.process.checkpoint_lock import Turns
+    from odradek.broker.process.checkpoint_lock import CheckpointLocks
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Cleaner:
     """`step` it: each call does a little of one log's compaction and says when the next is due."""
 
     def __init__(
-        self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], turns: Turns,
+        self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], turns: CheckpointLocks,
         met: Callable[[Partition, OSError], None],
     ) -> None:  # fmt: skip
         """`met` hears of each error of a log's disk."""

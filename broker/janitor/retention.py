@@ -12,7 +12,7 @@ from odradek.storage import retention
 from odradek.storage.files import names
 from odradek.storage.log import roll, trim
 from odradek.storage.log.partition import Partition
-from odradek.storage.retention import Doomed, Limits, LogFacts, SegmentFacts
+from odradek.storage.retention import DeletableSegment, Limits, LogFacts, SegmentFacts
 from odradek.storage.segment.index_files import largest_timestamp
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Aging:
                 roll.roll(partition, values, now_ms)
             return _delete(partition, values, doomed)
 
-    def _doomed(self, partition: Partition, state: SlotState, now_ms: int) -> list[Doomed]:
+    def _doomed(self, partition: Partition, state: SlotState, now_ms: int) -> list[DeletableSegment]:
         config = partition.config
         limits = Limits(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy)
         return retention.segments_to_delete(
@@ -61,7 +61,7 @@ class Aging:
         state = partition.state()
         return LogFacts(self._segments(partition, state), state.hw, state.leo)
 
-    def make_space(self, partition: Partition, doomed: list[Doomed]) -> int:
+    def make_space(self, partition: Partition, doomed: list[DeletableSegment]) -> int:
         """Delete sealed segments of one partition, its oldest; how many. Raises OSError, Busy, Gone."""
         with flush.patiently(partition) as values:
             bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
@@ -89,7 +89,7 @@ def _modified(partition: Partition, base: int) -> int:
     return os.stat(names.segment_path(partition.directory, base)).st_mtime_ns // 1_000_000
 
 
-def _delete(partition: Partition, values: Fields, doomed: list[Doomed]) -> int:
+def _delete(partition: Partition, values: Fields, doomed: list[DeletableSegment]) -> int:
     """Caller holds the lock; the active segment is not among the doomed any more."""
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     start = next(base for base in bases if base > doomed[-1].base_offset)

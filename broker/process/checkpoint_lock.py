@@ -37,7 +37,7 @@ _PAUSE_S = 0.001
 _SHORT_S = 0.01
 
 
-class Turns:
+class CheckpointLocks:
     """The locks as one process has them."""
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
@@ -70,7 +70,7 @@ def lower(partition: Partition, fields: Fields) -> None:
     it is published. Caller holds the partition's lock, and so waits for nobody's sync: Busy where another writes.
     Its own four syncs renew the lock (storage.files.durable). OSError as the disk does.
     """
-    with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
+    with CheckpointLocks(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
         _lower(partition, checkpoints.RECOVERY_POINT, fields[F_FLUSHED], fields[F_FLUSHED])
         _lower(partition, checkpoints.LOG_START, fields[F_LOG_START], fields[F_LOG_START])
         partition.slot.publish(fields)
@@ -88,7 +88,7 @@ def lower_cleaner_point(partition: Partition, values: Fields, offset: int) -> No
     if offset >= values[F_ACTIVE_BASE] and _line(partition, checkpoints.CLEANER) <= offset:
         return
     fields = partition.slot.fields()
-    with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
+    with CheckpointLocks(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
         _lower(partition, checkpoints.CLEANER, offset, min(offset, fields[F_LOG_START]))
         fields[F_TRUNCATIONS] += 1
         partition.slot.publish(fields)
@@ -145,7 +145,7 @@ def of_logs_here(log_dir: str, offsets: checkpoints.Offsets, known: Container[tu
 class FormerLines:
     """What checkpoints still say of partitions that are to begin anew; the controller's."""
 
-    def __init__(self, log_dirs: Sequence[str], turns: Turns) -> None:
+    def __init__(self, log_dirs: Sequence[str], turns: CheckpointLocks) -> None:
         self._turns = turns
         self._files = [[OffsetFile(folder, name) for name in OFFSET_CHECKPOINTS] for folder in log_dirs]
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import contextmanager
 
 from odradek.broker.process import checkpoint_lock
-from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.partitions import Partitions
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
@@ -43,7 +43,7 @@ _UNKNOWN = -1  # the incarnation of a log without a slot
 class Checkpoints:
     """The checkpoint files of all log directories."""
 
-    def __init__(self, log_dirs: Sequence[str], turns: Turns, patience_s: float = math.inf) -> None:
+    def __init__(self, log_dirs: Sequence[str], turns: CheckpointLocks, patience_s: float = math.inf) -> None:
         """`patience_s`: how long another writer of a log directory's checkpoints is waited for."""
         self._log_dirs = log_dirs
         self._patience_s = patience_s

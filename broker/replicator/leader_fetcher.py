@@ -18,7 +18,7 @@ from odradek.broker.interbroker.connection import Address, Link
 from odradek.broker.interbroker.connection import Limits as LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.replicator import follower_log, truncations
-from odradek.broker.replicator.throttled_partitions import HeldBack, Throttled
+from odradek.broker.replicator.throttled_partitions import Throttled, ThrottledPartitions
 from odradek.broker.replicator.truncations import Cuts
 from odradek.cluster.replication import leader_session
 from odradek.cluster.replication.fetch_session import Key
@@ -70,7 +70,7 @@ class Leader:
         self._uncut: set[Key] = set()  # of unknown epochs: no leader tells that they diverge, so they are cut first
         self._later: dict[Key, int] = {}  # assigned again when: their disk did not say where they stand, or cut them
         self._left: dict[int, list[str]] = {}  # error → partitions of the answer in hand
-        self._held_back: HeldBack | None = None  # by a throttle
+        self._held_back: ThrottledPartitions | None = None  # by a throttle
         self._under_way: FetchRequest | Seek | None = None
         self._correlation = 0
 
@@ -86,7 +86,7 @@ class Leader:
 
     def follow(self, partitions: Mapping[Key, tuple[Partition, int]], throttled: Throttled | None) -> None:
         """Copy these partitions, each in its leader epoch, and no others. The metadata or their slots have changed."""
-        self._held_back = None if throttled is None else HeldBack(throttled, partitions, self._held_back)
+        self._held_back = None if throttled is None else ThrottledPartitions(throttled, partitions, self._held_back)
         gone = self._partitions.keys() - partitions.keys()
         for key in gone:
             self._remove(key)

@@ -14,10 +14,10 @@ from odradek.cluster.replication.throttles import Throttle
 Throttled = tuple[Throttle, Mapping[Key, bool]]  # the throttled replicas of this broker: whether in the ISR
 
 
-class HeldBack:
+class ThrottledPartitions:
     """Those of `partitions` that are throttled. `former`: what was known before the metadata changed."""
 
-    def __init__(self, throttled: Throttled, partitions: Container[Key], former: HeldBack | None) -> None:
+    def __init__(self, throttled: Throttled, partitions: Container[Key], former: ThrottledPartitions | None) -> None:
         self._throttle, isr = throttled
         self._behind = {key: not in_sync for key, in_sync in isr.items() if key in partitions}
         for key, behind in {} if former is None else former._behind.items():

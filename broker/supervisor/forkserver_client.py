@@ -41,7 +41,7 @@ class Gone(Exception):
     """The fork server cannot answer, now or later."""
 
 
-class Nursery:
+class ForkserverClient:
     """Starts processes: a `spawner` for the supervisor."""
 
     def __init__(self, pid: int, sock: socket.socket) -> None:
@@ -51,7 +51,7 @@ class Nursery:
         self._not_before = 0.0
 
     @classmethod
-    def open(cls) -> Nursery:
+    def open(cls) -> ForkserverClient:
         """Fork the fork server. The caller has one thread, and nothing that a child must not inherit."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -33,7 +33,7 @@ TURN_S = 0.1
 _OTHERS = range(1, roles.ROLES)
 
 
-class Overseer:
+class SystemdSupervisor:
     """One thread, one loop: the control bus, the dead, the stuck."""
 
     def __init__(self, me: Process) -> None:
@@ -138,4 +138,4 @@ def _refuse_scale(workers: int) -> NoReturn:
 
 def main(run_dir: Path) -> None:
     """Be the supervisor of the broker with this run directory, until SIGTERM."""
-    Overseer(process.enter(roles.SUPERVISOR, run_dir)).run()
+    SystemdSupervisor(process.enter(roles.SUPERVISOR, run_dir)).run()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
-from odradek.cluster.decisions.controller_state import Change, Leadership, Standing
+from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.decisions.elections import Elected
 from odradek.cluster.rules.errors import (
     BROKER_NOT_AVAILABLE,
@@ -145,7 +145,7 @@ def check_sender(state: Leadership, broker: int, epoch: int) -> None:
         raise ApiError(STALE_BROKER_EPOCH, "Broker epoch has changed.")
 
 
-def isr_from_leader(state: Leadership, broker: int, asked: NewIsr) -> Change | Standing:
+def isr_from_leader(state: Leadership, broker: int, asked: NewIsr) -> Change | LeaderIsrAndControllerEpoch:
     """A leader's new isr: the change to be written, or what stands if it is so already; ApiError with Kafka's codes.
 
     The leader epoch stays. A write that is refused is INVALID_UPDATE_VERSION. Before version 2 of the request
@@ -166,7 +166,7 @@ def isr_from_leader(state: Leadership, broker: int, asked: NewIsr) -> Change | S
     return Change(asked.partition, now, now._replace(isr=asked.isr, controller_epoch=state.controller_epoch))
 
 
-def _check_isr(state: Leadership, broker: int, asked: NewIsr, now: Standing) -> None:
+def _check_isr(state: Leadership, broker: int, asked: NewIsr, now: LeaderIsrAndControllerEpoch) -> None:
     """Kafka in ZooKeeper mode trusts a leader to be one and to be in its isr; with KRaft it looks, and so do we."""
     members = set(asked.isr)
     lasting = members <= set(state.replicas(asked.partition)) and len(members) == len(asked.isr)

@@ -23,7 +23,7 @@ from odradek.cluster.tree.znodes import Partition, PartitionState, TopicNode
 Unclean = Callable[[str], bool]  # unclean.leader.election.enable of a topic
 
 
-class Standing(NamedTuple):
+class LeaderIsrAndControllerEpoch(NamedTuple):
     """A partition's leader (or NO_LEADER) and isr; `version` is that of its state node, -1 while there is none."""
 
     leader: int
@@ -33,7 +33,7 @@ class Standing(NamedTuple):
     version: int = -1
 
     @classmethod
-    def read(cls, state: PartitionState, version: int) -> Standing:
+    def read(cls, state: PartitionState, version: int) -> LeaderIsrAndControllerEpoch:
         """What a state node of that version says."""
         return cls(state.leader, tuple(state.isr), state.leader_epoch, state.controller_epoch, version)
 
@@ -47,8 +47,8 @@ class Change(NamedTuple):
     """A decision to be written: a node to be made when `before` is None, else replaced if it has `before.version`."""
 
     partition: Partition
-    before: Standing | None
-    after: Standing
+    before: LeaderIsrAndControllerEpoch | None
+    after: LeaderIsrAndControllerEpoch
 
 
 class Shutdown(NamedTuple):
@@ -66,7 +66,7 @@ class Leadership:
         self.controller_epoch = controller_epoch
         self.lives = Lives() if lives is None else lives
         self.topics: dict[str, TopicNode] = {}
-        self.standings: dict[Partition, Standing] = {}
+        self.standings: dict[Partition, LeaderIsrAndControllerEpoch] = {}
         self.live: dict[int, int] = {}  # registered brokers and their epochs, with those that shut down
         self.shutting_down: set[int] = set()
         self.suspected: set[int] = set()  # not among `live`, but registered: they refuse connections
@@ -108,11 +108,11 @@ class Leadership:
         for replicas in self.offline.values():
             replicas.difference_update(partitions)
 
-    def put(self, partition: Partition, standing: Standing) -> None:
+    def put(self, partition: Partition, standing: LeaderIsrAndControllerEpoch) -> None:
         """What a state node says."""
         self.standings[partition] = standing
 
-    def written(self, change: Change, version: int) -> Standing:
+    def written(self, change: Change, version: int) -> LeaderIsrAndControllerEpoch:
         """`change` is in the tree, as `version` of its node; what stands now."""
         standing = change.after._replace(version=version)
         self.standings[change.partition] = standing
@@ -245,7 +245,7 @@ class Leadership:
         isr = tuple(broker for broker in self.replicas(partition) if broker in online)
         if partition in self.standings or partition in self.unreadable or not isr:
             return None
-        return Change(partition, None, Standing(isr[0], isr, 0, self.controller_epoch))
+        return Change(partition, None, LeaderIsrAndControllerEpoch(isr[0], isr, 0, self.controller_epoch))
 
     def _after_loss(self, partition: Partition, unclean: Unclean) -> Change | None:
         change, now = self._elected(partition, unclean), self.standings.get(partition)
@@ -274,12 +274,12 @@ class Leadership:
             return None
         return self.change(partition, now.leader, self._members(partition, now), anew=True)
 
-    def _members(self, partition: Partition, now: Standing) -> Sequence[int]:
+    def _members(self, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Sequence[int]:
         """The isr but for those that are in it by what a former life of theirs has fetched, if others are."""
         outlived = self.lives.outlived(partition, now.leader_epoch) - {now.leader}
         return tuple(broker for broker in now.isr if broker not in outlived) or now.isr
 
-    def _without(self, partition: Partition, now: Standing, broker: int) -> Change | None:
+    def _without(self, partition: Partition, now: LeaderIsrAndControllerEpoch, broker: int) -> Change | None:
         if now.leader != broker:
             isr = tuple(other for other in now.isr if other != broker)
             return self.change(partition, now.leader, isr or now.isr)
@@ -295,7 +295,9 @@ class Leadership:
         now = self.standings[partition]
         if now.controller_epoch > self.controller_epoch:
             return None
-        after = Standing(leader, tuple(isr), now.leader_epoch + 1, self.controller_epoch, now.version)
+        after = LeaderIsrAndControllerEpoch(
+            leader, tuple(isr), now.leader_epoch + 1, self.controller_epoch, now.version
+        )
         return Change(partition, now, after) if anew or after[:2] != now[:2] else None
 
 

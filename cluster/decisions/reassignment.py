@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
-from odradek.cluster.decisions.controller_state import Change, Leadership, Standing
+from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.decisions.elections import NO_LEADER
 from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.rules.errors import (
@@ -155,7 +155,9 @@ def begin(state: Leadership, partition: Partition, planned: Assignment) -> Step:
     return Step(partition, planned if planned != before else None, change, new, _deleted(partition, given_up))
 
 
-def _beside(state: Leadership, partition: Partition, planned: Assignment, now: Standing) -> Change | None:
+def _beside(
+    state: Leadership, partition: Partition, planned: Assignment, now: LeaderIsrAndControllerEpoch
+) -> Change | None:
     isr = tuple(broker for broker in now.isr if broker in planned.replicas) or now.isr
     leader = now.leader
     if leader not in planned.replicas:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from odradek.cluster.decisions.controller_state import Leadership, Standing
+from odradek.cluster.decisions.controller_state import LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.tree.znodes import Partition
 
 DURING_DELETE = -2  # the leader, and the epoch of StopReplica, of a topic that is being deleted
@@ -165,7 +165,7 @@ def _metadata(state: Leadership, partition: Partition) -> Metadata:
     return _shown(state, partition, now)
 
 
-def _shown(state: Leadership, partition: Partition, now: Standing) -> Metadata:
+def _shown(state: Leadership, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Metadata:
     replicas = state.replicas(partition)
     online = state.online(partition)
     gone = tuple(broker for broker in replicas if broker not in online)

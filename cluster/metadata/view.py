@@ -22,7 +22,7 @@ NO_ID = bytes(16)
 Row = list[Any]
 
 
-class Told(NamedTuple):
+class PartitionUpdate(NamedTuple):
     """One partition as a controller decided; `version` is that of its state node, `leader` may be NO_LEADER.
 
     `is_new`: made just now, so that nobody has a log of it yet. `offline`: replicas out of order, if that is said.
@@ -41,7 +41,7 @@ class Told(NamedTuple):
     offline: list[int] | None = None
 
 
-class Office(NamedTuple):
+class ControllerTerm(NamedTuple):
     """Who orders: the controller's broker and epoch, and the epoch of the broker that it takes us for.
 
     `number` counts the orders of one time in office, as far as that is told (-1: by controllers that are not ours).
@@ -56,7 +56,7 @@ class Office(NamedTuple):
     size: int = 0
 
     @classmethod
-    def of(cls, request: Any, client_id: str | None, size: int = 0) -> Office:
+    def of(cls, request: Any, client_id: str | None, size: int = 0) -> ControllerTerm:
         """As a LeaderAndIsr, StopReplica or UpdateMetadata request says it; the number is in its client id."""
         name, _, number = (client_id or "").rpartition("-")
         counted = int(number) if name == CONTROLLER and number.isdecimal() else -1
@@ -102,7 +102,7 @@ class View:
         """Who is alive: {"id", "rack", "endpoints"}."""
         self.brokers = {broker["id"]: broker for broker in brokers}
 
-    def tell(self, told: Told, in_part: bool = False) -> Row:
+    def tell(self, told: PartitionUpdate, in_part: bool = False) -> Row:
         """Take over what was decided of a partition; its row. A topic of the same name and another id is another; one
         whose id was not known is the one that was told of.
 
@@ -132,7 +132,7 @@ class View:
         for topic in topics:
             self._in_part.pop(topic, None)
 
-    def _new(self, told: Told) -> dict[str, Any]:
+    def _new(self, told: PartitionUpdate) -> dict[str, Any]:
         internal = told.topic in topicnames.INTERNAL
         return {"id": told.topic_id.hex(), "internal": internal, "config": {}, "partitions": []}
 

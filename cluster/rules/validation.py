@@ -22,7 +22,7 @@ from odradek.cluster.rules.errors import (
 from odradek.ipc import replicas as followers
 
 if TYPE_CHECKING:
-    from odradek.cluster.metadata.view import Told
+    from odradek.cluster.metadata.view import PartitionUpdate
 
 MOST_REPLICAS = 1 + followers.ROWS  # of a partition: its leader, and the followers that the leader has rows for
 # Of a topic. In ZooKeeper a topic is one node of at most a MiB, which 100,000 partitions of one replica fill.
@@ -75,7 +75,7 @@ def place_fault(topic: str, index: int) -> tuple[int, str]:
     return (INVALID_PARTITIONS, wrong) if wrong else (NONE, "")
 
 
-def fault(told: Told) -> tuple[int, str]:
+def fault(told: PartitionUpdate) -> tuple[int, str]:
     """(error code, why) of a partition as a controller tells of it; (NONE, "") when it can be taken."""
     code, wrong = place_fault(told.topic, told.number)
     if code:

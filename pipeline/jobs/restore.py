@@ -16,7 +16,7 @@ from odradek.pipeline.jobs import merging, progress, restoring, targets, topics
 from odradek.pipeline.jobs.archive import contents, shapes, sums
 from odradek.pipeline.jobs.archive.contents import Reading
 from odradek.pipeline.jobs.archive.manifest import File, State
-from odradek.pipeline.jobs.restoring import PREFIX, Plan, Wish
+from odradek.pipeline.jobs.restoring import PREFIX, Plan, RestorePlan
 from odradek.pipeline.options import KAFKA, WriteOptions, bare
 from odradek.pipeline.parsing import positive
 from odradek.pipeline.reading import subscription
@@ -65,7 +65,7 @@ def command(
     One that was interrupted goes on when it is started again with the same words.
     """
     chosen = () if names is None else subscription.parse({"subscribe": names}).topics
-    wish = Wish(chosen, prefix, *_times(since, until), by_key, append, positive("--step", step), id_)
+    wish = RestorePlan(chosen, prefix, *_times(since, until), by_key, append, positive("--step", step), id_)
     _written(kafka)
     with Brokers(bare(kafka)) as brokers:
         brokers.topics()  # is there anybody, before Spark is started
@@ -75,7 +75,7 @@ def command(
     run(spark, Files(spark, uri), kafka, wish)
 
 
-def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish) -> None:
+def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: RestorePlan) -> None:
     """Raises PipelineError: no archive, a damaged one, a topic that has records."""
     archive = Reading(files)
     state = archive.state
@@ -97,7 +97,9 @@ def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish) ->
 class _Topic:
     """One topic on its way back."""
 
-    def __init__(self, spark: SparkSession, files: Files, options: dict[str, str], wish: Wish, plan: Plan) -> None:
+    def __init__(
+        self, spark: SparkSession, files: Files, options: dict[str, str], wish: RestorePlan, plan: Plan
+    ) -> None:
         self._spark, self._files, self._options, self._wish, self._plan = spark, files, options, wish, plan
 
     def write(self, archive: Reading) -> int:

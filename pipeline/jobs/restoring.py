@@ -27,7 +27,7 @@ _UNITS = ("by partition", "by key")  # a restore that was begun with other ones 
 
 
 @dataclass(frozen=True)
-class Wish:
+class RestorePlan:
     """What a restore is told; times in ms since 1970, None for no bound."""
 
     topics: tuple[str, ...] = ()  # all
@@ -82,7 +82,7 @@ class Plan:
             yield {index: one for index, one in ranges.items() if one.size > 0}
 
 
-def prepare(brokers: Brokers, kafka: Mapping[str, str], root: str, state: State, wish: Wish, topic: str) -> Plan:
+def prepare(brokers: Brokers, kafka: Mapping[str, str], root: str, state: State, wish: RestorePlan, topic: str) -> Plan:
     """Make the target topic where it is missing, and note how far the restore goes, unless it was begun before.
 
     PipelineError where the target has records, or too few partitions.
@@ -115,7 +115,7 @@ def _partitions(brokers: Brokers, target: str, wanted: int, by_key: bool) -> int
     return count
 
 
-def _name(brokers: Brokers, root: str, wish: Wish, topic: str) -> str:
+def _name(brokers: Brokers, root: str, wish: RestorePlan, topic: str) -> str:
     """The same for the same; another one for a topic that was deleted and made anew."""
     target = wish.target(topic)
     leader = next(iter(brokers.leaders([target]).values()))
@@ -123,7 +123,7 @@ def _name(brokers: Brokers, root: str, wish: Wish, topic: str) -> str:
     return hashlib.sha256(json.dumps((*told, _UNITS[wish.by_key])).encode()).hexdigest()[:20]
 
 
-def _check_empty(brokers: Brokers, target: str, count: int, wish: Wish) -> None:
+def _check_empty(brokers: Brokers, target: str, count: int, wish: RestorePlan) -> None:
     keys = [(target, index) for index in range(count)]
     if not wish.append and brokers.offsets(keys, EARLIEST) != brokers.offsets(keys, LATEST):
         raise PipelineError(f"{target} has records: --append writes behind them, --prefix to another topic")

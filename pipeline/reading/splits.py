@@ -21,7 +21,7 @@ Places = dict[Partition, Place]
 Leaders = Mapping[Partition, Leader]
 
 
-class Home(NamedTuple):
+class LeaderLocation(NamedTuple):
     """Where a partition's leader keeps it; whether that is this machine is for the task to find out."""
 
     place: Place
@@ -35,7 +35,7 @@ class Split(InputPartition):
     `topic_id`, as in `Leader`, is that of the topic whose offsets were planned: no other one of its name is read.
     """
 
-    def __init__(self, span: Range, home: Home | None, topic_id: bytes) -> None:
+    def __init__(self, span: Range, home: LeaderLocation | None, topic_id: bytes) -> None:
         super().__init__(span)
         self.span = span
         self.home = home
@@ -90,6 +90,6 @@ def _places(brokers: Brokers, ranges: Sequence[Range]) -> Places:
         return {}
 
 
-def _homes(brokers: Brokers, places: Places, leaders: Leaders) -> dict[Partition, Home]:
+def _homes(brokers: Brokers, places: Places, leaders: Leaders) -> dict[Partition, LeaderLocation]:
     cluster_id = brokers.cluster_id
-    return {key: Home(place, leaders[key], cluster_id) for key, place in places.items() if key in leaders}
+    return {key: LeaderLocation(place, leaders[key], cluster_id) for key, place in places.items() if key in leaders}

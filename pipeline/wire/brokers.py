@@ -18,7 +18,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
 from odradek.pipeline.types import NO_ID, Leader, Partition, Place
 from odradek.pipeline.wire.connections import Connections
-from odradek.pipeline.wire.patience import Later, check
+from odradek.pipeline.wire.patience import RetryLater, check
 from odradek.pipeline.wire.settings import Address
 
 _NO_TOPIC = (3, 17)  # unknown; a name that no topic can have
@@ -114,7 +114,7 @@ class Brokers(Connections):
             for address, parts in self._by_leader(rest).items():
                 found.update(self._list_at(address, {key: rest[key] for key in parts}, committed))
             if len(found) < len(asked):
-                raise Later(f"no offsets of {_first(asked.keys() - found.keys())}")
+                raise RetryLater(f"no offsets of {_first(asked.keys() - found.keys())}")
 
         self.insist(try_rest)
         return found
@@ -178,7 +178,7 @@ class Brokers(Connections):
         for address, keys in self._by_leader(partitions).items():
             try:
                 found.update(self._places_at(address, keys))
-            except Later:
+            except RetryLater:
                 continue
         return found
 
@@ -253,7 +253,7 @@ def _check_topics(topics: Iterable[Any]) -> None:
 
 def _leader(topic: Any, row: Any, hosts: Mapping[int, Address]) -> Leader:
     if row.leader_id not in hosts:
-        raise Later(f"{topic.name}-{row.partition_index} has no leader")
+        raise RetryLater(f"{topic.name}-{row.partition_index} has no leader")
     return Leader(
         row.leader_id, *hosts[row.leader_id], topic.topic_id.bytes if topic.topic_id else NO_ID, row.leader_epoch
     )
@@ -266,7 +266,7 @@ def _rows(answer: Any, what: str) -> dict[Partition, Any]:
         for row in topic.partitions:
             try:
                 check(row.error_code, f"{what} of {topic.name}-{row.partition_index}")
-            except Later:
+            except RetryLater:
                 continue
             found[topic.name, row.partition_index] = row
     return found

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from kafka.protocol.metadata import MetadataRequest
 
 from odradek.pipeline.wire.connection import Connection
-from odradek.pipeline.wire.patience import Later, insist
+from odradek.pipeline.wire.patience import RetryLater, insist
 from odradek.pipeline.wire.settings import Address, Settings
 
 Found = TypeVar("Found")
@@ -60,7 +60,7 @@ class Connections:
             return self.at(address).call(request)
         except OSError as error:
             self.drop(address)
-            raise Later(f"{address[0]}:{address[1]}: {error}") from None
+            raise RetryLater(f"{address[0]}:{address[1]}: {error}") from None
 
     def insist(self, attempt: Callable[[], Found]) -> Found:
         """What `attempt` returns, as soon as it does not raise Later; others are asked after each failure."""
@@ -68,7 +68,7 @@ class Connections:
         def counted() -> Found:
             try:
                 return attempt()
-            except Later:
+            except RetryLater:
                 self._failures += 1
                 raise
 
@@ -96,7 +96,7 @@ class Connections:
                 self._known = tuple((broker.host, broker.port) for broker in answer.brokers)
                 self.informant = address
                 return answer
-        raise Later(why)
+        raise RetryLater(why)
 
     def in_turn(self) -> list[Address]:
         """All that may be asked of the cluster: those we talk with first, and another first after each failure."""

@@ -15,7 +15,7 @@ from odradek.pipeline.wire import one_partition
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.holes import Holes
 from odradek.pipeline.wire.one_partition import address
-from odradek.pipeline.wire.patience import Later, Patience, check
+from odradek.pipeline.wire.patience import Patience, RetryLater, check
 
 _OUT_OF_RANGE = 1
 
@@ -59,7 +59,7 @@ class _Reading:
             try:
                 part = self._take(patience)
                 chunk = self._chunk(part)
-            except Later as later:
+            except RetryLater as later:
                 self._lose()
                 patience.pause(f"{self._name} cannot be read at offset {self._at}: {later}")
                 continue
@@ -90,7 +90,7 @@ class _Reading:
                 part = one_partition.part(connection.take(), self._wanted.partition)
             except OSError as error:
                 where = f"{self._leader.host}:{self._leader.port}: " if self._leader else ""
-                raise Later(f"{where}{error}") from None
+                raise RetryLater(f"{where}{error}") from None
             if part is not None:
                 return part
             patience.allow(connection.muted)
@@ -155,7 +155,7 @@ class _Reading:
         if not self._holes.believed:
             self._holes.lose(holes)
         elif not self._holes.proven(holes, self._at):
-            raise Later("the batches that it sent are not there any more")
+            raise RetryLater("the batches that it sent are not there any more")
 
     def _nothing(self, part: Any, patience: Patience) -> bool:
         """Whether the range is at its end though it is not, for compaction left nothing there, or all of it is lost.
@@ -178,5 +178,5 @@ class _Reading:
         key = self._wanted.key
         first, end = (self._brokers.offsets([key], at)[key] for at in (EARLIEST, LATEST))
         if first <= self._at <= end:
-            raise Later("its leader had it not, and has it now")
+            raise RetryLater("its leader had it not, and has it now")
         raise DataLoss(f"offset {self._at} of {self._name} is no more: there are {first} to {end - 1}")

@@ -8,7 +8,7 @@ from typing import Any
 from kafka.protocol.consumer import FetchRequest
 
 from odradek.pipeline.types import NO_ID, Leader, Partition
-from odradek.pipeline.wire.patience import Later, check
+from odradek.pipeline.wire.patience import RetryLater, check
 from odradek.pipeline.wire.settings import Address, Settings
 
 _LAST_BY_NAME = 12  # from version 13 on topics have ids
@@ -39,7 +39,7 @@ def part(answer: Any, index: int) -> Any:
     if not rows and answer.throttle_time_ms > 0:
         return None
     if [row.partition_index for row in rows] != [index]:
-        raise Later("its leader answers of other partitions")
+        raise RetryLater("its leader answers of other partitions")
     return rows[0]
 
 

@@ -14,7 +14,7 @@ from odradek.pipeline.wire.settings import Settings
 Found = TypeVar("Found")
 
 
-class Later(Exception):
+class RetryLater(Exception):
     """It may be so now, and otherwise in a moment."""
 
 
@@ -48,7 +48,7 @@ def insist(settings: Settings, attempt: Callable[[], Found]) -> Found:
     while True:
         try:
             return attempt()
-        except Later as later:
+        except RetryLater as later:
             patience.pause(str(later))
 
 
@@ -56,4 +56,4 @@ def check(code: int, what: str) -> None:
     """Nothing for Kafka's error 0; Later for one that may pass, PipelineError for any other."""
     if code:
         error = for_code(code)
-        raise (Later if error.retriable else PipelineError)(f"{what}: {error.__name__}: {error.description}")
+        raise (RetryLater if error.retriable else PipelineError)(f"{what}: {error.__name__}: {error.description}")

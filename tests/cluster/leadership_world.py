@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek.cluster.decisions.controller_state import Change, Leadership, Standing
+from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.decisions.reassignment import Step
 from odradek.cluster.tree.znodes import Partition, TopicNode
 
@@ -19,7 +19,7 @@ class World:
     """Nodes, who holds the data, and the controller's state."""
 
     def __init__(self, brokers: Iterable[int] = ()) -> None:
-        self.nodes: dict[Partition, Standing] = {}
+        self.nodes: dict[Partition, LeaderIsrAndControllerEpoch] = {}
         self.holders: dict[Partition, set[int]] = {}
         self.uncleanly: set[str] = set()  # topics with unclean elections
         self.state = Leadership(1)

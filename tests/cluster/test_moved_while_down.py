@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
-from odradek.broker.process.checkpoint_lock import Turns
-from odradek.cluster.metadata.view import Told, View
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
+from odradek.cluster.metadata.view import PartitionUpdate, View
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.storage.files import checkpoints, names
@@ -27,7 +27,7 @@ T, OTHER = b"t" * 16, b"o" * 16
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> Callable[[], PartitionDirs]:
-    data, turns = tmp_path / "data", Turns(tmp_path)
+    data, turns = tmp_path / "data", CheckpointLocks(tmp_path)
     data.mkdir()
     return lambda: PartitionDirs([str(data)], turns)
 
@@ -63,7 +63,7 @@ class Unreadable:
 @pytest.mark.parametrize("assigned", [[1, 2], [2, 3]])
 def test_a_directory_that_cannot_be_read_keeps_no_broker_from_starting(assigned: list[int]) -> None:
     view = View(1, "c")
-    row = view.tell(Told("t", T, 0, 1, 2, 0, [2], 0, assigned))
+    row = view.tell(PartitionUpdate("t", T, 0, 1, 2, 0, [2], 0, assigned))
     replicas = Replicas.__new__(Replicas)
     replicas.view, replicas.dirs = view, Unreadable()  # type: ignore[assignment]
     assert replicas._is_found("t", 0, row, T)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.elected.candidate import Candidate
-from odradek.broker.controller.elected.controller_node import Office
-from odradek.broker.controller.replicas.controller_requests import Orders
+from odradek.broker.controller.elected.controller_node import ControllerLease
+from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.cluster import admin_writes
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.metadata import view
@@ -42,7 +42,7 @@ def tree_of(cluster: Any, broker: int) -> Any:
 
 def candidate(cluster: Any, tree: Any) -> Candidate:
     config, unused = cluster.brokers[tree.broker].config, Any
-    orders = Orders(View(tree.broker, "c"), unused, lambda: None)  # type: ignore[arg-type]
+    orders = ControllerRequests(View(tree.broker, "c"), unused, lambda: None)  # type: ignore[arg-type]
     return Candidate(config, tree, orders, unused, lambda *_: None, lambda action: action())  # type: ignore[arg-type]
 
 
@@ -146,7 +146,7 @@ def test_another_topic_of_a_name_that_was_just_removed_is_not_missed(cluster: An
 
 def test_a_former_controller_writes_nothing(cluster: Any) -> None:
     tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
-    office, next_office = Office(tree, 1), Office(other, 2)
+    office, next_office = ControllerLease(tree, 1), ControllerLease(other, 2)
     assert office.run()
     fence = Check(znodes.CONTROLLER_EPOCH, office.epoch_version)
     tree.multi([fence])
@@ -166,7 +166,7 @@ def test_a_former_controller_deletes_no_topic(cluster: Any) -> None:
     one.run()
     elected: Any = one.elected
     tree.create(znodes.topic_path("t"), znodes.encode_topic(TopicNode(bytes(16), {})))
-    next_office = Office(other, 2)
+    next_office = ControllerLease(other, 2)
     next_office.run()
     next_office.challenge()
     assert next_office.run()
@@ -232,11 +232,11 @@ def test_a_topic_is_made_though_what_is_read_of_a_former_ones_config_is_old(clus
 def test_an_order_that_was_overtaken_is_refused() -> None:
     refused = []
     unused: Any = None
-    orders = Orders(View(0, "c"), unused, lambda: None)
+    orders = ControllerRequests(View(0, "c"), unused, lambda: None)
 
     def order(epoch: int, client_id: str) -> None:
         request = SimpleNamespace(controller_id=1, controller_epoch=epoch, broker_epoch=-1)
-        orders.know(view.Office.of(request, client_id), [], [], lambda error, _: refused.append(error))
+        orders.know(view.ControllerTerm.of(request, client_id), [], [], lambda error, _: refused.append(error))
 
     for epoch, number in ((1, 2), (1, 2), (1, 1), (2, 1), (2, 3)):
         order(epoch, f"{view.CONTROLLER}-{number}")
@@ -248,10 +248,10 @@ def test_an_order_that_was_overtaken_is_refused() -> None:
 def test_an_order_for_a_former_life_is_refused(least: int, registered: int, taken: int) -> None:
     answers = {}
     unused: Any = None
-    orders = Orders(View(0, "c"), unused, lambda: None)
+    orders = ControllerRequests(View(0, "c"), unused, lambda: None)
     orders.least_epoch, orders.broker_epoch = least, registered
     for epoch in range(-1, 11):
-        office = view.Office(1, 1, epoch)
+        office = view.ControllerTerm(1, 1, epoch)
         orders.know(office, [], [], lambda error, _, epoch=epoch: answers.update({epoch: error}))  # type: ignore[misc]
     assert answers == {epoch: STALE_BROKER_EPOCH if 0 <= epoch < taken else NONE for epoch in range(-1, 11)}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster.metadata.view import Told
+from odradek.cluster.metadata.view import PartitionUpdate
 from odradek.cluster.state import EPOCH
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Delete, Set
@@ -550,7 +550,7 @@ def calm(unclean: bool = False) -> Iterator[Cluster]:
         yield cluster
 
 
-def decided(cluster: Cluster, leader: int, isr: list[int]) -> Told:
+def decided(cluster: Cluster, leader: int, isr: list[int]) -> PartitionUpdate:
     """The controller has `leader` lead in another epoch; what it is to tell."""
     state = cluster.state("t", 0)
     state = state._replace(leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr)
@@ -558,10 +558,12 @@ def decided(cluster: Cluster, leader: int, isr: list[int]) -> Told:
     session: Any = cluster.brokers[office].session
     session.multi([Set(znodes.state_path("t", 0), znodes.encode_state(state), -1)])
     topic = cluster.topic("t")
-    return Told("t", topic.id, 0, state.controller_epoch, leader, state.leader_epoch, state.isr, 0, topic.replicas[0])
+    return PartitionUpdate(
+        "t", topic.id, 0, state.controller_epoch, leader, state.leader_epoch, state.isr, 0, topic.replicas[0]
+    )
 
 
-def told(cluster: Cluster, broker: int, order: Told) -> None:
+def told(cluster: Cluster, broker: int, order: PartitionUpdate) -> None:
     """A broker hears of it, and its other processes too."""
     controller: Any = cluster.brokers[broker].controller
 
@@ -573,7 +575,7 @@ def told(cluster: Cluster, broker: int, order: Told) -> None:
     cluster.world.after(0.0, controller.loop, hear)
 
 
-def take(cluster: Cluster, broker: int, order: Told) -> None:
+def take(cluster: Cluster, broker: int, order: PartitionUpdate) -> None:
     """A broker does what it is told."""
     controller: Any = cluster.brokers[broker].controller
     assert controller.owner._replicas.become(order) == 0

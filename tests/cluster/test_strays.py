@@ -10,8 +10,8 @@ import pytest
 
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.stray_replicas import keep
-from odradek.broker.process.checkpoint_lock import Turns
-from odradek.cluster.metadata.view import Told, View
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
+from odradek.cluster.metadata.view import PartitionUpdate, View
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Create, Set
 from odradek.ipc import slots
@@ -235,13 +235,16 @@ class Slots:
 
 
 def test_a_log_of_no_topic_is_put_aside_and_not_deleted(tmp_path: Path) -> None:
-    data, turns = tmp_path / "data", Turns(tmp_path)
+    data, turns = tmp_path / "data", CheckpointLocks(tmp_path)
     data.mkdir()
     dirs: Any = PartitionDirs([str(data)], turns)
     for topic in "ab":
         dirs.create(topic, 0, topic.encode() * 16)
     dirs.create("b", 1, b"b" * 16)
-    told = [Told("b", b"b" * 16, index, 1, 2, 0, [2], 0, replicas) for index, replicas in ((0, [1, 2]), (1, [2, 3]))]
+    told = [
+        PartitionUpdate("b", b"b" * 16, index, 1, 2, 0, [2], 0, replicas)
+        for index, replicas in ((0, [1, 2]), (1, [2, 3]))
+    ]
     replicas: Any = Slots(PartitionDirs([str(data)], turns))
     keep(replicas, told)
     left = [entry.name for entry in data.iterdir()]
@@ -255,7 +258,7 @@ def test_what_is_on_a_broken_disk_is_no_obstacle_to_another_topic_of_its_name(tm
     for folder in data:
         folder.mkdir()
     failed: list[int] = []
-    dirs: Any = PartitionDirs([str(folder) for folder in data], Turns(tmp_path), lambda: failed)
+    dirs: Any = PartitionDirs([str(folder) for folder in data], CheckpointLocks(tmp_path), lambda: failed)
     assert dirs.create("t", 0, b"1" * 16) == 0
     failed.append(0)
     data[0].rename(tmp_path / "gone")
@@ -268,7 +271,7 @@ def test_a_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
     """What a full disk leaves of a replica that is made and moved away again: nothing to keep, and no log to check."""
     data = tmp_path / "data"
     (data / "t-0").mkdir(parents=True)
-    replicas: Any = Slots(PartitionDirs([str(data)], Turns(tmp_path)))
+    replicas: Any = Slots(PartitionDirs([str(data)], CheckpointLocks(tmp_path)))
     keep(replicas, [])
     (left,) = data.iterdir()
     assert left.name.startswith("t-0.") and left.name.endswith(names.DELETE_DIR)
@@ -277,6 +280,6 @@ def test_a_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
 def test_a_metadata_log_of_krafts_is_no_stray(tmp_path: Path) -> None:
     """It is no partition's: users and ACLs are kept there alone."""
     (tmp_path / "__cluster_metadata-0").mkdir()
-    replicas: Any = Slots(PartitionDirs([str(tmp_path)], Turns(tmp_path)))
+    replicas: Any = Slots(PartitionDirs([str(tmp_path)], CheckpointLocks(tmp_path)))
     keep(replicas, [])
     assert (tmp_path / "__cluster_metadata-0").is_dir()

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.pipeline.errors import OptionError, PipelineError, UnknownTopic
 from odradek.pipeline.types import EARLIEST, LATEST
 from odradek.pipeline.wire.brokers import Brokers
-from odradek.pipeline.wire.patience import Later, check
+from odradek.pipeline.wire.patience import RetryLater, check
 
 from ..clients.admin import create_topic, topic_id, unique
 from ..harness.cluster import Cluster
@@ -181,7 +181,7 @@ def test_a_group_with_members_is_left_alone(broker: Any) -> None:
 
 def test_what_will_not_pass_is_told_at_once() -> None:
     check(0, "t-0")
-    with pytest.raises(Later, match=r"^t-0: NotLeaderForPartitionError: "):
+    with pytest.raises(RetryLater, match=r"^t-0: NotLeaderForPartitionError: "):
         check(6, "t-0")
     with pytest.raises(PipelineError, match=r"^t-0: TopicAuthorizationFailedError: "):
         check(29, "t-0")

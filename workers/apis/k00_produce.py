@@ -15,7 +15,7 @@ coordinator has said that the partition is part of it (KIP-890, workers.produce.
 a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and with it the whole request.
 
 A client's requests begin with the same bytes again and again (client id, acks, topic, partition). So those bytes are
-remembered with what they mean (`Targets`), and a request that goes where the last one went costs one comparison.
+remembered with what they mean (`ProduceTargets`), and a request that goes where the last one went costs one comparison.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ UNNAMED = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _TARGET = 400  # bytes of what is remembered beside each
 
 
-class Target:
+class ProduceTarget:
     """Where records go and how to answer: what a prefix means, while the metadata is that of `metadata`."""
 
     __slots__ = (
@@ -89,7 +89,7 @@ class Target:
         self.transactional_id = transactional_id
         self.prefix = b""
         self.size = 0
-        self.follower: Target | None = None  # where a client went after this one
+        self.follower: ProduceTarget | None = None  # where a client went after this one
         self.metadata: Mark | None = None
         self.reply: Callable[[Pending], bytes] | None = None  # not for acks=0, nor for parts of a larger request
 
@@ -99,19 +99,19 @@ class Target:
         self.reply = produce.single_reply(self.version, self.topic, self.index) if self.acks else None
 
 
-class Targets:
+class ProduceTargets:
     """What a worker remembers of prefixes while the metadata stays as it is."""
 
     def __init__(self) -> None:
         self._metadata: Mark | None = None
-        self._known: dict[tuple[int, bytes], Target] = {}
+        self._known: dict[tuple[int, bytes], ProduceTarget] = {}
         self._bytes = 0
 
-    def get(self, version: int, prefix: bytes, metadata: Mark) -> Target | None:
+    def get(self, version: int, prefix: bytes, metadata: Mark) -> ProduceTarget | None:
         """The target of requests of `version` that begin with `prefix`."""
         return self._known.get((version, prefix)) if metadata is self._metadata else None
 
-    def keep(self, target: Target, metadata: Mark) -> None:
+    def keep(self, target: ProduceTarget, metadata: Mark) -> None:
         """Remember `target`; everything is forgotten when it becomes too much, and when the metadata changes."""
         if metadata is not self._metadata or self._bytes > _REMEMBERED:
             self._metadata, self._bytes = metadata, 0
@@ -213,7 +213,9 @@ def raw(
     _parse(worker, connection, version, correlation, buffer, head, start, end)
 
 
-def _known_target(worker: Worker, connection: Connection, version: int, buffer: memoryview, head: int) -> Target | None:
+def _known_target(
+    worker: Worker, connection: Connection, version: int, buffer: memoryview, head: int
+) -> ProduceTarget | None:
     """Another target that a request has begun like this for, on any connection."""
     last = connection.target
     if last is None:
@@ -246,13 +248,15 @@ def _parse(
     _take_several(worker, connection, request, version, correlation, buffer, head)
 
 
-def _target(partition: Partition | None, part: produce.Part, request: produce.ProduceRequest, version: int) -> Target:
-    return Target(
+def _target(
+    partition: Partition | None, part: produce.Part, request: produce.ProduceRequest, version: int
+) -> ProduceTarget:
+    return ProduceTarget(
         partition, part.topic, part.partition, request.acks, request.timeout_ms, version, request.transactional_id
     )
 
 
-def _remember(worker: Worker, connection: Connection, target: Target) -> None:
+def _remember(worker: Worker, connection: Connection, target: ProduceTarget) -> None:
     last, connection.target = connection.target, None
     if target.size <= _LONGEST_PREFIX:
         worker.targets.keep(target, worker.snapshot.mark)
@@ -283,7 +287,13 @@ def _acks_allowed(acks: int, version: int) -> bool:
 
 
 def _batch(
-    worker: Worker, connection: Connection, correlation: int, target: Target, buffer: memoryview, at: int, size: int
+    worker: Worker,
+    connection: Connection,
+    correlation: int,
+    target: ProduceTarget,
+    buffer: memoryview,
+    at: int,
+    size: int,
 ) -> Pending:
     """The batch in buffer[at:at+size], checked and queued for the round's append, or decided if it is refused.
 

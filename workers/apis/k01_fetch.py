@@ -27,7 +27,7 @@ from odradek.protocol import errors, fetch, fetch_single
 from odradek.workers.dispatch.api import Api
 from odradek.workers.fetch.fetching import Fetch, failed
 from odradek.workers.fetch.follower_fetch import FollowerFetch
-from odradek.workers.fetch.repeated_fetch import Standing, Target
+from odradek.workers.fetch.repeated_fetch import FetchTarget, RepeatedFetch
 from odradek.workers.fetch.repeated_follower_fetch import FollowerTarget, StandingFollower
 from odradek.workers.fetch.repeated_in_session import InSession
 from odradek.workers.fetch.sessions import INITIAL, SESSIONLESS
@@ -84,12 +84,12 @@ def _refuse(
 def _remembered(
     worker: Worker, connection: Connection, version: int, request: FetchRequest, session: Session | None,
     buffer: memoryview, head: int, start: int, end: int,
-) -> Standing | None:  # fmt: skip
+) -> RepeatedFetch | None:  # fmt: skip
     """What to ask first when the connection's next Fetch comes, if this one is of the kind that is repeated."""
     if version < fetch_single.FIRST or (request.rack and worker.by_rack):
         return None
     follower = request.replica >= 0
-    target = worker.fetch_targets.get(worker, version, request, FollowerTarget if follower else Target)
+    target = worker.fetch_targets.get(worker, version, request, FollowerTarget if follower else FetchTarget)
     if target is None:
         return None
     at = fetch_single.offset_at(buffer, start, end, version)
@@ -97,7 +97,7 @@ def _remembered(
     if session is None:
         if follower or request.session_epoch != SESSIONLESS or request.session_id:
             return None
-        return Standing(worker, connection, version, request, target, (bytes(buffer[head:at]), back))
+        return RepeatedFetch(worker, connection, version, request, target, (bytes(buffer[head:at]), back))
     if request.session_epoch == INITIAL or not (follower or len(session.parts) == 1):
         return None
     epoch = fetch_single.epoch_at(start, version)

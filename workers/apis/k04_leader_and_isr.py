@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import Any
 from uuid import UUID
 
-from odradek.cluster.metadata.view import NO_ID, Office, Told
+from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate
 from odradek.protocol import interbroker
 from odradek.protocol.errors import NONE
 from odradek.workers.dispatch.api import CONTROLLER, Api
@@ -21,7 +21,7 @@ BY_ID = 5
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
     told = [_told(name, topic_id, part) for name, topic_id, part in _partitions(request, context.version)]
-    office = Office.of(request, context.client_id, context.size)
+    office = ControllerTerm.of(request, context.client_id, context.size)
 
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:
         context.reply(_response(context.version, error, told, errors))
@@ -40,14 +40,14 @@ def _partitions(request: Any, version: int) -> list[tuple[str, bytes, Any]]:
     ]
 
 
-def _told(name: str, topic_id: bytes, part: Any) -> Told:
-    return Told(
+def _told(name: str, topic_id: bytes, part: Any) -> PartitionUpdate:
+    return PartitionUpdate(
         name, topic_id, part.partition_index, part.controller_epoch, part.leader, part.leader_epoch, list(part.isr),
         part.partition_epoch, list(part.replicas), bool(getattr(part, "is_new", False)),
     )  # fmt: skip
 
 
-def _response(version: int, error: int, told: list[Told], errors: dict[tuple[str, int], int]) -> Any:
+def _response(version: int, error: int, told: list[PartitionUpdate], errors: dict[tuple[str, int], int]) -> Any:
     response = interbroker.message_class("LeaderAndIsrResponse")
     rows = [(one, errors.get((one.topic, one.number), NONE)) for one in told]
     if version < BY_ID:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from odradek.cluster.decisions.who_is_told import Stop
-from odradek.cluster.metadata.view import Office
+from odradek.cluster.metadata.view import ControllerTerm
 from odradek.protocol import interbroker
 from odradek.workers.dispatch.api import CONTROLLER, Api
 from odradek.workers.dispatch.context import Context
@@ -19,7 +19,7 @@ _ANY_EPOCH = -1
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
     stops = list(_stops(request, context.version))
-    office = Office.of(request, context.client_id, context.size)
+    office = ControllerTerm.of(request, context.client_id, context.size)
     response = interbroker.message_class("StopReplicaResponse")
 
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:

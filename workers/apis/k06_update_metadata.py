@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.metadata.view import NO_ID, Office, Told
+from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate
 from odradek.protocol import interbroker
 from odradek.protocol.errors import NONE
 from odradek.workers.dispatch.api import CONTROLLER, Api
@@ -22,7 +22,7 @@ _UNKNOWN = "UNKNOWN"
 
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
-    office = Office.of(request, context.client_id, context.size)
+    office = ControllerTerm.of(request, context.client_id, context.size)
     brokers = [_broker(broker, context.version) for broker in request.live_brokers]
     response = interbroker.message_class("UpdateMetadataResponse")
 
@@ -48,7 +48,7 @@ def _listener(endpoint: Any, version: int) -> str:
     return PROTOCOLS[endpoint.security_protocol] if 0 <= endpoint.security_protocol < len(PROTOCOLS) else _UNKNOWN
 
 
-def _told(request: Any, version: int) -> Iterator[Told]:
+def _told(request: Any, version: int) -> Iterator[PartitionUpdate]:
     if version < BY_TOPIC:
         for part in request.ungrouped_partition_states:
             yield _partition(part.topic_name, NO_ID, part)
@@ -59,8 +59,8 @@ def _told(request: Any, version: int) -> Iterator[Told]:
             yield _partition(topic.topic_name, topic_id, part)
 
 
-def _partition(name: str, topic_id: bytes, part: Any) -> Told:
-    return Told(
+def _partition(name: str, topic_id: bytes, part: Any) -> PartitionUpdate:
+    return PartitionUpdate(
         name, topic_id, part.partition_index, part.controller_epoch, part.leader, part.leader_epoch, list(part.isr),
         part.zk_version, list(part.replicas), offline=list(getattr(part, "offline_replicas", None) or ()),
     )  # fmt: skip

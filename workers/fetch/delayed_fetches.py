@@ -54,7 +54,7 @@ class Parked(Protocol):
         """One of these raised `fault`, which is logged: it is parked no longer, and nobody may wait for it for good."""
 
 
-class Parking:
+class DelayedFetches:
     """A worker's parked requests."""
 
     def __init__(self, role: int) -> None:

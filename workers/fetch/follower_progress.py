@@ -44,7 +44,7 @@ class Progress(NamedTuple):
     epoch: int
 
 
-class Followers:
+class FollowerProgress:
     """What a worker knows of followers beyond the rows that all share."""
 
     def __init__(self, worker: Worker) -> None:

@@ -1,9 +1,9 @@
 """The request that a consumer of one partition sends again and again: only its offset changes.
 
-Each connection remembers the bytes of its last Fetch (`Standing`); a request equal to them but for the offset is not
-decoded. What such requests are answered from is shared (`Target`): the answer to all who wait for the same offset is
-read and written once. Whatever is not plain (an error, a transaction under way, aborted ones) goes the long way of
-workers.fetch.fetching, which a Standing is a case of.
+Each connection remembers the bytes of its last Fetch (`RepeatedFetch`); a request equal to them but for the offset is
+not decoded. What such requests are answered from is shared (`FetchTarget`): the answer to all who wait for the same
+offset is read and written once. Whatever is not plain (an error, a transaction under way, aborted ones) goes the long
+way of workers.fetch.fetching, which a RepeatedFetch is a case of.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ NOT_PLAIN = -1
 
 # Size of the records; the frame behind its opening; (high watermark, log start).
 Found = tuple[int, bytes, "FileSlice | None", bytes, tuple[int, int]]
-Key = tuple["type[Target]", int, bytes, int, int, int, int, int]
+Key = tuple["type[FetchTarget]", int, bytes, int, int, int, int, int]
 
 
-class Target:
+class FetchTarget:
     """A partition as one kind of request sees it while the metadata stay as they are, and its last short answer."""
 
     __slots__ = (
@@ -120,20 +120,22 @@ class Target:
             return None
 
 
-class Targets:
+class FetchTargets:
     """A worker's targets, while the metadata stays as it is."""
 
     def __init__(self) -> None:
         self._metadata: Mark | None = None
-        self._known: dict[Key, Target] = {}
+        self._known: dict[Key, FetchTarget] = {}
 
-    def get(self, worker: Worker, version: int, request: FetchRequest, kind: type[Target]) -> Target | None:
+    def get(self, worker: Worker, version: int, request: FetchRequest, kind: type[FetchTarget]) -> FetchTarget | None:
         """The target of a request for one partition; None when there is no such partition or it needs more."""
         if worker.snapshot.mark is not self._metadata or len(self._known) >= _MOST_TARGETS:
             self._metadata = worker.snapshot.mark
             self._known.clear()
         (part,) = request.parts
-        if part.last_epoch >= 0 and kind is Target:  # a consumer that wants to be told where its log parts from ours
+        if (
+            part.last_epoch >= 0 and kind is FetchTarget
+        ):  # a consumer that wants to be told where its log parts from ours
             return None
         most = min(part.max_bytes, max(0, min(request.max_bytes, worker.fetch_max_bytes)))
         key = (kind, version, part.topic, part.partition, request.isolation, part.leader_epoch, part.last_epoch, most)
@@ -147,7 +149,7 @@ class Targets:
         return target
 
 
-class Standing(Fetch):
+class RepeatedFetch(Fetch):
     """A connection's fetch of one partition: the request as it came last, waiting or answered."""
 
     __slots__ = (
@@ -164,7 +166,7 @@ class Standing(Fetch):
     )
 
     def __init__(
-        self, worker: Worker, connection: Connection, version: int, request: FetchRequest, target: Target,
+        self, worker: Worker, connection: Connection, version: int, request: FetchRequest, target: FetchTarget,
         frame: tuple[bytes, bytes], session: Session | None = None,
     ) -> None:  # fmt: skip
         super().__init__(worker, connection, version, 0, request, session)
@@ -250,7 +252,7 @@ class Standing(Fetch):
         return self._target.at_end(self._offset) and self._metadata is self.worker.snapshot.mark
 
     def _find(self) -> Found | None:
-        """`Target.find`, but the long way when the metadata has changed since the request came."""
+        """`FetchTarget.find`, but the long way when the metadata has changed since the request came."""
         found = self._target.find(self._offset) if self._metadata is self.worker.snapshot.mark else None
         self._found = found
         if found is None:

@@ -14,7 +14,7 @@ from odradek.ipc import replicas
 from odradek.ipc.slots import F_EPOCH_NOTED, F_LEO, F_LOG_START
 from odradek.workers.fetch.follower_fetch import FollowerFetch
 from odradek.workers.fetch.partition_check import refusal
-from odradek.workers.fetch.repeated_fetch import NOT_PLAIN, Target
+from odradek.workers.fetch.repeated_fetch import NOT_PLAIN, FetchTarget
 from odradek.workers.fetch.repeated_in_session import InSession
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.workers.fetch.sessions import Session
 
 
-class FollowerTarget(Target):
+class FollowerTarget(FetchTarget):
     """A partition as all its followers see it whose last record is of one epoch."""
 
     __slots__ = ("_last_epoch",)

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from odradek.protocol.fetch import FetchPart
-from odradek.workers.fetch.repeated_fetch import Found, Standing, Target
+from odradek.workers.fetch.repeated_fetch import FetchTarget, Found, RepeatedFetch
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 
 
-class InSession(Standing):
+class InSession(RepeatedFetch):
     """`frame` is what stands before the epoch, between epoch and offset, and behind the offset."""
 
     __slots__ = ("_key", "_middle", "_session")
 
     def __init__(
-        self, worker: Worker, connection: Connection, version: int, request: FetchRequest, target: Target,
+        self, worker: Worker, connection: Connection, version: int, request: FetchRequest, target: FetchTarget,
         frame: tuple[bytes, bytes, bytes], session: Session,
     ) -> None:  # fmt: skip
         front, self._middle, back = frame

@@ -19,7 +19,7 @@ _SHORT_GAPS = 8  # so many in a row are no accident
 _PENALTY = 100  # so many more when that was wrong
 
 
-class Waiting:
+class BusyPoll:
     """Waits by `poll(seconds)`; gaps below `spin_us` microseconds are short (0: never stay awake). `clock`: ns."""
 
     def __init__(

@@ -25,7 +25,7 @@ SLICE = 1 << 20  # bytes between two looks at what else there is to do; a quarte
 _REST = mmap.PAGESIZE  # what goes along with a SLICE: a header came before it, and a burst ends where a page does
 _REQUEST = 500  # bytes of a request beside its records, roughly
 
-_BURST = splice.Burst()  # this process's
+_BURST = splice.Splice()  # this process's
 
 
 class Connection:

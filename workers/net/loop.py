@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.workers.apis import k00_produce
 from odradek.workers.dispatch.api import SLICE_S
 from odradek.workers.dispatch.dispatch import MALFORMED
-from odradek.workers.net.busy_poll import Waiting
+from odradek.workers.net.busy_poll import BusyPoll
 from odradek.workers.net.connection import LAST, Connection
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Loop:
         self._round = worker.round
         self._max_request = max_request
         self._epoll = select.epoll()
-        self._wait = Waiting(self._epoll.poll, spin_us).wait
+        self._wait = BusyPoll(self._epoll.poll, spin_us).wait
         self._buffer = mmap.mmap(-1, BUFFER)  # a bytearray would be written to, and so take memory, at once
         self._view = memoryview(self._buffer)
         self._fill = 0

@@ -28,7 +28,7 @@ def room(position: int) -> int:
     return _SIZE - position % mmap.PAGESIZE
 
 
-class Burst:
+class Splice:
     """Sends as os.sendfile does, errors and all, where there is a pipe to be had."""
 
     def __init__(self) -> None:

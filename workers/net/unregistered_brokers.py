@@ -48,7 +48,7 @@ class Looks:
         self._asked = False
 
 
-class Strangers:
+class UnregisteredBrokers:
     """A worker's judgement of who may be a follower."""
 
     def __init__(self, worker: Worker) -> None:

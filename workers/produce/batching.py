@@ -29,7 +29,7 @@ from odradek.storage.log.partition import Busy, Gone, Partition
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
-    from odradek.workers.apis.k00_produce import Target
+    from odradek.workers.apis.k00_produce import ProduceTarget
     from odradek.workers.net.connection import Connection
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Pending(Batch):
 
     __slots__ = ("connection", "correlation", "done", "reply", "target")
 
-    def __init__(self, view: memoryview, connection: Connection, correlation: int, target: Target) -> None:
+    def __init__(self, view: memoryview, connection: Connection, correlation: int, target: ProduceTarget) -> None:
         # Not by way of Batch.__init__: one is made for each request.
         self.view = view
         self.connection = connection
@@ -60,7 +60,7 @@ class Pending(Batch):
         return len(self.view)
 
 
-class Round:
+class Batching:
     """The batches collected since the last flush, and the connections whose answers may now be complete."""
 
     def __init__(

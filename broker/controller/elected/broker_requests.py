@@ -13,13 +13,13 @@ from typing import Any
 
 from odradek.broker.controller.elected import request_builder
 from odradek.broker.controller.elected.brokers import Brokers
-from odradek.broker.controller.elected.state_loader import Facts
-from odradek.broker.controller.replicas.controller_requests import Done, Errors, Orders
+from odradek.broker.controller.elected.state_loader import LoadedState
+from odradek.broker.controller.replicas.controller_requests import ControllerRequests, Done, Errors
 from odradek.broker.interbroker.peers import CLIENT_ID
 from odradek.cluster.decisions import who_is_told
 from odradek.cluster.decisions.controller_state import Leadership
 from odradek.cluster.decisions.who_is_told import LeaderAndIsr, Metadata, Replica, Requests, Stop
-from odradek.cluster.metadata.view import NO_ID, Office, Told, raw_broker
+from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, raw_broker
 from odradek.cluster.rules.errors import NONE
 from odradek.cluster.tree.znodes import Partition
 from odradek.protocol import interbroker
@@ -37,13 +37,15 @@ def _ignore(error: int, errors: Errors) -> None:
         log.warning("an order was refused: %d %s", error, errors)
 
 
-class Telling:
+class BrokerRequests:
     """What one controller says in one time in office, to `brokers`; to itself by `orders`.
 
     `heard` is called with every answer to LeaderAndIsr.
     """
 
-    def __init__(self, own: int, facts: Facts, orders: Orders, brokers: Brokers, heard: Heard) -> None:
+    def __init__(
+        self, own: int, facts: LoadedState, orders: ControllerRequests, brokers: Brokers, heard: Heard
+    ) -> None:
         self._own = own
         self._facts = facts
         self._orders = orders
@@ -127,14 +129,14 @@ class Telling:
     ) -> None:  # fmt: skip
         epoch = self._leadership.controller_epoch
         for broker, requests in told.items():
-            office = Office(self._own, epoch, self._brokers.epochs.get(broker, -1), full=broker in full)
+            office = ControllerTerm(self._own, epoch, self._brokers.epochs.get(broker, -1), full=broker in full)
             if requests.leader_and_isr:
                 self._lead(broker, office, requests.leader_and_isr)
             self._know(broker, office, requests.metadata)
             if requests.stop:
                 self._stop(broker, office, requests.stop, _reporting(broker, stopped) if stopped else _ignore)
 
-    def _lead(self, broker: int, office: Office, parts: Sequence[LeaderAndIsr]) -> None:
+    def _lead(self, broker: int, office: ControllerTerm, parts: Sequence[LeaderAndIsr]) -> None:
         def done(error: int, errors: Errors) -> None:
             _ignore(error, errors)
             if error == NONE:
@@ -150,7 +152,7 @@ class Telling:
             lambda answer: done(answer.error_code, request_builder.not_led(answer, parts)),
         )  # fmt: skip
 
-    def _know(self, broker: int, office: Office, parts: Sequence[Metadata]) -> None:
+    def _know(self, broker: int, office: ControllerTerm, parts: Sequence[Metadata]) -> None:
         """All registered brokers are named, also those taken for dead: of a leader that vanishes altogether while it is
         being replaced, librdkafka takes a second longer to let go."""
         nodes = dict(sorted(self._brokers.nodes.items()))
@@ -163,7 +165,7 @@ class Telling:
             lambda: request_builder.update_metadata(office, parts, nodes), _known,
         )  # fmt: skip
 
-    def _stop(self, broker: int, office: Office, stops: Sequence[Stop], done: Done) -> None:
+    def _stop(self, broker: int, office: ControllerTerm, stops: Sequence[Stop], done: Done) -> None:
         if broker == self._own:
             self._orders.stop(office, stops, done)
             return
@@ -190,14 +192,14 @@ class Telling:
         peer.send(encode, lambda frame: answered(interbroker.response(name, version, frame)[1]))
 
 
-def _told(one: LeaderAndIsr | Metadata, is_new: bool = False) -> Told:
-    return Told(
+def _told(one: LeaderAndIsr | Metadata, is_new: bool = False) -> PartitionUpdate:
+    return PartitionUpdate(
         one.partition[0], one.topic_id or NO_ID, one.partition[1], one.controller_epoch, one.leader, one.leader_epoch,
         list(one.isr), one.partition_epoch, list(one.replicas), is_new,
     )  # fmt: skip
 
 
-def _shown(one: Metadata) -> Told:
+def _shown(one: Metadata) -> PartitionUpdate:
     return _told(one)._replace(offline=list(one.offline_replicas))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.broker.interbroker import zookeeper_session
-from odradek.broker.interbroker.peers import REFUSED, Peer, Switchboard
+from odradek.broker.interbroker.peers import REFUSED, Peer, PeerPool
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Stat, Tree
 from odradek.cluster.tree.znodes import BrokerNode, Malformed
@@ -26,7 +26,7 @@ Report = Callable[[int], None]  # broker
 class Brokers:
     """`nodes` and `epochs` are of all that are registered, `peers` of all but this broker, by number."""
 
-    def __init__(self, config: Any, tree: Tree, switchboard: Switchboard, lost: Report, found: Report) -> None:
+    def __init__(self, config: Any, tree: Tree, switchboard: PeerPool, lost: Report, found: Report) -> None:
         """`lost` hears of a broker that is taken for dead by its connection, `found` of one that was wrongly so."""
         self.nodes: dict[int, BrokerNode] = {}
         self.epochs: dict[int, int] = {}

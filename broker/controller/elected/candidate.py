@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.controller.elected.controller_node import NOBODY, Office
+from odradek.broker.controller.elected.controller_node import NOBODY, ControllerLease
 from odradek.broker.controller.elected.elected import Elected, Setting
-from odradek.broker.controller.replicas.controller_requests import Orders
+from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.interbroker import zookeeper_session
-from odradek.broker.interbroker.peers import REFUSED, Peer, Switchboard
+from odradek.broker.interbroker.peers import REFUSED, Peer, PeerPool
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree
 from odradek.cluster.tree.znodes import Malformed
@@ -28,7 +28,7 @@ class Candidate:
     """`elected` is this broker's time in office, None while it has none. Methods raise TreeUnavailable."""
 
     def __init__(
-        self, config: Any, tree: Tree, orders: Orders, switchboard: Switchboard, setting: Setting,
+        self, config: Any, tree: Tree, orders: ControllerRequests, switchboard: PeerPool, setting: Setting,
         guarded: Callable[[Callable[[], Any]], None],
     ) -> None:  # fmt: skip
         """`guarded(action)` does what may find ZooKeeper away, from an event that nobody waits for."""
@@ -40,7 +40,7 @@ class Candidate:
         self._switchboard = switchboard
         self._setting = setting
         self._guarded = guarded
-        self._office = Office(tree, config["broker.id"])
+        self._office = ControllerLease(tree, config["broker.id"])
         self._runs = True
 
     @property

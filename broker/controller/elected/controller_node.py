@@ -36,7 +36,7 @@ SOMEBODY = -3  # the node is there and makes no sense: it is waited for until it
 _NEVER = -2  # a version that no node has; -1 would be any
 
 
-class Office:
+class ControllerLease:
     """The node as this broker sees it. TreeUnavailable from every method: look again when there is a connection."""
 
     def __init__(self, tree: Tree, broker: int) -> None:

@@ -19,20 +19,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from odradek.broker.controller.elected import admin_znodes
-from odradek.broker.controller.elected.broker_requests import Telling
+from odradek.broker.controller.elected.broker_requests import BrokerRequests
 from odradek.broker.controller.elected.brokers import Brokers
-from odradek.broker.controller.elected.controller_node import Office
+from odradek.broker.controller.elected.controller_node import ControllerLease
 from odradek.broker.controller.elected.fenced_writes import Fenced
 from odradek.broker.controller.elected.leader_election import Elections
 from odradek.broker.controller.elected.offline_replicas import OfflineReplicas
-from odradek.broker.controller.elected.reassignment import Moves
+from odradek.broker.controller.elected.reassignment import Reassignments
 from odradek.broker.controller.elected.settled_lives import SettledLives
-from odradek.broker.controller.elected.state_loader import Facts
+from odradek.broker.controller.elected.state_loader import LoadedState
 from odradek.broker.controller.elected.topic_changes import Topics
 from odradek.broker.controller.elected.topic_deletion import Deletions
 from odradek.broker.controller.elected.topic_ids import TopicIds
-from odradek.broker.controller.replicas.controller_requests import Orders
-from odradek.broker.interbroker.peers import Switchboard
+from odradek.broker.controller.replicas.controller_requests import ControllerRequests
+from odradek.broker.interbroker.peers import PeerPool
 from odradek.cluster.decisions.controller_state import Change, Leadership
 from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.tree import znodes
@@ -52,7 +52,7 @@ class Elected:
     """One time in office. Its methods raise TreeUnavailable; `tick` then starts over from what the tree says."""
 
     def __init__(
-        self, config: Any, tree: Tree, office: Office, orders: Orders, switchboard: Switchboard,
+        self, config: Any, tree: Tree, office: ControllerLease, orders: ControllerRequests, switchboard: PeerPool,
         setting: Setting, deposed: Callable[[], None],
     ) -> None:  # fmt: skip
         self._tree = tree
@@ -64,15 +64,15 @@ class Elected:
         self._again_at = 0.0
         self._own = config["broker.id"]
         self.fenced = Fenced(tree, office.epoch_version, self._depose)
-        self._facts = Facts(tree, office.epoch, TopicIds(tree, self.fenced, orders.topic_id))
+        self._facts = LoadedState(tree, office.epoch, TopicIds(tree, self.fenced, orders.topic_id))
         self._lives = SettledLives(tree, self.fenced)
         self.brokers = Brokers(config, tree, switchboard, self._lost, self._found)
         self.offline = OfflineReplicas(self)
-        self.telling = Telling(self._own, self._facts, orders, self.brokers, self.offline.heard)
+        self.telling = BrokerRequests(self._own, self._facts, orders, self.brokers, self.offline.heard)
         self.topics = Topics(self, self._facts)
         self.elections = Elections(self, config)
         self.deletions = Deletions(self)
-        self.moves = Moves(self)
+        self.moves = Reassignments(self)
 
     # -- life
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _TRIES = 10
 
 
-class Moves:
+class Reassignments:
     """Moves under way. Methods raise TreeUnavailable."""
 
     def __init__(self, elected: Elected) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from odradek.cluster.decisions.who_is_told import LeaderAndIsr, Metadata, Stop
-from odradek.cluster.metadata.view import FULL, Office
+from odradek.cluster.metadata.view import FULL, ControllerTerm
 from odradek.cluster.tree.znodes import BrokerNode, Partition
 from odradek.protocol import interbroker
 
@@ -21,7 +21,7 @@ Fields = dict[str, Any]
 One = TypeVar("One", LeaderAndIsr, Metadata)
 
 
-def leader_and_isr(office: Office, parts: Sequence[LeaderAndIsr], nodes: Mapping[int, BrokerNode]) -> Fields:
+def leader_and_isr(office: ControllerTerm, parts: Sequence[LeaderAndIsr], nodes: Mapping[int, BrokerNode]) -> Fields:
     """The fields of LeaderAndIsr."""
     request = interbroker.message_class("LeaderAndIsrRequest")
     leaders = {broker: nodes[broker] for broker in sorted({one.leader for one in parts} & nodes.keys())}
@@ -47,7 +47,7 @@ def _led(one: LeaderAndIsr) -> Any:
     )  # fmt: skip
 
 
-def update_metadata(office: Office, parts: Sequence[Metadata], nodes: Mapping[int, BrokerNode]) -> Fields:
+def update_metadata(office: ControllerTerm, parts: Sequence[Metadata], nodes: Mapping[int, BrokerNode]) -> Fields:
     """The fields of UpdateMetadata."""
     request = interbroker.message_class("UpdateMetadataRequest")
     return _from(office) | {
@@ -78,7 +78,7 @@ def _broker(number: int, node: BrokerNode) -> Any:
     return broker(id=number, endpoints=ends, rack=node.rack)
 
 
-def stop_replica(office: Office, stops: Iterable[Stop]) -> Fields:
+def stop_replica(office: ControllerTerm, stops: Iterable[Stop]) -> Fields:
     """The fields of StopReplica."""
     topic = interbroker.message_class("StopReplicaRequest").TopicState
     by_name: dict[str, list[Any]] = defaultdict(list)
@@ -92,7 +92,7 @@ def stop_replica(office: Office, stops: Iterable[Stop]) -> Fields:
     }
 
 
-def _from(office: Office) -> Fields:
+def _from(office: ControllerTerm) -> Fields:
     return {
         "controller_id": office.controller, "is_kraft_controller": False, "controller_epoch": office.epoch,
         "broker_epoch": office.broker_epoch,

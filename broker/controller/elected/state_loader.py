@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from odradek.broker.controller.elected.topic_ids import TopicIds
-from odradek.cluster.decisions.controller_state import Leadership, Standing
+from odradek.cluster.decisions.controller_state import LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.rules import topicnames
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import Delete, Operation, Stat, Tree
@@ -16,7 +16,7 @@ from odradek.cluster.tree.znodes import Malformed, Partition
 log = logging.getLogger(__name__)
 
 
-class Facts:
+class LoadedState:
     """One time in office. Methods raise TreeUnavailable."""
 
     def __init__(self, tree: Tree, epoch: int, ids: TopicIds) -> None:
@@ -70,7 +70,7 @@ class Facts:
 
     def _take_state(self, partition: Partition, data: bytes, stat: Stat) -> None:
         try:
-            standing = Standing.read(znodes.decode_state(data), stat.version)
+            standing = LeaderIsrAndControllerEpoch.read(znodes.decode_state(data), stat.version)
         except Malformed as error:
             log.error("%s-%d is left as it is: its state in ZooKeeper is %s", *partition, error)
             self.leadership.unreadable.add(partition)

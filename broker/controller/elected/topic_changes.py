@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.controller.elected.state_loader import Facts
+from odradek.broker.controller.elected.state_loader import LoadedState
 from odradek.cluster.tree.znodes import Partition
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Topics:
     """One time in office. Methods raise TreeUnavailable."""
 
-    def __init__(self, elected: Elected, facts: Facts) -> None:
+    def __init__(self, elected: Elected, facts: LoadedState) -> None:
         self._elected = elected
         self._facts = facts
 

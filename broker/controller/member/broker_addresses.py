@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from odradek.broker import listeners
 from odradek.broker.controller.elected.brokers import read_registered
-from odradek.broker.interbroker.peers import Sources
+from odradek.broker.interbroker.peers import Poller
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.cluster.configs import admitted
 from odradek.cluster.configs.admitted import ALLOWED, Admitted
@@ -52,7 +52,7 @@ class _Asking(NamedTuple):
 class Admission:
     """The addresses, entered into `view.admitted`; `changed()` is called when they are others."""
 
-    def __init__(self, config: Any, view: View, tree: Tree, sources: Sources, changed: Callable[[], None]) -> None:
+    def __init__(self, config: Any, view: View, tree: Tree, sources: Poller, changed: Callable[[], None]) -> None:
         self._listener = listeners.between_brokers(config)
         self._allowed = admitted.parse_allowed(config[ALLOWED])
         self._view = view

@@ -22,7 +22,7 @@ from typing import Any
 
 from odradek.broker.controller.elected.candidate import Candidate
 from odradek.broker.controller.elected.elected import Elected
-from odradek.broker.controller.replicas.controller_requests import Orders
+from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.interbroker.peers import CLIENT_ID, Peer
 from odradek.broker.process.process import Process
 from odradek.broker.supervisor.stop_limits import ANSWER_S
@@ -38,10 +38,10 @@ _VACANT_S = 0.5  # after which a broker that stays would have taken the office
 _STAYING, _ASKING, _RESIGNING, _GONE = range(4)
 
 
-class Leaving:
+class ControlledShutdown:
     """One broker's way out."""
 
-    def __init__(self, me: Process, candidate: Candidate, orders: Orders) -> None:
+    def __init__(self, me: Process, candidate: Candidate, orders: ControllerRequests) -> None:
         self._me = me
         self._candidate = candidate
         self._orders = orders

@@ -18,10 +18,10 @@ from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.broker.interbroker import zookeeper_session
-from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.process import Process
 from odradek.cluster.metadata.snapshot import Snapshot, Topic
-from odradek.cluster.metadata.view import NO_ID, NO_LEADER, Told, View, raw_broker
+from odradek.cluster.metadata.view import NO_ID, NO_LEADER, PartitionUpdate, View, raw_broker
 from odradek.cluster.rules import topicnames
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import znodes
@@ -57,7 +57,7 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     start = store.count_start()
     registration = _registration(me)
     _load(tree, view, znodes.decode_broker(registration), former)
-    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
+    dirs = PartitionDirs(me.config.log_dirs, CheckpointLocks(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
     book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
     replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
     replicas.open(former)
@@ -117,7 +117,9 @@ def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> N
 def _keep(view: View, topic: Topic) -> None:
     """A topic as it was published last."""
     for index, one in enumerate(topic.partitions):
-        view.tell(Told(topic.name, topic.id, index, -1, one.leader, one.leader_epoch, one.isr, -1, one.replicas))
+        view.tell(
+            PartitionUpdate(topic.name, topic.id, index, -1, one.leader, one.leader_epoch, one.isr, -1, one.replicas)
+        )
 
 
 def _load_topic(tree: Tree, view: View, name: str, topic: TopicNode) -> None:
@@ -126,7 +128,7 @@ def _load_topic(tree: Tree, view: View, name: str, topic: TopicNode) -> None:
     for index, found in zip(indexes, states, strict=True):
         state, version = (znodes.decode_state(found[0]), found[1].version) if found else (_NOT_YET, -1)
         view.tell(
-            Told(
+            PartitionUpdate(
                 name, topic.id or NO_ID, index, state.controller_epoch, state.leader, state.leader_epoch, state.isr,
                 version, topic.replicas[index],
             )

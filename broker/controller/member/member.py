@@ -23,13 +23,13 @@ from odradek.broker.controller.elected.candidate import Candidate
 from odradek.broker.controller.elected.elected import Elected
 from odradek.broker.controller.member.admin import Administration
 from odradek.broker.controller.member.broker_addresses import Admission
-from odradek.broker.controller.member.controlled_shutdown import Leaving
+from odradek.broker.controller.member.controlled_shutdown import ControlledShutdown
 from odradek.broker.controller.member.isr import IsrKeeper
 from odradek.broker.controller.member.log_dir_failures import FailedDirs
-from odradek.broker.controller.replicas.controller_requests import Orders
+from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.broker.interbroker import zookeeper_session
-from odradek.broker.interbroker.peers import Sources, Switchboard
+from odradek.broker.interbroker.peers import PeerPool, Poller
 from odradek.broker.process import sd_notify
 from odradek.broker.process.process import Process
 from odradek.broker.process.steps import WAITS
@@ -66,24 +66,24 @@ class Member(Administration):
         self._connected = False
         self._again_at = 0.0
         self._serves_by = math.inf
-        self.orders = Orders(view, replicas, self._view_changed, self._vouch)
+        self.orders = ControllerRequests(view, replicas, self._view_changed, self._vouch)
         self._failed_dirs = FailedDirs(me.shared, tree, view.broker, successor)
         self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
-        self._switchboard: Switchboard
+        self._switchboard: PeerPool
         self._admission: Admission
         self._candidate: Candidate
-        self._leaving: Leaving
+        self._leaving: ControlledShutdown
 
     # -- for the controller's loop
 
-    def attach(self, sources: Sources) -> None:
+    def attach(self, sources: Poller) -> None:
         """Have the loop watch what this waits for."""
-        self._switchboard = Switchboard(sources, self.config["controller.socket.timeout.ms"])
+        self._switchboard = PeerPool(sources, self.config["controller.socket.timeout.ms"])
         self._admission = Admission(self.config, self._view, self._tree, sources, self._changed_here)
         self._candidate = Candidate(
             self.config, self._tree, self.orders, self._switchboard, self._topic_setting, self._guarded
         )  # fmt: skip
-        self._leaving = Leaving(self._me, self._candidate, self.orders)
+        self._leaving = ControlledShutdown(self._me, self._candidate, self.orders)
         sources.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
 
     def begin(self) -> None:

@@ -27,7 +27,7 @@ from odradek.broker.controller.replicas import stray_replicas
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.cluster.decisions.who_is_told import DURING_DELETE, Stop
 from odradek.cluster.metadata.snapshot import Heard
-from odradek.cluster.metadata.view import NO_ID, Office, Told, View
+from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
 from odradek.cluster.rules import validation
 from odradek.cluster.rules.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, UNKNOWN_SERVER_ERROR
 from odradek.storage.log.partition import Busy
@@ -62,7 +62,7 @@ class _Order:
         self.done = done
 
 
-class Orders:
+class ControllerRequests:
     """Orders under way. `changed()` is called when the view is another.
 
     `broker_epoch` is that of the registration, 0 until there is one; `least_epoch` is that of no former life.
@@ -107,19 +107,21 @@ class Orders:
         topic = self._view.topics.get(name)
         return None if topic is None or topic["id"] == NO_ID.hex() else bytes.fromhex(topic["id"])
 
-    def lead_and_follow(self, office: Office, told: Sequence[Told], done: Done) -> None:
+    def lead_and_follow(self, office: ControllerTerm, told: Sequence[PartitionUpdate], done: Done) -> None:
         """LeaderAndIsr: lead some partitions, follow others' leaders in others."""
         faults = self._faults(told, validation.fault)
         steps = [((one.topic, one.number), self._becoming(one, office.full)) for one in told]
         self._take(office, _unless_faulty(steps, faults), done)
 
-    def stop(self, office: Office, stops: Sequence[Stop], done: Done) -> None:
+    def stop(self, office: ControllerTerm, stops: Sequence[Stop], done: Done) -> None:
         """StopReplica: replicate some partitions no longer, and delete some of their logs."""
         faults = [(one.partition, validation.place_fault(*one.partition)) for one in stops]
         steps = [(one.partition, self._stopping(one)) for one in stops]
         self._take(office, _unless_faulty(steps, faults), done)
 
-    def know(self, office: Office, told: Sequence[Told], brokers: list[dict[str, Any]], done: Done) -> None:
+    def know(
+        self, office: ControllerTerm, told: Sequence[PartitionUpdate], brokers: list[dict[str, Any]], done: Done
+    ) -> None:
         """UpdateMetadata: who is alive, and what has become of partitions anywhere."""
         faults = self._faults(told, lambda one: validation.place_fault(one.topic, one.number))
         steps = [((one.topic, one.number), self._knowing(one, office.full)) for one in told]
@@ -129,7 +131,7 @@ class Orders:
         shown = (_WHOLE, self._showing({one.topic for one in told}))
         self._take(office, [(_WHOLE, self._meeting(office, brokers)), *steps, shown], done)
 
-    def _faults(self, told: Sequence[Told], fault: Callable[[Told], Fault]) -> Faults:
+    def _faults(self, told: Sequence[PartitionUpdate], fault: Callable[[PartitionUpdate], Fault]) -> Faults:
         room = validation.Room(self._view.topics)
         faults = [((one.topic, one.number), fault(one)) for one in told]
         return [(one, wrong if wrong[0] else room.fault(*one)) for one, wrong in faults]
@@ -145,7 +147,7 @@ class Orders:
         for _, take in waiting:
             take()
 
-    def _take(self, office: Office, steps: Steps, done: Done) -> None:
+    def _take(self, office: ControllerTerm, steps: Steps, done: Done) -> None:
         refusal = self._refusal(office)
         if refusal == NONE and office.epoch > self.controller_epoch:
             known = self._vouch(office.epoch)
@@ -172,7 +174,7 @@ class Orders:
         held = sum(size for size, _ in self._unvouched)
         return len(self._unvouched) < _MOST_UNVOUCHED and held + size <= _MOST_UNVOUCHED_BYTES
 
-    def _refusal(self, office: Office) -> int:
+    def _refusal(self, office: ControllerTerm) -> int:
         late = office.epoch == self.controller_epoch and 0 <= office.number < self._newest
         if late or office.epoch < self.controller_epoch:
             return STALE_CONTROLLER_EPOCH
@@ -181,7 +183,7 @@ class Orders:
 
     # -- steps; each may be Busy
 
-    def _becoming(self, told: Told, full: bool) -> Step:
+    def _becoming(self, told: PartitionUpdate, full: bool) -> Step:
         def become() -> int:
             if full:
                 stray_replicas.make_way(self._replicas, told)
@@ -192,7 +194,7 @@ class Orders:
     def _stopping(self, stop: Stop) -> Step:
         return lambda: self._replicas.stop(*stop.partition, stop.leader_epoch, stop.delete)
 
-    def _meeting(self, office: Office, brokers: list[dict[str, Any]]) -> Step:
+    def _meeting(self, office: ControllerTerm, brokers: list[dict[str, Any]]) -> Step:
         def meet() -> int:
             self._view.set_brokers(brokers)
             return NONE
@@ -206,14 +208,14 @@ class Orders:
 
         return show
 
-    def _keeping(self, told: Sequence[Told]) -> Step:
+    def _keeping(self, told: Sequence[PartitionUpdate]) -> Step:
         def keep() -> int:
             stray_replicas.keep(self._replicas, told)
             return NONE
 
         return keep
 
-    def _knowing(self, told: Told, full: bool) -> Step:
+    def _knowing(self, told: PartitionUpdate, full: bool) -> Step:
         def know() -> int:
             if full:
                 stray_replicas.make_way(self._replicas, told)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from odradek.broker.process.checkpoint_lock import FormerLines, Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks, FormerLines
 from odradek.cluster.metadata.view import NO_ID
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints, disks, names
@@ -39,7 +39,7 @@ class PartitionDirs:
     """The log directories and which partition is in which."""
 
     def __init__(
-        self, log_dirs: Sequence[str], turns: Turns, failed: Callable[[], Collection[int]] = tuple,
+        self, log_dirs: Sequence[str], turns: CheckpointLocks, failed: Callable[[], Collection[int]] = tuple,
         fail: Callable[[int], object] | None = None,
     ) -> None:  # fmt: skip
         """`failed` tells the numbers of those that must not be used, `fail` has one be so (ipc.shm)."""

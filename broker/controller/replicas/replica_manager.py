@@ -20,7 +20,7 @@ from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.who_is_told import DURING_DELETE
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.cluster.metadata.view import NO_ID, Row, Told, View, is_same
+from odradek.cluster.metadata.view import NO_ID, PartitionUpdate, Row, View, is_same
 from odradek.cluster.rules.errors import KAFKA_STORAGE_ERROR
 from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.cluster.state import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
@@ -61,7 +61,7 @@ class Replicas:
         self._slots = shared.slots
         self._log = Log(shared, run_dir, roles.CONTROLLER, self._resolve, lambda topic: _UNCONFIGURED)
         self._stale_min_isr: set[str] = set()
-        self._undone: dict[tuple[str, int], Told] = {}
+        self._undone: dict[tuple[str, int], PartitionUpdate] = {}
         self._traced: set[tuple[str, int]] = set()  # those of them whose fault is in the log
         self._again_at = math.inf
 
@@ -156,7 +156,7 @@ class Replicas:
 
     # -- what the controller wants
 
-    def become(self, told: Told) -> int:
+    def become(self, told: PartitionUpdate) -> int:
         """Lead or follow as the elected controller says; an error code. Busy: try again.
 
         KAFKA_STORAGE_ERROR says that the log is in a directory that has failed, or may be: none is made in its place.
@@ -179,7 +179,7 @@ class Replicas:
         self._traced.discard((told.topic, told.number))
         return code
 
-    def _take_role(self, told: Told, row: Row) -> int:
+    def _take_role(self, told: PartitionUpdate, row: Row) -> int:
         failed = self.dirs.failed
         if row[LOG_DIR] in failed or (failed and row[SLOT] == NOWHERE and not told.is_new):
             return KAFKA_STORAGE_ERROR
@@ -191,7 +191,7 @@ class Replicas:
         assert partition is not None
         return self._carry_out(partition, told)
 
-    def _put_off(self, told: Told, error: Exception) -> int:
+    def _put_off(self, told: PartitionUpdate, error: Exception) -> int:
         """The disk is full, perhaps: the controller does not say it again, so it is tried again.
 
         A fault of our own gets one trace, however often it is tried.
@@ -232,11 +232,11 @@ class Replicas:
                 self._put_off(told, error)
         return True
 
-    def same_topic(self, told: Told) -> bool:
+    def same_topic(self, told: PartitionUpdate) -> bool:
         """Whether the topic of that name here is the one that was told of, for all that was said of its id."""
         return is_same(self.view.topics[told.topic]["id"], told.topic_id)
 
-    def give_way(self, told: Told) -> int:
+    def give_way(self, told: PartitionUpdate) -> int:
         """A topic of the same name that is not the same goes first, if nothing of it is here; an error code.
 
         Else it goes by the order to delete it, which comes before there is another: what is told here is late. Or it
@@ -250,7 +250,7 @@ class Replicas:
         self.view.forget(told.topic)
         return NONE
 
-    def _make(self, told: Told, row: Row) -> None:
+    def _make(self, told: PartitionUpdate, row: Row) -> None:
         """An empty log: a new partition's, or of a replica that is to be filled. Or the one there is: who started while
         the topic's node made no sense passed its logs over, and they may be all that is left of it.
         """
@@ -261,7 +261,7 @@ class Replicas:
             row[LOG_DIR] = self._new_directory(told)
             self._give_slot(told.topic, row, slots.FOLLOWER)
 
-    def _new_directory(self, told: Told) -> int:
+    def _new_directory(self, told: PartitionUpdate) -> int:
         """In the emptiest log directory that works; one that turns out to be broken is used no more.
 
         The topic's id is the one that is known: versions of LeaderAndIsr before 5 tell none.
@@ -278,7 +278,7 @@ class Replicas:
                 self._log.disk_failed(number)
                 self.dirs.forget(told.topic, told.number)
 
-    def _carry_out(self, partition: Partition, told: Told) -> int:
+    def _carry_out(self, partition: Partition, told: PartitionUpdate) -> int:
         try:
             with partition.locked() as values:
                 return self._change_role(partition, values, told)
@@ -292,7 +292,7 @@ class Replicas:
             self._log.disk_failed(partition.state().log_dir)
             return KAFKA_STORAGE_ERROR
 
-    def _change_role(self, partition: Partition, values: slots.Fields, told: Told) -> int:
+    def _change_role(self, partition: Partition, values: slots.Fields, told: PartitionUpdate) -> int:
         if values[slots.F_STATE] == slots.RECOVERING:
             raise Busy
         if values[slots.F_STATE] == slots.OFFLINE:

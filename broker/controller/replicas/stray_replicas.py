@@ -18,17 +18,17 @@ from odradek.cluster.state import NOWHERE, SLOT
 
 if TYPE_CHECKING:
     from odradek.broker.controller.replicas.replica_manager import Replicas
-    from odradek.cluster.metadata.view import Told
+    from odradek.cluster.metadata.view import PartitionUpdate
 
 
-def make_way(replicas: Replicas, told: Told) -> None:
+def make_way(replicas: Replicas, told: PartitionUpdate) -> None:
     """Put aside what there is of a topic that has the name of the one told of, and another id. Busy: try again."""
     topics = replicas.view.topics
     if told.topic in topics and topics[told.topic]["id"] != NO_ID.hex() and not replicas.same_topic(told):
         _forget(replicas, told.topic)
 
 
-def keep(replicas: Replicas, told: Sequence[Told]) -> None:
+def keep(replicas: Replicas, told: Sequence[PartitionUpdate]) -> None:
     """Put aside all logs that this broker has no replica for, by what was `told`. Busy: try again."""
     own = {(one.topic, one.number) for one in told if replicas.view.broker in one.replicas}
     for topic in replicas.view.topics.keys() - {one.topic for one in told}:

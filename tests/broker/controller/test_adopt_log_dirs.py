@@ -15,7 +15,7 @@ from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.broker.errors import BootError
-from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.configs.adopted_configs import UNKNOWN_RETENTION
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.state import ClusterState
@@ -68,7 +68,7 @@ def start(
         state.count_start()
         state.load()
         more = [str(second)] if second else [str(log_dir / "missing")] if failed else []
-        dirs = PartitionDirs([str(log_dir), *more], Turns(run_dir), lambda: failed)
+        dirs = PartitionDirs([str(log_dir), *more], CheckpointLocks(run_dir), lambda: failed)
         adopt_log_dirs.adopt_topics(state, dirs, configuration.resolve({}), 1000)
         then(state, dirs)
         return state
@@ -208,4 +208,4 @@ def test_a_partitions_directory_may_be_a_link(tmp_path: Path) -> None:
         path.mkdir()
     (data / "t-3").symlink_to(elsewhere)
     (data / "t-4").write_text("")
-    assert PartitionDirs([str(data)], Turns(run_dir)).found() == [("t", 3)]
+    assert PartitionDirs([str(data)], CheckpointLocks(run_dir)).found() == [("t", 3)]

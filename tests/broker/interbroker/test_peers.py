@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.interbroker import connection
-from odradek.broker.interbroker.peers import REACHED, REFUSED, Peer, Switchboard
+from odradek.broker.interbroker.peers import REACHED, REFUSED, Peer, PeerPool
 
 from ...cluster.chaos.network import Network
 from ...harness.process import nobody
@@ -78,7 +78,7 @@ class Desk:
         self.played: list[PlayedBroker] = []
         self._epoll = select.epoll()
         self._watched: dict[int, Callable[[int], None]] = {}
-        self.switchboard = Switchboard(self, patience_ms)
+        self.switchboard = PeerPool(self, patience_ms)
         self.peer: Peer
 
     def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:

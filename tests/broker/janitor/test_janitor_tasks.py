@@ -16,7 +16,7 @@ import pytest
 
 from odradek.broker.janitor import file_deletion, janitor, retention
 from odradek.broker.process import flush as flushing
-from odradek.broker.process.checkpoint_lock import FormerLines, Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks, FormerLines
 from odradek.broker.process.checkpoint_writer import PICK, Checkpoints
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.supervisor import shutdown
@@ -108,7 +108,7 @@ def test_busy_partition(bench: Maker) -> None:
 
 
 def keeper(log: Any) -> Checkpoints:
-    return Checkpoints([str(log.data)], Turns(log.data.parent))
+    return Checkpoints([str(log.data)], CheckpointLocks(log.data.parent))
 
 
 def test_checkpoints(bench: Maker) -> None:
@@ -153,7 +153,7 @@ def test_former_lines_are_forgotten_and_stay_so(bench: Maker) -> None:
     log.partition(0).slot.update(state=slots.RECOVERING)
     written = keeper(log)
     written.write(log.partitions, checkpoints.LOG_START)
-    FormerLines([str(log.data)], Turns(log.data.parent)).forget("t", 0, 0)
+    FormerLines([str(log.data)], CheckpointLocks(log.data.parent)).forget("t", 0, 0)
     for name in checkpoints.OFFSET_CHECKPOINTS:
         assert ("t", 0) not in checkpoints.read_offsets(log.data, name)
     written.write(log.partitions, checkpoints.LOG_START)
@@ -164,7 +164,7 @@ def test_one_writes_at_a_time(bench: Maker) -> None:
     log = bench()
     name = checkpoints.RECOVERY_POINT
     done: list[dict[int, OSError]] = []
-    with Turns(log.data.parent).of(0):
+    with CheckpointLocks(log.data.parent).of(0):
         other = threading.Thread(target=lambda: done.append(keeper(log).write(log.partitions, name)))
         other.start()
         other.join(0.1)
@@ -413,7 +413,7 @@ def test_a_stop_before_any_metadata_leaves_all_as_it_was(bench: Maker, clean: bo
     try:
         booted = _boot(log)
         booted.config, booted.shared = log.config.with_clean([clean]), untold
-        Checkpoints([str(log.data)], Turns(log.run_dir)).write(
+        Checkpoints([str(log.data)], CheckpointLocks(log.run_dir)).write(
             Partitions(untold, log.run_dir, log.config, roles.JANITOR), checkpoints.LOG_START
         )
         shutdown.finish(booted)
@@ -433,7 +433,7 @@ def test_a_log_that_the_metadata_does_not_name_keeps_its_lines(bench: Maker) -> 
         checkpoints.write_offsets(log.data, name, lines)
     for index in (0, 2, 3):
         (log.data / f"unread-{index}").mkdir()
-    keeper = Checkpoints([str(log.data)], Turns(log.run_dir))
+    keeper = Checkpoints([str(log.data)], CheckpointLocks(log.run_dir))
     kept = {("unread", 0): 3, ("unread", 2): 0}
     for _ in range(2):
         for name, known in (
@@ -452,7 +452,7 @@ def test_a_log_that_leaves_the_metadata_keeps_its_lines(bench: Maker) -> None:
     """The controller's process was started again while its topic's node made no sense."""
     log = bench(count=2)
     log.append(0)
-    keeper = Checkpoints([str(log.data)], Turns(log.run_dir))
+    keeper = Checkpoints([str(log.data)], CheckpointLocks(log.run_dir))
     keeper.write(log.partitions, checkpoints.HIGH_WATERMARK)
     raw = raw_snapshot(log.shared.metadata.version + 1, "c", 0, [], {}, {})
     log.shared.metadata.publish(raw["version"], json.dumps(raw).encode())

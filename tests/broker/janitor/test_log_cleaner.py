@@ -14,7 +14,7 @@ import pytest
 from odradek.broker.janitor import log_cleaner
 from odradek.broker.janitor.cleaner_offsets import CleanerOffsets
 from odradek.broker.janitor.log_cleaner import Cleaner
-from odradek.broker.process.checkpoint_lock import FormerLines, Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks, FormerLines
 from odradek.ipc import slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.protocol.records import batch_v2
@@ -55,7 +55,7 @@ def cleaner(bench: Bench, met: list[tuple[str, OSError]] | None = None, **config
         assert met is not None, f"{partition!r}: {error}"
         met.append((repr(partition), error))
 
-    return Cleaner(settings, lambda: bench.partitions, Turns(bench.data.parent), hear)
+    return Cleaner(settings, lambda: bench.partitions, CheckpointLocks(bench.data.parent), hear)
 
 
 def write(partition: Partition, count: int, keys: int = 3) -> None:
@@ -352,7 +352,7 @@ def test_a_topic_made_again_is_dirty_from_its_start(bench: Maker) -> None:
     log.partition().incarnation += 1  # whose directory is not made yet
     assert one._offsets.get(log.partition()) is None
     log.partition().incarnation -= 1
-    FormerLines([str(log.data)], Turns(log.data.parent)).forget("t", 0, 0)
+    FormerLines([str(log.data)], CheckpointLocks(log.data.parent)).forget("t", 0, 0)
     assert one._offsets.get(log.partition()) is None
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from odradek.broker.janitor.cleaner_offsets import CleanerOffsets
 from odradek.broker.process import flush
-from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.checkpoint_writer import Checkpoints
 from odradek.broker.replicator import follower_log
 from odradek.ipc import slots
@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> Iterator[Bench]:
 
 
 def keeper(log: Bench) -> Checkpoints:
-    return Checkpoints([str(log.data)], Turns(log.run_dir))
+    return Checkpoints([str(log.data)], CheckpointLocks(log.run_dir))
 
 
 def points(log: Bench) -> list[int]:
@@ -180,7 +180,7 @@ def test_without_a_checkpoint_there_is_nothing_to_lower(log: Bench) -> None:
 
 def test_a_cut_does_not_wait_for_who_writes_the_checkpoint(log: Bench) -> None:
     """Nor is anything cut, and the next try does it."""
-    with Turns(log.run_dir).of(0), pytest.raises(Busy):
+    with CheckpointLocks(log.run_dir).of(0), pytest.raises(Busy):
         follower_log.change(log.partition(), EPOCH, follower_log.cut_to(log.partition(), 4))
     assert log.partition().state().leo == 10
     follower_log.change(log.partition(), EPOCH, follower_log.cut_to(log.partition(), 4))
@@ -229,7 +229,7 @@ def test_a_round_of_the_cleaner_that_ends_just_now_is_not_written_over_a_cut(
     """It has seen that the log was not cut, and then it was: the line of the round would call clean what comes now."""
     log = compacted(tmp_path)
     try:
-        cleaned, partition = CleanerOffsets([str(log.data)], Turns(log.run_dir)), log.partition()
+        cleaned, partition = CleanerOffsets([str(log.data)], CheckpointLocks(log.run_dir)), log.partition()
         before, cut = partition.state().truncations, truncate.truncate
 
         def meanwhile(*arguments: Any) -> None:

@@ -21,7 +21,7 @@ import pytest
 from odradek.broker import config as configuration
 from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.process import control_bus
-from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.process import ROLE_LOCK
 from odradek.broker.process.status import Observer
 from odradek.ipc import roles
@@ -408,7 +408,7 @@ def test_somebody_who_writes_checkpoints_does_not_hold_up_the_end(
     """Nobody should, when all others have ended; the log directory is not called clean then."""
     monkeypatch.setenv("STANDIN_PATIENCE_S", "0.5")
     standin.start()
-    with Turns(standin.run_dir).of(0):
+    with CheckpointLocks(standin.run_dir).of(0):
         assert standin.stop() == 0
     assert not (standin.data / checkpoints.CLEAN_SHUTDOWN).exists()
     assert not standin.shm()

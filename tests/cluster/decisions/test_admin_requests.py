@@ -8,7 +8,7 @@ import pytest
 
 from odradek.cluster.decisions import admin_requests
 from odradek.cluster.decisions.admin_requests import NewIsr
-from odradek.cluster.decisions.controller_state import Change, Standing
+from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch
 from odradek.cluster.rules import errors
 from odradek.cluster.rules.errors import ApiError
 
@@ -130,11 +130,11 @@ def test_who_may_ask() -> None:
 def test_a_leaders_isr_is_written_with_its_own_epoch() -> None:
     made = world([1, 2, 3])
     change = admin_requests.isr_from_leader(made.state, 1, NewIsr(P, (1, 3), 0, 0))
-    assert change == Change(P, made.nodes[P], Standing(1, (1, 3), 0, 1, 0))
+    assert change == Change(P, made.nodes[P], LeaderIsrAndControllerEpoch(1, (1, 3), 0, 1, 0))
     assert isinstance(change, Change)
-    assert made.state.written(change, 1) == Standing(1, (1, 3), 0, 1, 1)
+    assert made.state.written(change, 1) == LeaderIsrAndControllerEpoch(1, (1, 3), 0, 1, 1)
     again = admin_requests.isr_from_leader(made.state, 1, NewIsr(P, (1, 3), 0, 0))  # the answer got lost
-    assert again == Standing(1, (1, 3), 0, 1, 1)
+    assert again == LeaderIsrAndControllerEpoch(1, (1, 3), 0, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_isr_that_is_refused(wanted: NewIsr, sender: int, code: int) -> None:
     made = world([1, 2, 3])
     made.create("gone", [1])
     made.state.deleting.add("gone")
-    made.state.put(P, Standing(1, (1, 2, 3), 5, 1, 3))
+    made.state.put(P, LeaderIsrAndControllerEpoch(1, (1, 2, 3), 5, 1, 3))
     made.state.died([2])
     made.state.shutting_down.add(3)
     assert refused(lambda: admin_requests.isr_from_leader(made.state, sender, wanted)) == code

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.cluster.decisions.controller_state import Leadership, Standing
+from odradek.cluster.decisions.controller_state import LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.tree.znodes import Partition, PartitionState, TopicNode
 
 from ..leadership_world import World
@@ -144,10 +144,10 @@ def now(made: World, partition: Partition = P) -> tuple[int, tuple[int, ...], in
 
 def test_a_new_partition_is_led_by_its_first_live_replica() -> None:
     made = world([5, 2, 1], [5, 6])
-    assert made.nodes == {P: Standing(2, (2, 1), 0, 1, 0)}
+    assert made.nodes == {P: LeaderIsrAndControllerEpoch(2, (2, 1), 0, 1, 0)}
     made.state.started({6: 9})
     made.after_start()
-    assert made.nodes[Q] == Standing(6, (6,), 0, 1, 0)
+    assert made.nodes[Q] == LeaderIsrAndControllerEpoch(6, (6,), 0, 1, 0)
 
 
 def test_more_partitions_of_a_topic() -> None:
@@ -314,5 +314,5 @@ def test_topics_have_ids() -> None:
 
 def test_a_standing_is_what_a_state_node_says() -> None:
     state = PartitionState(3, 7, [3, 1], 2)
-    assert Standing.read(state, 4) == Standing(3, (3, 1), 7, 2, 4)
-    assert Standing.read(state, 4).state == state
+    assert LeaderIsrAndControllerEpoch.read(state, 4) == LeaderIsrAndControllerEpoch(3, (3, 1), 7, 2, 4)
+    assert LeaderIsrAndControllerEpoch.read(state, 4).state == state

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.cluster.decisions.controller_state import Change, Leadership, Standing
+from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.decisions.lives import Lives
 from odradek.cluster.tree.znodes import Partition
 
@@ -266,7 +266,7 @@ def test_who_is_in_sync_by_a_late_write_is_not_elected() -> None:
     assert world.nodes[P][:2] == (1, (1,))
 
 
-def taken_over(world: Told, live: set[int], late: list[int]) -> Standing:
+def taken_over(world: Told, live: set[int], late: list[int]) -> LeaderIsrAndControllerEpoch:
     """How P stands under the next controller; the ISR that its leader is about to write lands behind what it reads."""
     state = Leadership(world.state.controller_epoch + 1)
     state.topics, world.state = world.state.topics, state

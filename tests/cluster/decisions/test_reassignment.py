@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from odradek.broker.controller.elected.reassignment import Moves
+from odradek.broker.controller.elected.reassignment import Reassignments
 from odradek.cluster.decisions import reassignment
 from odradek.cluster.decisions.controller_state import Change, Leadership
 from odradek.cluster.decisions.reassignment import Assignment
@@ -270,7 +270,7 @@ def test_who_a_new_plan_gives_up_is_stopped_though_the_state_was_another() -> No
 
     telling = SimpleNamespace(changed=lambda *of: told.append(of))
     elected: Any = SimpleNamespace(leadership=made.state, refused=refused, telling=telling)
-    moves = Moves(elected)
+    moves = Reassignments(elected)
     moves._assign = lambda partition, planned: made.state.put_topic("t", planned.into(made.state.topics["t"], 0))  # type: ignore[method-assign]
     assert moves.ask({P: [2, 1]}) == {}
     assert 3 not in made.nodes[P].isr

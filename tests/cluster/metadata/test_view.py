@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.replicas import controller_requests
-from odradek.broker.controller.replicas.controller_requests import Orders
-from odradek.cluster.metadata.view import Office, Told, View
+from odradek.broker.controller.replicas.controller_requests import ControllerRequests
+from odradek.cluster.metadata.view import ControllerTerm, PartitionUpdate, View
 
-OFFICE = Office(0, 1, -1)
+OFFICE = ControllerTerm(0, 1, -1)
 
 
-def told(number: int, topic_id: int = 1) -> Told:
-    return Told("t", bytes([topic_id]) * 16, number, 1, 0, 0, [0, 1], 0, [0, 1])
+def told(number: int, topic_id: int = 1) -> PartitionUpdate:
+    return PartitionUpdate("t", bytes([topic_id]) * 16, number, 1, 0, 0, [0, 1], 0, [0, 1])
 
 
 class NoLogs:
@@ -24,11 +24,11 @@ class NoLogs:
     def __init__(self, view: View) -> None:
         self._view = view
 
-    def become(self, one: Told) -> int:
+    def become(self, one: PartitionUpdate) -> int:
         self._view.tell(one, in_part=True)
         return 0
 
-    def give_way(self, one: Told) -> None:
+    def give_way(self, one: PartitionUpdate) -> None:
         pass
 
 
@@ -41,9 +41,9 @@ def shown(view: View) -> int | None:
 def test_a_new_topic_is_shown_whole() -> None:
     view = View(0, "c")
     replicas: Any = NoLogs(view)
-    instance = Orders(view, replicas, lambda: None)
+    instance = ControllerRequests(view, replicas, lambda: None)
 
-    def lead(one: Told) -> int | None:
+    def lead(one: PartitionUpdate) -> int | None:
         instance.lead_and_follow(OFFICE, [one], done)
         return carried_out()
 
@@ -71,7 +71,7 @@ def test_a_new_topic_is_shown_whole() -> None:
 def test_a_topic_is_not_shown_while_it_is_being_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     view = View(0, "c")
     replicas: Any = NoLogs(view)
-    instance, now = Orders(view, replicas, lambda: None), [0.0]
+    instance, now = ControllerRequests(view, replicas, lambda: None), [0.0]
     monkeypatch.setattr(controller_requests, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(controller_requests, "_SLICE_S", 0.0)  # each step is a turn
     seen = []

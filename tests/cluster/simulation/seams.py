@@ -149,7 +149,7 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
         (truncations, "may_take_long", _takes_long),
         (broker_addresses, "Resolver", Resolver), (peers, "Resolver", Resolver), (connection, "socket", sockets),
         (slots, "CHUNK", memory.SLOTS), (znodes, "random_uuid", _ids(seed)),
-        (join, "PartitionDirs", disk.Dirs), (join, "Turns", lambda run_dir: None),
+        (join, "PartitionDirs", disk.Dirs), (join, "CheckpointLocks", lambda run_dir: None),
         (join, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
         (replica_manager, "Log", disk.MemoryLog), (leader_or_follower, "roll", store.Roll),
         (repair, "roll", store.Roll), (k21_delete_records, "trim", store.Trim),

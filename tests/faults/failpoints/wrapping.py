@@ -144,7 +144,7 @@ class Failpoints:
             ("send", channel.Channel, "send", lambda _, payload, fds=(): (payload[:1].decode("latin1"), len(fds))),
             ("receive", channel.Channel, "receive", _nothing),
             ("set", processes.ProcessTable, "set", lambda _, role, column, value: (column, value)),
-            ("spawn", forkserver_client.Nursery, "__call__", _nothing),
+            ("spawn", forkserver_client.ForkserverClient, "__call__", _nothing),
             ("enter", processes.ProcessTable, "enter", _nothing),
         ]
         for name, owner, method, subject in methods:

@@ -17,7 +17,7 @@ from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.verify import verify
 from odradek.pipeline.jobs.causes import cause
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.restoring import Wish
+from odradek.pipeline.jobs.restoring import RestorePlan
 from odradek.pipeline.registry.settings import Registry
 
 from ...clients.admin import create_topic
@@ -99,7 +99,7 @@ def comes_back(
     kafka = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.schema.registry.basic.auth.user.info": USER}
     report = verify(spark, Files(spark, str(folder)), kafka, [topic], True)
     assert (report.records, report.differences) == (len(values), [])
-    restore.run(spark, Files(spark, str(folder)), kafka, Wish((topic,), prefix))
+    restore.run(spark, Files(spark, str(folder)), kafka, RestorePlan((topic,), prefix))
     assert [record.value for record in committed(broker, prefix + topic)] == values
 
 

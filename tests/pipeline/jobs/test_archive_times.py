@@ -14,7 +14,7 @@ from odradek.pipeline.jobs.archive.formats import Format, Formats
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.verify import verify
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.restoring import Wish
+from odradek.pipeline.jobs.restoring import RestorePlan
 
 from ...clients.admin import create_topic
 from ...clients.raw.batches import batch
@@ -46,7 +46,7 @@ def test_there_and_back(spark: SparkSession, broker: Any, tmp_path: Path, format
     files = Files(spark, str(tmp_path))
     kafka = {"kafka.bootstrap.servers": broker.bootstrap}
     assert verify(spark, files, kafka, [topic]).differences == []
-    restore.run(spark, files, kafka, Wish((topic,), "again-"))
+    restore.run(spark, files, kafka, RestorePlan((topic,), "again-"))
     await_stable(broker, f"again-{topic}")
     back = read(broker, f"again-{topic}")[0]
     assert [record.value for record in back] == [b"%d" % at for at in range(len(TIMES))]

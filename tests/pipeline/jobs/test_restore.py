@@ -22,7 +22,7 @@ from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.formats import Format, Formats
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.restoring import Wish
+from odradek.pipeline.jobs.restoring import RestorePlan
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
 
@@ -113,7 +113,7 @@ class Made(NamedTuple):
     def restore(self, prefix: str, **wish: Any) -> Log:
         """What is in the target then."""
         files = Files(self.spark, str(self.folder))
-        restore.run(self.spark, files, kafka(self.broker), Wish((self.topic,), prefix, **wish))
+        restore.run(self.spark, files, kafka(self.broker), RestorePlan((self.topic,), prefix, **wish))
         await_stable(self.broker, f"{prefix}{self.topic}")
         return read(self.broker, f"{prefix}{self.topic}")
 

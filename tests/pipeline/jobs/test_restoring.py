@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import restoring, topics
 from odradek.pipeline.jobs.archive.manifest import State
-from odradek.pipeline.jobs.restoring import Plan, Wish
+from odradek.pipeline.jobs.restoring import Plan, RestorePlan
 from odradek.pipeline.types import Partition
 from odradek.pipeline.wire.brokers import Brokers
 
@@ -33,7 +33,7 @@ def client(broker: Any) -> dict[str, str]:
 def prepared(brokers: Brokers, broker: Any, topic: str, ends: list[int], **wish: Any) -> Plan:
     """Of an archive that goes up to these offsets."""
     state = State(offsets={(topic, index): end for index, end in enumerate(ends)})
-    return restoring.prepare(brokers, client(broker), "file:/archive", state, Wish(**wish), topic)
+    return restoring.prepare(brokers, client(broker), "file:/archive", state, RestorePlan(**wish), topic)
 
 
 def widened(brokers: Brokers, broker: Any, topic: str, partitions: int) -> None:
@@ -78,4 +78,4 @@ def test_what_was_half_noted_is_noted_again(brokers: Brokers, broker: Any) -> No
 
 def test_an_archive_of_nothing_is_not_restored() -> None:
     with pytest.raises(PipelineError, match="the archive has no topics: nothing was archived to it"):
-        Wish().chosen(State(0))
+        RestorePlan().chosen(State(0))

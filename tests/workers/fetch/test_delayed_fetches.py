@@ -9,7 +9,7 @@ import pytest
 from odradek.ipc import memory_order
 from odradek.ipc.roles import worker_role
 from odradek.ipc.slots import ANYTHING, Slot
-from odradek.workers.fetch.delayed_fetches import Parking
+from odradek.workers.fetch.delayed_fetches import DelayedFetches
 
 from ...clients.raw import batches, calls
 from ...harness.wire import decode_response
@@ -68,8 +68,8 @@ def fence(monkeypatch: pytest.MonkeyPatch) -> _Fence:
 
 
 @pytest.fixture
-def parking(fence: _Fence) -> Parking:
-    return Parking(ROLE)
+def parking(fence: _Fence) -> DelayedFetches:
+    return DelayedFetches(ROLE)
 
 
 def append(slot: Slot) -> list[int]:
@@ -78,7 +78,7 @@ def append(slot: Slot) -> list[int]:
     return list(slot.waiters())
 
 
-def test_a_change_before_parking_is_seen(bench: Bench, parking: Parking) -> None:
+def test_a_change_before_parking_is_seen(bench: Bench, parking: DelayedFetches) -> None:
     slot = bench.slot("t")
     append(slot)
     waiting = _Waiting([slot], 1)
@@ -86,7 +86,7 @@ def test_a_change_before_parking_is_seen(bench: Bench, parking: Parking) -> None
     assert (waiting.answers, waiting.finished, len(parking)) == (1, True, 0)
 
 
-def test_a_change_while_parking_is_seen_or_rings(bench: Bench, parking: Parking, fence: _Fence) -> None:
+def test_a_change_while_parking_is_seen_or_rings(bench: Bench, parking: DelayedFetches, fence: _Fence) -> None:
     slot, waiting, rung = bench.slot("t"), _Waiting([bench.slot("t")], 1), []
     fence.between = lambda: rung.extend(append(slot))
     parking.park(waiting)
@@ -94,7 +94,7 @@ def test_a_change_while_parking_is_seen_or_rings(bench: Bench, parking: Parking,
     assert rung == [ROLE]
 
 
-def test_a_change_after_parking_rings(bench: Bench, parking: Parking) -> None:
+def test_a_change_after_parking_rings(bench: Bench, parking: DelayedFetches) -> None:
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 1)
     parking.park(waiting)
     parking.rung()
@@ -104,7 +104,7 @@ def test_a_change_after_parking_rings(bench: Bench, parking: Parking) -> None:
     assert (waiting.answers, waiting.finished) == (1, True)
 
 
-def test_every_change_rings_until_there_is_enough(bench: Bench, parking: Parking, fence: _Fence) -> None:
+def test_every_change_rings_until_there_is_enough(bench: Bench, parking: DelayedFetches, fence: _Fence) -> None:
     """Between the bell and the look too."""
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 3)
     parking.park(waiting)
@@ -119,7 +119,7 @@ def test_every_change_rings_until_there_is_enough(bench: Bench, parking: Parking
     assert waiting.answers == 1
 
 
-def test_a_lost_ring_is_found_by_the_next_look(bench: Bench, parking: Parking) -> None:
+def test_a_lost_ring_is_found_by_the_next_look(bench: Bench, parking: DelayedFetches) -> None:
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 2)
     parking.park(waiting)
     append(slot)  # its process dies before it rings
@@ -134,7 +134,7 @@ def many(bench: Bench) -> list[Slot]:
     return [bench.worker.shared.slots[number] for number in range(100, 200)]
 
 
-def test_of_many_slots_a_lost_ring_is_found_by_the_next_comparison(many: list[Slot], parking: Parking) -> None:
+def test_of_many_slots_a_lost_ring_is_found_by_the_next_comparison(many: list[Slot], parking: DelayedFetches) -> None:
     waiting = _Waiting(many, 2)
     parking.park(waiting)
     parking.compare()
@@ -145,7 +145,9 @@ def test_of_many_slots_a_lost_ring_is_found_by_the_next_comparison(many: list[Sl
     assert waiting.answers == 1
 
 
-def test_of_many_slots_one_that_fell_silent_is_asked_again_within_a_second(many: list[Slot], parking: Parking) -> None:
+def test_of_many_slots_one_that_fell_silent_is_asked_again_within_a_second(
+    many: list[Slot], parking: DelayedFetches
+) -> None:
     waiting = _Waiting(many, 2)
     parking.park(waiting)
     many[7].update(leo=1)
@@ -156,7 +158,9 @@ def test_of_many_slots_one_that_fell_silent_is_asked_again_within_a_second(many:
     assert append(many[7]) == [ROLE]
 
 
-def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(many: list[Slot], parking: Parking) -> None:
+def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(
+    many: list[Slot], parking: DelayedFetches
+) -> None:
     parking.park(_Waiting(many, 1))
     parking.compare()
     many[7].waiters()
@@ -164,7 +168,9 @@ def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(many: lis
     assert append(many[7]) == []  # nobody has looked at its waiter byte
 
 
-def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_has_seen(bench: Bench, parking: Parking) -> None:
+def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_has_seen(
+    bench: Bench, parking: DelayedFetches
+) -> None:
     slot = bench.slot("t")
     first, second = _Waiting([slot], 5), _Waiting([slot], 2)
     parking.park(first)
@@ -177,7 +183,7 @@ def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_has_seen(ben
     assert len(parking) == 1
 
 
-def test_expiry_looks_once_more(parking: Parking, bench: Bench) -> None:
+def test_expiry_looks_once_more(parking: DelayedFetches, bench: Bench) -> None:
     soon, late = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
     parking.park(late)
     parking.park(soon)
@@ -193,7 +199,7 @@ def test_expiry_looks_once_more(parking: Parking, bench: Bench) -> None:
 
 @pytest.mark.parametrize("what", ["look", "answer", "expire", "find_slots"])
 def test_a_fault_costs_the_request_that_has_it(
-    parking: Parking, bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
+    parking: DelayedFetches, bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Nothing of it comes to the loop, which would end; the others are looked at, and it is parked no longer."""
     bad, good = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
@@ -210,7 +216,7 @@ def test_a_fault_costs_the_request_that_has_it(
     assert (good.answers, good.failures, len(parking)) == (1, [], 0)
 
 
-def test_who_is_gone_is_not_answered(parking: Parking, bench: Bench) -> None:
+def test_who_is_gone_is_not_answered(parking: DelayedFetches, bench: Bench) -> None:
     waiting = _Waiting([bench.slot("t")], 1, 10.0)
     parking.park(waiting)
     parking.forget(waiting)
@@ -221,7 +227,7 @@ def test_who_is_gone_is_not_answered(parking: Parking, bench: Bench) -> None:
     assert (waiting.answers, waiting.expired, len(parking)) == (0, 0, 0)
 
 
-def test_the_finished_take_no_memory_until_a_far_deadline(parking: Parking, bench: Bench) -> None:
+def test_the_finished_take_no_memory_until_a_far_deadline(parking: DelayedFetches, bench: Bench) -> None:
     for _ in range(5000):
         waiting = _Waiting([bench.slot("t")], 1, 1e9)
         parking.park(waiting)
@@ -231,7 +237,7 @@ def test_the_finished_take_no_memory_until_a_far_deadline(parking: Parking, benc
     assert (len(parking), parking.next_deadline()) == (1, 5.0)
 
 
-def test_new_metadata_has_all_look(parking: Parking, bench: Bench) -> None:
+def test_new_metadata_has_all_look(parking: DelayedFetches, bench: Bench) -> None:
     waiting = _Waiting([bench.slot("t")], 1)
     parking.park(waiting)
     parking.all_changed()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.workers.net import busy_poll
-from odradek.workers.net.busy_poll import Waiting
+from odradek.workers.net.busy_poll import BusyPoll
 
 SPIN_US = 40
 LOOK_NS = 1000
@@ -36,11 +36,11 @@ class World:
         """Nanoseconds."""
         return self.now
 
-    def waiting(self, spin_us: int = SPIN_US) -> Waiting:
+    def waiting(self, spin_us: int = SPIN_US) -> BusyPoll:
         """What is tested, in this world."""
-        return Waiting(self.poll, spin_us, self.clock)
+        return BusyPoll(self.poll, spin_us, self.clock)
 
-    def take(self, waits: Waiting, gap: int) -> None:
+    def take(self, waits: BusyPoll, gap: int) -> None:
         """Wait for a request that comes after `gap`."""
         self.due = self.now + gap
         assert waits.wait(1.0) == [(1, 1)]

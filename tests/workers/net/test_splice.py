@@ -115,7 +115,7 @@ def test_a_slice_goes_in_one_burst_where_there_is_room(file: OpenFile) -> None:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         reading = threading.Thread(target=received, args=(theirs, splice.room(0)))
         reading.start()
-        assert splice.Burst().send(ours.fileno(), file.fd, 0, splice.room(0), False) == splice.room(0) == 1 << 20
+        assert splice.Splice().send(ours.fileno(), file.fd, 0, splice.room(0), False) == splice.room(0) == 1 << 20
         reading.join(10)
     assert splice.room(1) == splice.room(mmap.PAGESIZE + 1) == (1 << 20) - 1
 
@@ -136,7 +136,7 @@ def test_a_peer_that_is_gone_is_an_error_and_the_pipe_goes(
     ours, theirs = pair
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     theirs.close()
-    sender = splice.Burst()
+    sender = splice.Splice()
     with pytest.raises(OSError) as caught:
         for _ in range(3):
             sender.send(ours.fileno(), file.fd, 0, splice.LEAST, False)

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from odradek.broker import config as configuration
 from odradek.broker.controller.replicas import controller_requests
-from odradek.broker.controller.replicas.controller_requests import _MOST_UNVOUCHED_BYTES, Orders
+from odradek.broker.controller.replicas.controller_requests import _MOST_UNVOUCHED_BYTES, ControllerRequests
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
-from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.decisions.who_is_told import DURING_DELETE, Stop
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.cluster.metadata.view import NO_ID, Office, Told, View
+from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
 from odradek.cluster.rules import errors, validation
 from odradek.cluster.rules.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
 from odradek.cluster.state import SLOT
@@ -37,15 +37,15 @@ from odradek.storage.log.partition import Busy
 
 from ....storage.logs import run_of_batches, write_segment
 
-OFFICE = Office(0, 1, -1)
+OFFICE = ControllerTerm(0, 1, -1)
 NAMES = ["t", "t.2", "", ".", "..", "../escaped", "a b", "a/b", "a\0", "ä", "x" * 250]
 INDEXES = [0, 1, 2, -1, -(1 << 31), MOST_PARTITIONS - 1, MOST_PARTITIONS, (1 << 31) - 1]
 REPLICAS = [[0], [0, 1], [], [0, 0], [-1], list(range(MOST_REPLICAS)), list(range(MOST_REPLICAS + 1))]
 
 
-def told(topic: str = "t", number: int = 0, replicas: list[int] | None = None, epoch: int = 0) -> Told:
+def told(topic: str = "t", number: int = 0, replicas: list[int] | None = None, epoch: int = 0) -> PartitionUpdate:
     wanted = [0, 1] if replicas is None else replicas
-    return Told(topic, b"t" * 16, number, 1, 0, epoch, wanted[:1], 0, wanted)
+    return PartitionUpdate(topic, b"t" * 16, number, 1, 0, epoch, wanted[:1], 0, wanted)
 
 
 class Fragile:
@@ -56,7 +56,7 @@ class Fragile:
         self.done: list[tuple[str, int]] = []
         self.fails: dict[tuple[str, int], Exception] = {}
 
-    def become(self, one: Told) -> int:
+    def become(self, one: PartitionUpdate) -> int:
         error = self.fails.get((one.topic, one.number))
         if error is not None:
             raise error
@@ -67,7 +67,7 @@ class Fragile:
     def stop(self, topic: str, index: int, epoch: int, delete: bool) -> int:
         return self.become(told(topic, index))
 
-    def give_way(self, one: Told) -> None:
+    def give_way(self, one: PartitionUpdate) -> None:
         pass
 
 
@@ -77,13 +77,13 @@ class Scene:
     def __init__(self) -> None:
         self.view = View(0, "c")
         self.replicas: Any = Fragile(self.view)
-        self.orders = Orders(self.view, self.replicas, lambda: None)
+        self.orders = ControllerRequests(self.view, self.replicas, lambda: None)
         self.answers: list[tuple[int, dict[tuple[str, int], int]]] = []
 
     def answered(self, error: int, codes: dict[tuple[str, int], int]) -> None:
         self.answers.append((error, dict(codes)))
 
-    def lead(self, *partitions: Told) -> dict[tuple[str, int], int]:
+    def lead(self, *partitions: PartitionUpdate) -> dict[tuple[str, int], int]:
         self.orders.lead_and_follow(OFFICE, partitions, self.answered)
         while self.orders.waiting:
             self.orders.tick()
@@ -117,7 +117,7 @@ def test_an_order_of_many_partitions_takes_many_turns(monkeypatch: pytest.Monkey
     monkeypatch.setattr(controller_requests, "_SLICE_S", 2)
     become, done = scene.replicas.become, []
 
-    def slow(one: Told) -> int:
+    def slow(one: PartitionUpdate) -> int:
         now[0] += 1
         return int(become(one))
 
@@ -170,7 +170,7 @@ def test_a_long_name_is_said_once() -> None:
         (told(epoch=-1), errors.INVALID_REQUEST),
     ],
 )
-def test_codes_of_what_cannot_be(one: Told, code: int) -> None:
+def test_codes_of_what_cannot_be(one: PartitionUpdate, code: int) -> None:
     scene = Scene()
     assert scene.lead(one, told("fine")) == {(one.topic, one.number): code}
 
@@ -193,8 +193,8 @@ def test_the_first_order_of_an_epoch_waits_until_zookeeper_has_it(known: int, co
         asked.append(epoch)
         return epoch <= known if reachable else None
 
-    orders = Orders(scene.view, scene.replicas, lambda: None, vouch)
-    office = Office(0, 7, -1)
+    orders = ControllerRequests(scene.view, scene.replicas, lambda: None, vouch)
+    office = ControllerTerm(0, 7, -1)
     orders.lead_and_follow(office, [told()], scene.answered)
     orders.verify()
     assert (scene.answers, orders.unvouched) == ([], True)
@@ -207,8 +207,8 @@ def test_the_first_order_of_an_epoch_waits_until_zookeeper_has_it(known: int, co
 
 def test_what_waits_for_zookeeper_is_bounded_in_bytes() -> None:
     scene = Scene()
-    instance = Orders(scene.view, scene.replicas, lambda: None, lambda epoch: None)
-    office = Office(0, 7, -1, size=_MOST_UNVOUCHED_BYTES // 4)
+    instance = ControllerRequests(scene.view, scene.replicas, lambda: None, lambda epoch: None)
+    office = ControllerTerm(0, 7, -1, size=_MOST_UNVOUCHED_BYTES // 4)
     for number in range(6):
         instance.lead_and_follow(office, [told(number=number)], scene.answered)
     assert scene.answers == [(errors.STALE_CONTROLLER_EPOCH, {})] * 2
@@ -229,7 +229,7 @@ def test_a_role_that_could_not_be_taken_is_taken_later(
             lead(*args)
 
         monkeypatch.setattr(leader_or_follower, "lead", fails)
-        orders = Orders(replicas.view, replicas, lambda: None)
+        orders = ControllerRequests(replicas.view, replicas, lambda: None)
         answers: list[Any] = []
         orders.lead_and_follow(OFFICE, [told(replicas=[0])._replace(leader=0)], lambda *answer: answers.append(answer))
         assert answers == [(0, {("t", 0): UNKNOWN_SERVER_ERROR})]
@@ -251,7 +251,7 @@ def test_a_log_that_was_passed_over_at_the_start_is_recovered_and_not_put_aside(
     write_segment(directory, 0, batches, sealed=False)
     write_partition_metadata(directory, b"t" * 16)
     with real_replicas(tmp_path) as replicas:
-        orders = Orders(replicas.view, replicas, lambda: None)
+        orders = ControllerRequests(replicas.view, replicas, lambda: None)
         answers: list[Any] = []
         told_of = told(replicas=[0])._replace(leader=0)
         orders.lead_and_follow(OFFICE, [told_of], lambda *answer: answers.append(answer))
@@ -275,7 +275,7 @@ def test_a_log_that_was_passed_over_at_the_start_is_deleted_with_its_topic(tmp_p
         write_segment(log_dir / f"t-{index}", 0, run_of_batches(0, 20), sealed=False)
         write_partition_metadata(log_dir / f"t-{index}", topic_id)
     with real_replicas(tmp_path) as replicas:
-        orders = Orders(replicas.view, replicas, lambda: None)
+        orders = ControllerRequests(replicas.view, replicas, lambda: None)
         shown = [told(replicas=[0])._replace(number=index) for index in (0, 1)]
         orders.know(OFFICE, shown, [], lambda *_: None)
         if by == "StopReplica":
@@ -322,7 +322,7 @@ def test_a_topic_whose_node_has_no_id_at_the_start_keeps_its_log(tmp_path: Path,
         one = told(replicas=[0])._replace(leader=0)
         replicas.view.tell(one._replace(topic_id=NO_ID, leader=-1, leader_epoch=-1))
         replicas.open(None)
-        orders = Orders(replicas.view, replicas, lambda: None)
+        orders = ControllerRequests(replicas.view, replicas, lambda: None)
         assert orders.topic_id("t") == (one.topic_id if on_disk == one.topic_id else None)
         partition = replicas.partition("t", 0)
         assert partition is not None and partition.state().state == slots.RECOVERING
@@ -357,11 +357,11 @@ def published(replicas: Replicas) -> Snapshot:
     return former
 
 
-def successor_of(replicas: Replicas, one: Told) -> Replicas:
+def successor_of(replicas: Replicas, one: PartitionUpdate) -> Replicas:
     """What the next controller process of the same broker begins with."""
     view = View(0, "c")
     view.tell(one)
-    turns = Turns(replicas._log.run_dir)
+    turns = CheckpointLocks(replicas._log.run_dir)
     dirs = PartitionDirs(replicas.dirs.log_dirs, turns)
     book = SlotBook(replicas._log.shared, PartitionLocks(Path(replicas._log.run_dir) / "partition.lock"), 2)
     return Replicas(view, dirs, book, replicas._log.shared, Path(replicas._log.run_dir), replicas._config)
@@ -393,7 +393,7 @@ def real_replicas(folder: Path) -> Iterator[Replicas]:
         shared = Shared.create(prefix, 1, 16)
         config = configuration.resolve({"log.dirs": str(data), "broker.id": "0"})
         book = SlotBook(shared, PartitionLocks(run / "partition.lock"), 1)
-        yield Replicas(View(0, "c"), PartitionDirs([str(data)], Turns(run)), book, shared, run, config)
+        yield Replicas(View(0, "c"), PartitionDirs([str(data)], CheckpointLocks(run)), book, shared, run, config)
     finally:
         region.unlink_all(prefix)
 

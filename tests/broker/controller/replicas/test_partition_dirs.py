@@ -19,7 +19,7 @@ from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.broker.controller.replicas.stray_replicas import keep
-from odradek.broker.process.checkpoint_lock import Turns
+from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.state import ClusterState
@@ -115,7 +115,7 @@ def test_what_is_in_a_directory_that_failed_waits_for_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[int] = []
-    dirs = PartitionDirs([str(tmp_path)], Turns(tmp_path), lambda: failed)
+    dirs = PartitionDirs([str(tmp_path)], CheckpointLocks(tmp_path), lambda: failed)
     dirs.create("t", 0, b"t" * 16)
     with refused(monkeypatch, errno.EIO):
         dirs.put_away("t", 0, dirs.retire)
@@ -210,7 +210,7 @@ def test_a_rename_of_a_process_before_may_be_undone_too(tmp_path: Path, monkeypa
         owner.dirs.retire("t", 0)
         with monkeypatch.context() as patch:
             patch.setattr(type(FILES), "sync_dir", broken)
-            dirs = PartitionDirs(owner.dirs.log_dirs, Turns(tmp_path / "run"))
+            dirs = PartitionDirs(owner.dirs.log_dirs, CheckpointLocks(tmp_path / "run"))
             assert not dirs.all_renamed("t")
         assert dirs.all_renamed("t")
 
@@ -222,7 +222,7 @@ def broken(*_: Any) -> None:
 def test_a_directory_of_no_topic_is_named_and_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The metadata may be a backup that is older than its topic."""
     with owned(tmp_path) as owner:
-        PartitionDirs([str(tmp_path / "data")], Turns(tmp_path)).create("t", 0, b"t" * 16)
+        PartitionDirs([str(tmp_path / "data")], CheckpointLocks(tmp_path)).create("t", 0, b"t" * 16)
         restarted(tmp_path, owner)
         assert left(tmp_path / "data") == ["t-00"]
         (text,) = warnings(caplog)
@@ -236,7 +236,7 @@ def test_a_log_directory_that_cannot_be_listed_goes_offline(tmp_path: Path, capl
     (tmp_path / "two" / "v-0").symlink_to("v-0")
     failed: set[int] = set()
     folders = [str(tmp_path / name) for name in ("one", "two")]
-    dirs = PartitionDirs(folders, Turns(tmp_path), lambda: failed, failed.add)
+    dirs = PartitionDirs(folders, CheckpointLocks(tmp_path), lambda: failed, failed.add)
     assert failed == {1} and dirs.found() == [("t", 0)]
     assert f"log directory {tmp_path / 'two'} is offline: it cannot be read" in caplog.text
 
@@ -250,7 +250,7 @@ def test_a_want_of_descriptors_takes_no_log_directory_offline(tmp_path: Path, mo
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="open files"):
         patch.setattr(os, "scandir", scan)
-        PartitionDirs([str(tmp_path)], Turns(tmp_path), lambda: failed, failed.add)
+        PartitionDirs([str(tmp_path)], CheckpointLocks(tmp_path), lambda: failed, failed.add)
     assert not failed
 
 
@@ -288,7 +288,7 @@ def restarted(folder: Path, owner: MetadataOwner, failed: tuple[int, ...] = ()) 
     """The broker stops, and starts on what is left."""
     state = ClusterState(owner.state.tree, 0)
     state.load()
-    dirs = PartitionDirs([str(folder / "data")], Turns(folder / "run"), lambda: failed)
+    dirs = PartitionDirs([str(folder / "data")], CheckpointLocks(folder / "run"), lambda: failed)
     made = MetadataOwner(state, dirs, owner.book, owner.config, lambda role: None)
     made.open_partitions(None)
     return made
@@ -308,7 +308,7 @@ def owned(folder: Path) -> Iterator[MetadataOwner]:
         state.load()
         book = SlotBook(shared, PartitionLocks(run / "partition.lock"), 1)
         config = configuration.resolve({"log.dirs": str(data)})
-        yield MetadataOwner(state, PartitionDirs([str(data)], Turns(run)), book, config, lambda role: None)
+        yield MetadataOwner(state, PartitionDirs([str(data)], CheckpointLocks(run)), book, config, lambda role: None)
     finally:
         tree.close()
         region.unlink_all(shared.prefix)
