@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
 
 from odradek.broker import commands
-from odradek.broker.errors import FAILED, INTERRUPTED, OK, OdradekError
+from odradek.broker.outcome import outcome
 
 
 class LazyGroup(click.Group):
@@ -77,26 +77,6 @@ def odradek() -> None:
       odradek start                         a broker on 127.0.0.1:9092, data in ./data
       odradek topics --list --bootstrap-server localhost:9092
     """
-
-
-def outcome(run: Callable[[], object]) -> int:
-    """Run something, print its error as one line; the exit code for it."""
-    try:
-        run()
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    except OdradekError as error:
-        click.echo(f"odradek: {error}", err=True)
-        return error.exit_code
-    except BrokenPipeError:  # `odradek … | head`
-        sys.stderr.close()
-        return FAILED
-    return OK
 
 
 def main() -> None:

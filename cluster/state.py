@@ -16,6 +16,7 @@ from typing import Any
 
 from odradek.cluster.configs.admitted import NOBODY
 from odradek.cluster.decisions.planning import TopicPlan
+from odradek.cluster.metadata.rows import EPOCH, ISR, LEADER, NOWHERE, REPLICAS
 from odradek.cluster.metadata.snapshot import Snapshot, first_partitions, raw_snapshot
 from odradek.cluster.rules import topicnames
 from odradek.cluster.tree import znodes
@@ -24,11 +25,8 @@ from odradek.cluster.tree.znodes import PartitionState, TopicNode
 
 log = logging.getLogger(__name__)
 
-SLOT, INCARNATION, LEADER, EPOCH, REPLICAS, ISR, LOG_DIR = range(7)  # columns of a partition's row
-OFFLINE = 7  # one more, where there are any: replicas that the controller says are offline
 TOGETHER = 256  # states of partitions that are written at once
 _ALL: Mapping[str, int] = MappingProxyType({})
-NOWHERE = -1  # slot and log directory of a partition that is not on this broker
 
 
 class ClusterState:

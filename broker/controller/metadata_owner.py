@@ -25,6 +25,7 @@ from odradek.broker.interbroker.peers import Poller
 from odradek.broker.process.steps import WAITS
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.decisions.reassignment import Assignment
+from odradek.cluster.metadata.rows import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules.errors import (
     ELECTION_NOT_NEEDED,
@@ -36,7 +37,7 @@ from odradek.cluster.rules.errors import (
     Outcomes,
 )
 from odradek.cluster.slotalloc import SlotsExhausted
-from odradek.cluster.state import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT, TOGETHER, ClusterState
+from odradek.cluster.state import TOGETHER, ClusterState
 from odradek.cluster.tree.tree import TreeUnavailable
 from odradek.cluster.tree.znodes import Partition
 from odradek.ipc import slots

@@ -173,10 +173,10 @@ def _take(fds: list[int], names: list[str]) -> None:
 
 
 def _live(role: int, run_dir: Path) -> int:
-    from odradek.broker import cli
+    from odradek.broker.outcome import outcome
 
     try:
-        return cli.outcome(lambda: entry.serve(role, run_dir))
+        return outcome(lambda: entry.serve(role, run_dir))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
 

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from odradek.cluster.configs.admitted import NOBODY
+from odradek.cluster.metadata.rows import EPOCH, ISR, LEADER, NOWHERE, OFFLINE, REPLICAS
 from odradek.cluster.metadata.snapshot import NOTHING_HEARD, Snapshot, first_partitions, raw_snapshot
 from odradek.cluster.rules import topicnames
-from odradek.cluster.state import EPOCH, ISR, LEADER, NOWHERE, OFFLINE, REPLICAS
+from odradek.cluster.rules.errors import INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, NONE
+from odradek.cluster.rules.validation import place_fault, replicas_problem
 from odradek.cluster.tree.znodes import BrokerNode
 
 CONTROLLER = "odradek-controller"  # the client id of a controller's requests; behind an order's there is its number
@@ -39,6 +41,21 @@ class PartitionUpdate(NamedTuple):
     replicas: list[int]
     is_new: bool = False
     offline: list[int] | None = None
+
+
+def fault(told: PartitionUpdate) -> tuple[int, str]:
+    """(error code, why) of a partition as a controller tells of it; (NONE, "") when it can be taken."""
+    code, wrong = place_fault(told.topic, told.number)
+    if code:
+        return code, wrong
+    unusable = replicas_problem(told.replicas)
+    if unusable:
+        return INVALID_REPLICA_ASSIGNMENT, unusable
+    if told.leader_epoch < 0:
+        return INVALID_REQUEST, f"the leader epoch {told.leader_epoch} is negative"
+    if len(told.isr) > len(told.replicas):
+        return INVALID_REQUEST, f"the ISR {told.isr} is larger than the replicas"
+    return NONE, ""
 
 
 class ControllerTerm(NamedTuple):

@@ -7,22 +7,18 @@ A broker keeps a row for every partition of every topic, and a leader a row for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import (
     INVALID_PARTITIONS,
     INVALID_REPLICA_ASSIGNMENT,
-    INVALID_REQUEST,
     INVALID_TOPIC_EXCEPTION,
     NONE,
     POLICY_VIOLATION,
     ApiError,
 )
 from odradek.ipc import replicas as followers
-
-if TYPE_CHECKING:
-    from odradek.cluster.metadata.view import PartitionUpdate
 
 MOST_REPLICAS = 1 + followers.ROWS  # of a partition: its leader, and the followers that the leader has rows for
 # Of a topic. In ZooKeeper a topic is one node of at most a MiB, which 100,000 partitions of one replica fill.
@@ -73,21 +69,6 @@ def place_fault(topic: str, index: int) -> tuple[int, str]:
         return INVALID_TOPIC_EXCEPTION, wrong[:_LONGEST]
     wrong = partition_problem(index)
     return (INVALID_PARTITIONS, wrong) if wrong else (NONE, "")
-
-
-def fault(told: PartitionUpdate) -> tuple[int, str]:
-    """(error code, why) of a partition as a controller tells of it; (NONE, "") when it can be taken."""
-    code, wrong = place_fault(told.topic, told.number)
-    if code:
-        return code, wrong
-    unusable = replicas_problem(told.replicas)
-    if unusable:
-        return INVALID_REPLICA_ASSIGNMENT, unusable
-    if told.leader_epoch < 0:
-        return INVALID_REQUEST, f"the leader epoch {told.leader_epoch} is negative"
-    if len(told.isr) > len(told.replicas):
-        return INVALID_REQUEST, f"the ISR {told.isr} is larger than the replicas"
-    return NONE, ""
 
 
 class Room:

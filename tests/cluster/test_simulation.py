@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from odradek.cluster.metadata.rows import EPOCH
 from odradek.cluster.metadata.view import PartitionUpdate
-from odradek.cluster.state import EPOCH
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Delete, Set
 from odradek.ipc import replicas, slots

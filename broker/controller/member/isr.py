@@ -32,9 +32,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.cluster.metadata.rows import EPOCH, ISR, LEADER, OFFLINE
 from odradek.cluster.metadata.view import Row, View
 from odradek.cluster.replication import isr as rules
-from odradek.cluster.state import EPOCH, ISR, LEADER, OFFLINE
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import Create, Set, Tree, TreeError, TreeUnavailable
 from odradek.cluster.tree.znodes import Malformed, PartitionState

@@ -26,6 +26,7 @@ from typing import Any
 from odradek.broker.controller.replicas import stray_replicas
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.cluster.decisions.who_is_told import DURING_DELETE, Stop
+from odradek.cluster.metadata import view
 from odradek.cluster.metadata.snapshot import Heard
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
 from odradek.cluster.rules import validation
@@ -109,7 +110,7 @@ class ControllerRequests:
 
     def lead_and_follow(self, office: ControllerTerm, told: Sequence[PartitionUpdate], done: Done) -> None:
         """LeaderAndIsr: lead some partitions, follow others' leaders in others."""
-        faults = self._faults(told, validation.fault)
+        faults = self._faults(told, view.fault)
         steps = [((one.topic, one.number), self._becoming(one, office.full)) for one in told]
         self._take(office, _unless_faulty(steps, faults), done)
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from odradek.cluster.metadata.rows import NOWHERE, SLOT
 from odradek.cluster.metadata.view import NO_ID
-from odradek.cluster.state import NOWHERE, SLOT
 
 if TYPE_CHECKING:
     from odradek.broker.controller.replicas.replica_manager import Replicas

@@ -11,7 +11,7 @@ from odradek.broker.controller.controller import TICK_S, Controller
 from odradek.broker.controller.member.member import Member
 from odradek.broker.process.steps import SLICE_S, WAITS, Line, Steps
 from odradek.cluster.decisions.planning import TopicPlan
-from odradek.cluster.state import SLOT
+from odradek.cluster.metadata.rows import SLOT
 
 from ..controller.replicas.test_partition_dirs import owned
 

@@ -22,11 +22,12 @@ from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.decisions.who_is_told import DURING_DELETE, Stop
+from odradek.cluster.metadata import view
+from odradek.cluster.metadata.rows import SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
 from odradek.cluster.rules import errors, validation
 from odradek.cluster.rules.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
-from odradek.cluster.state import SLOT
 from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
@@ -145,7 +146,7 @@ def test_an_answer_that_fails_holds_up_nothing() -> None:
 def test_only_what_can_be_is_carried_out(partitions: list[tuple[str, int, list[int]]]) -> None:
     scene = Scene()
     codes = scene.lead(*(told(*one) for one in partitions))
-    faulty = {one[:2] for one in partitions if validation.fault(told(*one))[0]}
+    faulty = {one[:2] for one in partitions if view.fault(told(*one))[0]}
     assert set(codes) == faulty
     assert set(scene.replicas.done) == {one[:2] for one in partitions} - faulty
     assert all(name in ("t", "t.2") and 0 <= index < MOST_PARTITIONS for name, index in scene.replicas.done)
