@@ -10,7 +10,7 @@ import pytest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from odradek.broker.commands._shared.client import Cluster
-from odradek.broker.commands.consumer_groups.describe import committed
+from odradek.broker.commands.consumer_groups.describe_groups import committed
 
 from ..harness.process import wait_until
 from .conftest import Run

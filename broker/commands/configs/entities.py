@@ -10,7 +10,7 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from odradek.broker.commands._shared.client import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC, Cluster, check
 from odradek.broker.commands._shared.tables import print_json
-from odradek.broker.commands.consumer_groups.describe import listed
+from odradek.broker.commands.consumer_groups.describe_groups import listed
 from odradek.broker.errors import OdradekError
 from odradek.cluster.configs.configtypes import NO_EFFECT
 

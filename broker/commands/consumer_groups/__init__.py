@@ -97,14 +97,14 @@ def command(**options: Any) -> None:
     """List, describe and delete consumer groups; reset or delete their offsets."""
     action = _checked(options)
     from odradek.broker.commands._shared.client import Cluster
-    from odradek.broker.commands.consumer_groups import delete, describe, reset
+    from odradek.broker.commands.consumer_groups import delete_groups, describe_groups, reset_offsets
 
     actions = {
-        "--list": describe.show_names,
-        "--describe": describe.describe,
-        "--delete": delete.delete,
-        "--delete-offsets": delete.delete_offsets,
-        "--reset-offsets": reset.reset,
+        "--list": describe_groups.show_names,
+        "--describe": describe_groups.describe,
+        "--delete": delete_groups.delete,
+        "--delete-offsets": delete_groups.delete_offsets,
+        "--reset-offsets": reset_offsets.reset,
     }
     config = load_properties(options["command_config"])
     with Cluster(options["bootstrap_server"], config, options["timeout_ms"]) as cluster:

@@ -63,7 +63,7 @@ from odradek.broker.commands._shared.options import (
 def command(**options: Any) -> None:
     """Read messages and print how fast they came."""
     properties = load_properties(options["command_config"])
-    from odradek.broker.commands.consumer_perf_test import measure
+    from odradek.broker.commands.consumer_perf_test import measure_consumer
 
     end_on_sigterm()
-    raise SystemExit(measure.run(options, properties))
+    raise SystemExit(measure_consumer.run(options, properties))

@@ -25,10 +25,10 @@ def command(**options: Any) -> None:
     topics = {name for name in options["topic_list"].split(",") if name}
     brokers = _numbers(options["broker_list"])
     from odradek.broker.commands._shared.client import Cluster
-    from odradek.broker.commands.log_dirs import describe
+    from odradek.broker.commands.log_dirs import describe_log_dirs
 
     with Cluster(options["bootstrap_server"], load_properties(options["command_config"])) as cluster:
-        describe.describe(cluster, brokers, topics)
+        describe_log_dirs.describe(cluster, brokers, topics)
 
 
 def _numbers(text: str) -> set[int]:

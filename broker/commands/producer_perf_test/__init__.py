@@ -70,10 +70,10 @@ def command(**options: Any) -> None:
     if "bootstrap.servers" not in properties:
         raise click.UsageError("give bootstrap.servers by --producer-props, or --bootstrap-server")
     _transactions(options, properties)
-    from odradek.broker.commands.producer_perf_test import measure
+    from odradek.broker.commands.producer_perf_test import measure_producer
 
     end_on_sigterm()
-    raise SystemExit(measure.run(options, properties))
+    raise SystemExit(measure_producer.run(options, properties))
 
 
 def _transactions(options: dict[str, Any], properties: dict[str, str]) -> None:

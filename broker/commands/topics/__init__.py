@@ -102,14 +102,14 @@ def command(**options: Any) -> None:
 
 def _over_the_wire(action: str, options: dict[str, Any]) -> None:
     from odradek.broker.commands._shared.client import Cluster
-    from odradek.broker.commands.topics import admin, describe
+    from odradek.broker.commands.topics import change_topics, describe_topics
 
     actions = {
-        "--create": admin.create,
-        "--list": admin.show_names,
-        "--alter": admin.alter,
-        "--delete": admin.delete,
-        "--describe": describe.describe,
+        "--create": change_topics.create,
+        "--list": change_topics.show_names,
+        "--alter": change_topics.alter,
+        "--delete": change_topics.delete,
+        "--describe": describe_topics.describe,
     }
     config = load_properties(options["command_config"])
     with Cluster(options["bootstrap_server"], config) as cluster:
@@ -118,14 +118,14 @@ def _over_the_wire(action: str, options: dict[str, Any]) -> None:
 
 def _on_the_tree(action: str, options: dict[str, Any]) -> None:
     from odradek.broker.commands._shared import zookeeper
-    from odradek.broker.commands.topics import admin_08, describe_08
+    from odradek.broker.commands.topics import change_topics_08, describe_topics_08
 
     actions = {
-        "--create": admin_08.create,
-        "--list": admin_08.show_names,
-        "--alter": admin_08.alter,
-        "--delete": admin_08.delete,
-        "--describe": describe_08.describe,
+        "--create": change_topics_08.create,
+        "--list": change_topics_08.show_names,
+        "--alter": change_topics_08.alter,
+        "--delete": change_topics_08.delete,
+        "--describe": describe_topics_08.describe,
     }
     with zookeeper.opened(options["zookeeper"]) as tree:
         actions[action](tree, options)

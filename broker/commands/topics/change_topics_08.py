@@ -13,7 +13,7 @@ import click
 from odradek.broker.commands._shared.filters import topic_filter
 from odradek.broker.commands._shared.tables import print_json
 from odradek.broker.commands._shared.zookeeper import live_brokers
-from odradek.broker.commands.topics.admin import Options, must_exist, warn_of_metrics
+from odradek.broker.commands.topics.change_topics import Options, must_exist, warn_of_metrics
 from odradek.broker.errors import OdradekError
 from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.assignment import assign

@@ -11,8 +11,8 @@ from kafka.protocol.consumer import OffsetDeleteRequest
 
 from odradek.broker.commands._shared.client import Cluster, Partition, check, explain
 from odradek.broker.commands._shared.tables import print_json
-from odradek.broker.commands.consumer_groups.describe import Options, chosen
-from odradek.broker.commands.consumer_groups.print_tables import print_deleted
+from odradek.broker.commands.consumer_groups.describe_groups import Options, chosen
+from odradek.broker.commands.consumer_groups.group_tables import print_deleted
 from odradek.broker.errors import FAILED, OK
 
 

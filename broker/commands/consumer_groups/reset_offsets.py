@@ -15,9 +15,9 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from odradek.broker.commands._shared.client import Cluster, Partition, RequestFailed, check, explain
 from odradek.broker.commands._shared.tables import print_json
-from odradek.broker.commands.consumer_groups.delete import partitions_named
-from odradek.broker.commands.consumer_groups.describe import Group, Options, chosen, committed, described
-from odradek.broker.commands.consumer_groups.print_tables import print_new_offsets
+from odradek.broker.commands.consumer_groups.delete_groups import partitions_named
+from odradek.broker.commands.consumer_groups.describe_groups import Group, Options, chosen, committed, described
+from odradek.broker.commands.consumer_groups.group_tables import print_new_offsets
 from odradek.broker.errors import FAILED, OK, OdradekError
 
 EARLIEST, LATEST = -2, -1

@@ -12,7 +12,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from odradek.broker.commands._shared.client import Cluster, Partition, check, explain
 from odradek.broker.commands._shared.tables import print_json, rows
-from odradek.broker.commands.consumer_groups.print_tables import print_members, print_offsets, print_states
+from odradek.broker.commands.consumer_groups.group_tables import print_members, print_offsets, print_states
 from odradek.broker.errors import FAILED, OK
 
 Options = Mapping[str, Any]

@@ -14,7 +14,7 @@ from kafka.protocol.admin import DescribeTopicPartitionsRequest, ListPartitionRe
 from odradek.broker.commands._shared.client import TOPIC, Cluster, Partition
 from odradek.broker.commands._shared.partitions import ids
 from odradek.broker.commands._shared.tables import print_json
-from odradek.broker.commands.topics.admin import Options, matching, must_exist
+from odradek.broker.commands.topics.change_topics import Options, matching, must_exist
 from odradek.broker.errors import OdradekError
 
 _DEFAULT = 5  # config source: nobody set it, neither for the topic nor for brokers

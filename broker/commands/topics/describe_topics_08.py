@@ -9,8 +9,8 @@ import click
 from odradek.broker.commands._shared.partitions import ids
 from odradek.broker.commands._shared.tables import print_json
 from odradek.broker.commands._shared.zookeeper import live_brokers
-from odradek.broker.commands.topics.admin import Options
-from odradek.broker.commands.topics.admin_08 import wanted
+from odradek.broker.commands.topics.change_topics import Options
+from odradek.broker.commands.topics.change_topics_08 import wanted
 from odradek.cluster.tree import znodes
 
 if TYPE_CHECKING:
