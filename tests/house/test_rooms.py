@@ -1,0 +1,111 @@
+"""The folders below a top folder are rooms: imports between them go one way, types included, and none is crowded."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from .tree import modules, package_dirs
+
+# They start what the whole folder has, so they stand above its rooms.
+ENTRIES = {"odradek.broker.__main__", "odradek.broker.cli"}
+# Not one way yet: modules of a worker take the Worker instead of what they need of it, and the pipeline's root has both
+# what starts jobs and what they use.
+CIRCLES = {"odradek.workers", "odradek.pipeline"}
+MOST = 25  # modules of a room
+# One file for each Kafka API; the others are still to be divided.
+CROWDED = {"odradek.workers.apis": 60, "odradek.loadtest": 33, "odradek.pipeline.jobs.archive": 30}
+CROWDED |= {"odradek.pipeline.jobs.stages": 29}
+
+BOTH = ["odradek.x.p", "odradek.x.q"]
+
+Rooms = dict[str, set[str]]
+
+
+def arrows(known: dict[str, str], packages: set[str]) -> Rooms:
+    """Which rooms of the same top folder each room imports; `known` are the sources of modules, by name."""
+    found: Rooms = defaultdict(set)
+    for module, source in known.items():
+        here = room(module, packages)
+        for name in _imported(source, known):
+            there = room(name, packages)
+            if here != there and _top(name) == _top(module):
+                found[here].add(there)
+    return found
+
+
+def _imported(source: str, known: dict[str, str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield from {name if name in known else node.module} & known.keys()
+
+
+def room(module: str, packages: set[str]) -> str:
+    """The package that a module is in; entries are rooms of their own."""
+    return module if module in packages | ENTRIES else module.rpartition(".")[0]
+
+
+def _top(name: str) -> str:
+    return ".".join(name.split(".")[:2])
+
+
+def circle(found: Rooms) -> list[str]:
+    """Some rooms that import each other in a circle, in its order; empty when there is none."""
+    done: set[str] = set()
+
+    def walk(here: str, way: list[str]) -> list[str]:
+        if here in way:
+            return way[way.index(here) :]
+        if here in done:
+            return []
+        for there in sorted(found.get(here, ())):
+            if round_ := walk(there, [*way, here]):
+                return round_
+        done.add(here)
+        return []
+
+    return next(filter(None, (walk(start, []) for start in sorted(found))), [])
+
+
+def test_imports_between_rooms_go_one_way() -> None:
+    found = arrows({name: path.read_text() for name, path in modules()}, set(package_dirs()))
+    for top in {_top(name) for name in found}:
+        ours = {here: there for here, there in found.items() if _top(here) == top}
+        assert bool(circle(ours)) == (top in CIRCLES), f"{top}: {' -> '.join(circle(ours))}"
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ({"b": "from odradek.x.p import a"}, []),
+        ({"b": "from odradek.x.p.a import f", "a": "from odradek.x.q import b"}, BOTH),
+        ({"b": "def f():\n  from odradek.x.p import a", "a": "import odradek.y\nfrom odradek.x.q import b"}, BOTH),
+        ({"b": "from odradek.x.q.b import f"}, []),
+    ],
+)  # fmt: skip
+def test_a_circle_is_seen(sources: dict[str, str], expected: list[str]) -> None:
+    packages = {"odradek.x", "odradek.x.p", "odradek.x.q"}
+    known = dict.fromkeys(packages, "") | {"odradek.x.p.a": sources.get("a", ""), "odradek.x.q.b": sources["b"]}
+    assert circle(arrows(known, packages)) == expected
+
+
+def test_no_room_is_crowded() -> None:
+    for name, folder in package_dirs().items():
+        count = sum(path.stem != "__init__" for path in folder.glob("*.py"))
+        assert count <= CROWDED.get(name, MOST), f"{name} has {count} modules"
+
+
+def test_modules_of_neighbours_have_names_of_their_own() -> None:
+    """A basename says where it is: rooms side by side share none. (The pipeline's jobs do, in part.)"""
+    where: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, _ in modules():
+        parts = name.split(".")
+        if name not in package_dirs() and len(parts) > 3 and parts[1] != "pipeline":
+            where[".".join(parts[:-2]), parts[-1]].append(name)
+    twice = [names for (_, base), names in where.items() if len(names) > 1 and base != "__main__"]
+    assert not twice, twice
