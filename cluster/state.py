@@ -94,7 +94,7 @@ class ClusterState:
         """Read topics, configs and marks of deletion from the tree, and write what is missing of topics."""
         self.topics = {name: self._load_topic(name) for name in self.tree.children(znodes.TOPICS)}
         for name, missing in self._stateless.items():
-            log.info("topic %s: writing the states of %d partitions, which nobody knew of yet", name, len(missing))
+            log.info("topic %s: writing the missing states of %d partitions", name, len(missing))
             for start in range(0, len(missing), TOGETHER):
                 self._repair_states(name, missing[start : start + TOGETHER])
         self.marked = [name for name in self.tree.children(znodes.DELETE_TOPICS) if name in self.topics]

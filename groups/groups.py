@@ -449,7 +449,7 @@ class Groups(Ownership):
             left.remove(some)
             if error:
                 if not failed:
-                    log.error("group %s: could not write tombstones: %s", group_id, error.name)
+                    log.error("group %s: cannot write tombstones: %s", group_id, error.name)
                 failed.append(error)
                 restore(some)
             if not left:

@@ -118,7 +118,7 @@ class Writer:
         try:
             partition = self._partition_of(append.group)
         except Exception:
-            log.exception("%.100r: unexpected error: no partition for an append", append.group)
+            log.exception("%.100r: unexpected error: no partition to append to", append.group)
             self._lose([append], now)
             return
         self._queued.setdefault(partition, deque()).append((now.steady_ms + self._timeout_ms, append))
@@ -133,7 +133,7 @@ class Writer:
         try:
             most = min(BATCH_BYTES, self._journal.largest(partition) - BATCH_OVERHEAD)
         except Exception:
-            log.exception("partition %d: unexpected error: its groups are reloaded", partition)
+            log.exception("partition %d: unexpected error: reloading its groups", partition)
             self._lose([append for _, append in queue], now)
             return
         while queue:
@@ -147,7 +147,7 @@ class Writer:
                     self._queued[partition] = left
                 return
             except Exception:
-                log.exception("partition %d: unexpected error in an append; its groups are reloaded", partition)
+                log.exception("partition %d: unexpected error in an append: reloading its groups", partition)
                 self._lose([append for _, append in appends], now)
         self._check_partition(partition, now)
 
@@ -195,7 +195,7 @@ class Writer:
         except JournalError as error:
             return error.error
         except Exception:
-            log.exception("partition %d: unexpected error in reading its high watermark", partition)
+            log.exception("partition %d: unexpected error while reading its high watermark", partition)
             return Error.UNKNOWN_SERVER_ERROR
         return Error.REQUEST_TIMED_OUT if written.deadline_ms <= now.steady_ms else None
 
@@ -211,7 +211,7 @@ class Writer:
             try:
                 append.done(error, position, now)
             except Exception:
-                log.exception("%.100r: unexpected error in the outcome of an append; it is reloaded", append.group)
+                log.exception("%.100r: unexpected error after an append: reloading it", append.group)
                 self._faulty(append.group, now)
             if append.producer is not None:
                 self._forget_one_of(append.producer[0])

@@ -61,9 +61,9 @@ class Replay:
         try:
             self._feed(batch)
         except BatchError as error:
-            log.error("__consumer_offsets: batch at %d left out: %s", int.from_bytes(batch[:8], "big"), error)
+            log.error("__consumer_offsets: skipped the batch at %d: %s", int.from_bytes(batch[:8], "big"), error)
         except Exception:
-            log.exception("__consumer_offsets: batch at %d left out", int.from_bytes(batch[:8], "big"))
+            log.exception("__consumer_offsets: skipped the batch at %d", int.from_bytes(batch[:8], "big"))
 
     def _feed(self, batch: bytes) -> None:
         if batch[_MAGIC_AT] < 2:  # written by a Kafka before 0.11
@@ -114,7 +114,7 @@ class Replay:
                 else:
                     self._offsets[where] = committed
         except RecordError as error:
-            log.error("__consumer_offsets: record of the batch at %d left out: %s", position, error)
+            log.error("__consumer_offsets: skipped a record of the batch at %d: %s", position, error)
 
     def _bury(self, where: _Where) -> None:
         """Its topic is gone, say: what a transaction still has of it does not count either."""

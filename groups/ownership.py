@@ -109,7 +109,7 @@ class Ownership:
 
     def _fault(self, key: str, now: Now) -> None:
         """Called where an exception was caught: forget this key and have it read again."""
-        log.exception("unexpected error for %.100r: its state is discarded and reloaded from the log", key)
+        log.exception("unexpected error for %.100r: reloading its state from the log", key)
         self.reset(key, now)
 
     def reset(self, key: str, now: Now) -> None:
@@ -138,6 +138,6 @@ class Ownership:
     def _unloadable(self, key: str) -> None:
         """Called where an exception was caught: what the log says of this key cannot be taken over."""
         self.faults += 1
-        log.exception("%.100r cannot be loaded from the log: requests for it get UNKNOWN_SERVER_ERROR", key)
+        log.exception("cannot load %.100r from the log: its requests get UNKNOWN_SERVER_ERROR", key)
         self._unreadable.add(key)
         self._forget(key)

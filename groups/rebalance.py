@@ -87,7 +87,7 @@ def complete_join(group: Group, now: Now) -> None:
     group.timers.cancel((group.id, "join", ""))
     _drop_absent(group)
     if group.members and not _elect(group):
-        log.warning("group %s: nobody rejoined in time; waiting for its static members to expire", group.id)
+        log.warning("group %s: no member rejoined in time: waiting for its static members to expire", group.id)
         _await_joins(group, now, LEAST_WAIT_MS)
         return
     group.generation += 1
@@ -124,7 +124,7 @@ def _become_empty(group: Group, now: Now) -> None:
 
     def stored(error: Error, _position: int, _now: Now) -> None:
         if error:  # harmless: after a restart the former members would be back, and time out
-            log.warning("group %s: could not write that it is empty: %s", group.id, error.name)
+            log.warning("group %s: cannot write its empty state: %s", group.id, error.name)
 
     group.effects.append(Append(group.id, [(group_key(group.id), group_value(group.value({})))], stored))
 

@@ -111,7 +111,7 @@ class Channel:
                 self._fds.extend(array.array("i", data[: len(data) // 4 * 4]))
         if flags & socket.MSG_CTRUNC:
             self._fds.append(LOST)
-            log.error("descriptors were lost in a handoff: this process has no free file descriptors (ulimit -n)")
+            log.error("lost descriptors in a handoff: this process has no free file descriptors (ulimit -n)")
         return packet
 
     def take_fds(self) -> list[int]:

@@ -246,7 +246,7 @@ class Worker:
             try:
                 done = work()
             except Exception:  # costs the one that waits for it, not the others
-                log.exception("deferred work failed")
+                log.exception("unexpected error in deferred work")
                 done = True
                 if connection is not None:
                     self.drop(connection, "an error of the broker")

@@ -184,18 +184,22 @@ class Acceptor:
 
     def _cannot_accept(self, error: OSError) -> None:
         if error.errno not in _NO_FILES:
-            log.warning("accept: %s", error.strerror)
+            log.warning("accept failed: %s", error.strerror)
             return
         now = time.monotonic()
         self._paused_until = now + NO_FILES_PAUSE_S
         self._row[COLUMN["errors"]] += 1
         if now - self._no_files_logged >= NO_FILES_LOG_S:
             self._no_files_logged = now
-            log.error("no connection can be accepted (%s): raise `ulimit -n`; clients wait", error.strerror)
+            log.error(
+                "cannot accept connections (%s): raise `ulimit -n`; clients wait in the listen queue", error.strerror
+            )
 
     def _welcome(self, connection: socket.socket, client: Client) -> None:
         if self._counts.refuses(client.host):
-            log.warning("refused %s:%d on %s: that address has as many as it may", *client[1:], client.listener)
+            log.warning(
+                "rejected %s:%d on %s: max.connections.per.ip reached for its address", *client[1:], client.listener
+            )
             self._row[COLUMN["errors"]] += 1
             connection.close()
             return
@@ -282,7 +286,7 @@ class Acceptor:
 
     def _registered(self, link: Link, worker_id: int) -> None:
         link.worker_id = worker_id
-        log.info("%s takes connections", role_name(worker_role(worker_id)))
+        log.info("%s accepts connections", role_name(worker_role(worker_id)))
         for _ in range(len(self._homeless)):
             self._give(*self._homeless.popleft())
 
@@ -302,7 +306,7 @@ class Acceptor:
         link.close()
         self._count()
         if link.worker_id >= 0:
-            log.info("%s takes no more connections", role_name(worker_role(link.worker_id)))
+            log.info("%s stopped accepting connections", role_name(worker_role(link.worker_id)))
 
     def _watch(self, link: Link) -> None:
         more = select.EPOLLOUT if link.channel.wants_write else 0

@@ -86,14 +86,14 @@ def _refuse_half(dirs: PartitionDirs) -> None:
 
 def _tell(plan: TakeOver) -> None:
     for note in plan.notes:
-        log.info("taking over: %s", note)
+        log.info("adopting: %s", note)
     for warning in plan.warnings:
-        log.warning("taking over: %s", warning)
+        log.warning("adopting: %s", warning)
 
 
 def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None:
     for (name, partition), (path, reason) in plan.strays.items():
-        log.warning("%s is not taken over: %s", path, reason)
+        log.warning("%s not adopted: %s", path, reason)
         dirs.set_aside(name, partition)
     for broker, configs in plan.broker_configs.items():
         state.set_broker_config(broker, configs)
@@ -104,9 +104,9 @@ def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None
 def _create(topic: TopicTakeOver, state: ClusterState) -> None:
     replicas = {index: [state.broker] for index in range(topic.partitions)}
     state.create_topic(TopicPlan(topic.name, replicas, topic.configs), topic.id, topic.epochs)
-    log.info("took over topic %s with %d partitions from the log directories", topic.name, topic.partitions)
+    log.info("adopted topic %s with %d partitions from the log directories", topic.name, topic.partitions)
     for note in topic.notes:
-        log.warning("took over topic %s: %s", topic.name, note)
+        log.warning("adopted topic %s: %s", topic.name, note)
 
 
 def warn_of_unknown(state: ClusterState) -> None:

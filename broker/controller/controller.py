@@ -182,7 +182,7 @@ class Controller:
 
     def _not_published(self, error: OSError) -> None:
         if not self._refused:
-            log.error("the metadata cannot be published, trying again until they can: %s", error)
+            log.error("cannot publish the metadata, retrying: %s", error)
         self._refused, self.owner.changed = True, True
         self._publish_from = time.monotonic() + REFUSED_S
 
@@ -295,4 +295,4 @@ def _guarded(action: Callable[[], None]) -> None:
     try:
         action()
     except Exception:
-        log.exception("unexpected error in an answer that waited")
+        log.exception("unexpected error in a delayed response")

@@ -73,7 +73,7 @@ def commit_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> 
             try:
                 controller.owner.commit_offset(request["group"], topic, partition, offset)
             except (TreeError, ValueError) as error:
-                log.error("offset of group %s: %s", request["group"], error)
+                log.error("invalid offset of group %s: %s", request["group"], error)
                 code = UNKNOWN_SERVER_ERROR
         errors.append([topic, partition, code])
     reply({"errors": errors})

@@ -200,7 +200,7 @@ class MetadataOwner:
             raise _going()
         self._stored(lambda: self.state.add_partitions(name, replicas, states=TOGETHER))
         yield from self._make(name, min(replicas))
-        log.info("topic %s has %d partitions now", name, max(replicas) + 1)
+        log.info("topic %s now has %d partitions", name, max(replicas) + 1)
 
     def _make(self, name: str, first: int) -> Iterator[None]:
         """What is missing of a topic's partitions from `first` on; behind those that others make before them.

@@ -72,7 +72,7 @@ class Publication:
         due = [entry for entry in self._waiting if entry.version <= known or entry.deadline <= now]
         self._waiting = [entry for entry in self._waiting if entry not in due]
         if any(entry.version > known for entry in due):
-            log.warning("metadata version %d is not known everywhere: %s", self.version, self._laggards())
+            log.warning("metadata version %d not acknowledged by: %s", self.version, self._laggards())
         for entry in due:
             entry.action()
 

@@ -131,7 +131,7 @@ class Links(Generic[Item]):
                 elif not link.link.up:
                     self._close(broker)
             except Exception:
-                log.exception("unexpected error in sending %s to broker %d", self.kind.title, broker)
+                log.exception("unexpected error while sending %s to broker %d", self.kind.title, broker)
                 self._close(broker)
 
     def close(self) -> None:

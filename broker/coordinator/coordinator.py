@@ -217,7 +217,7 @@ class Coordinator:
         try:
             self._watched[fd](what)
         except Exception:
-            log.exception("unexpected error in the events of descriptor %d", fd)
+            log.exception("unexpected error while handling events of descriptor %d", fd)
             self._watch(fd, 0, lambda _: None)
 
     def _admit(self) -> None:
@@ -310,7 +310,7 @@ def _deliver(answer: Answer) -> None:
     try:
         answer.token(answer.result)
     except Exception:
-        log.exception("an answer could not be sent: %r", answer.result)
+        log.exception("cannot send a response: %r", answer.result)
 
 
 def _warm_up() -> None:

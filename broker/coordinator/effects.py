@@ -37,5 +37,5 @@ def _do_one(effect: Any, do: Callable[[Any], None], machine: Ownership, now: Now
     try:
         do(effect)
     except Exception:
-        log.exception("unexpected error: %.200r could not be carried out", effect)
+        log.exception("unexpected error: %.200r failed", effect)
         machine.undone(effect, now)

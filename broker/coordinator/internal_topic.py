@@ -223,7 +223,7 @@ class OffsetsTopic:
             self._read_whole(reading, now)
         except Exception as error:
             if not isinstance(error, OSError):
-                log.exception("%s-%d: unexpected error in reading it", self._topic, reading.partition)
+                log.exception("%s-%d: unexpected error while reading it", self._topic, reading.partition)
             self._loading = None
             self._give_up(reading.partition, reading.keys, error)
         return True
@@ -293,7 +293,7 @@ class OffsetsTopic:
     def creation_failed(self, why: str, now: Now) -> None:
         """The topic could not be made: clients may ask again. Said once, until it is another reason."""
         if why != self._refusal:
-            log.error("%s could not be created: %s", self._topic, why)
+            log.error("cannot create %s: %s", self._topic, why)
         self._refusal, self._create_at_ms = why, now.steady_ms + CREATE_PAUSE_MS
         waiting, self._waiting = self._waiting, []
         for one in waiting:
@@ -304,4 +304,4 @@ class OffsetsTopic:
         try:
             one.ready(self._id is not None)
         except Exception:
-            log.exception("%s: unexpected error in a request that waited for it", self._topic)
+            log.exception("%s: unexpected error in a delayed request", self._topic)

@@ -214,7 +214,7 @@ def _sync(partition: Partition) -> None:
             if one.error is not None:
                 raise one.error from None
     except (OSError, Gone) as error:
-        log.error("%r: could not be flushed: %s", partition, error or type(error).__name__)
+        log.error("%r: flush failed: %s", partition, error or type(error).__name__)
         raise JournalError(Error.KAFKA_STORAGE_ERROR) from None
 
 

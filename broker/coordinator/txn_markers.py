@@ -192,7 +192,8 @@ class MarkerWriter:
             step(job)
         except Exception:
             log.exception(
-                "unexpected error in the markers of producer %d: its transaction is reloaded", job.wanted.producer_id
+                "unexpected error while writing markers of producer %d: reloading its transaction",
+                job.wanted.producer_id,
             )
             self._drop(job)
             self._tell_lost(job)
@@ -201,7 +202,7 @@ class MarkerWriter:
         try:
             job.lost()
         except Exception:
-            log.exception("unexpected error in reporting the markers of producer %d", job.wanted.producer_id)
+            log.exception("unexpected error while reporting the markers of producer %d", job.wanted.producer_id)
 
     def _write_job(self, job: Job) -> None:
         for tp in list(job.todo):
@@ -274,7 +275,7 @@ class MarkerWriter:
             job.todo.discard(tp)
             job.results[tp] = Error.INVALID_PRODUCER_EPOCH if error is Error.INVALID_TXN_STATE else error
         elif error is Error.TRANSACTION_COORDINATOR_FENCED:
-            log.warning("%s-%d: the transaction of producer %d is coordinated by another", *tp, job.wanted.producer_id)
+            log.warning("%s-%d: another broker coordinates the transaction of producer %d", *tp, job.wanted.producer_id)
             self._drop(job)
         else:
             if not job.not_before_ms:
@@ -291,7 +292,7 @@ class MarkerWriter:
                 job.wanted.epoch,
             )  # fmt: skip
         else:
-            log.info("%s-%d: a marker waits: %s", *tp, error.name)
+            log.info("%s-%d: a transaction marker waits: %s", *tp, error.name)
 
     def _put_off(self, job: Job) -> None:
         job.not_before_ms = self._now.steady_ms + RETRY_MS
@@ -302,7 +303,7 @@ class MarkerWriter:
             return True
         if error is Error.INVALID_PRODUCER_EPOCH:
             # A later epoch has written here, and nothing is open.
-            log.error("%s-%d: a marker of producer %d came too late", *tp, job.wanted.producer_id)
+            log.error("%s-%d: ignored a late transaction marker of producer %d", *tp, job.wanted.producer_id)
             return True
         if self._catalog.snapshot.partition(*tp) is not None:
             return False

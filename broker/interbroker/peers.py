@@ -161,7 +161,7 @@ class Peer:
         try:
             request.answered(bytes(frame))
         except Exception:
-            log.exception("an answer of broker %d could not be used", self.broker)
+            log.exception("unexpected error while handling a response of broker %d", self.broker)
 
     def lost(self, link: Link) -> None:
         """See link.Talk."""

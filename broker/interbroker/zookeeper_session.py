@@ -70,7 +70,7 @@ def save_session(run_dir: Path, credentials: Credentials) -> None:
     try:
         _save(run_dir, f"{credentials[0]}\n{credentials[1].hex()}\n")
     except OSError as error:
-        log.error("%s cannot be written, a successor of this process registers again: %s", SESSION_FILE, error)
+        log.error("cannot write %s: a restarted controller process registers again: %s", SESSION_FILE, error)
         with suppress(OSError):
             forget_session(run_dir)
 
@@ -106,7 +106,7 @@ def end_session(config: BrokerConfig) -> None:
         quick = config.with_value("zookeeper.connection.timeout.ms", min(_LAST_MS, _connect_ms(config)))
         open_tree(quick, former, ends=True).close()
     except OdradekError as error:
-        log.warning("this broker stays registered until its session with ZooKeeper expires: %s", error)
+        log.warning("cannot unregister: the registration ends with the ZooKeeper session: %s", error)
     else:
         forget_session(config.run_dir)
 
@@ -157,7 +157,7 @@ def _refuse_second(tree: ZooKeeperTree, broker: int) -> None:
     patience = tree.session_ms / 1000 + _GRACE_S
     if tree.exists(path) is None:
         return
-    log.warning("broker %d is still registered: waiting until its session ends", broker)
+    log.warning("broker.id %d is still registered: waiting for the old session to expire", broker)
     if not wait_for(lambda: tree.exists(path) is None, patience, 0.1):
         data = tree.find(path) or b""
         raise BootError(

@@ -117,7 +117,7 @@ class CleanerOffsets:
         try:
             return self._former(index)
         except OSError as error:
-            log.warning("every compacted log counts as dirty: %s", error)
+            log.warning("treating every compacted log as dirty: %s", error)
             return {}
 
     def _former(self, index: int) -> Offsets:
@@ -125,7 +125,7 @@ class CleanerOffsets:
         try:
             return self._files[index].read()
         except checkpoints.CheckpointError as error:
-            log.warning("every compacted log counts as dirty: %s", error)
+            log.warning("treating every compacted log as dirty: %s", error)
             return {}
 
 

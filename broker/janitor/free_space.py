@@ -111,7 +111,7 @@ class FreeSpace:
     def _warn(self, log_dir: str) -> None:
         if time.monotonic() - self._warned >= _SILENCE_S:
             self._warned = time.monotonic()
-            log.warning("%s: less than odradek.retention.free.bytes is free, and nothing more may be deleted", log_dir)
+            log.warning("%s: less than odradek.retention.free.bytes is free, and no segment may be deleted", log_dir)
 
 
 class Pace:

@@ -190,7 +190,7 @@ class Janitor:
             try:
                 act(partition)
             except (Busy, Gone, FileNotFoundError) as error:
-                log.debug("%s: %r not now: %s", what, partition, error or type(error).__name__)
+                log.debug("%s: %r skipped: %s", what, partition, error or type(error).__name__)
             except OSError as error:
                 self._disks.met(partition, error)
             except Exception:

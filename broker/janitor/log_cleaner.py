@@ -137,10 +137,10 @@ class Cleaner:
             with self._outliving(running.compaction.partition, Moved, Gone, Unclean, RecordError, OSError):
                 return self._next(running)
         except (Moved, Gone) as error:
-            log.info("%r: compaction given up: %s", running.compaction.partition, error or "it was deleted")
+            log.info("%r: compaction aborted: %s", running.compaction.partition, error or "it was deleted")
             self._rest(running.compaction.partition)
         except (Unclean, RecordError) as error:
-            log.error("%r cannot be compacted: %s", running.compaction.partition, error)
+            log.error("%r: compaction failed: %s", running.compaction.partition, error)
             self._uncleanable.add(running.compaction.partition.incarnation)
         except OSError as error:
             self._refuse(running.compaction.partition, error)
@@ -155,7 +155,7 @@ class Cleaner:
         except expected:
             raise
         except Exception:
-            log.exception("%r cannot be compacted until the next start", partition)
+            log.exception("%r: compaction failed: not retried before the next start", partition)
             self._uncleanable.add(partition.incarnation)
 
     def _rest(self, partition: Partition) -> None:
@@ -166,7 +166,7 @@ class Cleaner:
         """The disk has refused something of this log."""
         self._rest(partition)
         if error.errno in _FULL:
-            log.warning("%r: no room to compact: %s", partition, error)
+            log.warning("%r: no space to compact: %s", partition, error)
         else:
             self._met(partition, error)
 
@@ -286,7 +286,12 @@ class Cleaner:
         offset = self._offsets.get(partition)
         if offset is None or offset <= leo:
             return offset
-        log.warning("%r: the cleaner's checkpoint %d is beyond the log's end %d: all is dirty", partition, offset, leo)
+        log.warning(
+            "%r: cleaner checkpoint %d is beyond the log end offset %d: treating the log as dirty",
+            partition,
+            offset,
+            leo,
+        )
         self._offsets.put_back(partition, self._partitions())
         return self._offsets.get(partition)
 

@@ -56,13 +56,13 @@ class DiskWatch:
         if len(self._warned) >= _MOST_WARNED:
             self._warned.clear()
         self._warned[key] = now
-        log.warning("%s: %s; it is tried again", what, error)
+        log.warning("%s: %s; retrying", what, error)
 
     def turn(self) -> None:
         """Take offline what is in directories that have failed; tries again where a lock was taken."""
         failed = {number for number in self._shared.failed_dirs() if number < len(self._log_dirs)}
         for number in failed - self.broken:
-            log.critical("%s is offline: its disk failed; mend it and start the broker again", self._log_dirs[number])
+            log.critical("%s is offline: its disk failed; repair it and restart the broker", self._log_dirs[number])
         if failed != self.broken or self._busy:
             self.broken = failed
             doomed = [partition for partition in self._partitions if self._doomed(partition)]

@@ -162,5 +162,7 @@ def _forget(file: OffsetFile, key: tuple[str, int]) -> None:
     except CheckpointError:  # nobody goes by it
         return
     if key in offsets:
-        log.info("%s-%d begins anew: %s said %d of its former log", *key, file.name, offsets[key])
+        log.info(
+            "%s-%d was recreated: %s named offset %d of its former log, which is dropped", *key, file.name, offsets[key]
+        )
         checkpoints.write_offsets(file.log_dir, file.name, {one: at for one, at in offsets.items() if one != key})

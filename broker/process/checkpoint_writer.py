@@ -67,7 +67,7 @@ class Checkpoints:
                 if index not in broken:
                     self._write(index, name, members, known)
             except OSError as error:
-                log.error("%s: %s was not written: %s", self._log_dirs[index], name, error)
+                log.error("%s: cannot write %s: %s", self._log_dirs[index], name, error)
                 failed[index] = error
         return failed
 

@@ -50,4 +50,4 @@ class KeptDirs:
         self.free[number] = error
         if number not in self._said:
             self._said.add(number)
-            log.warning("log directory %s cannot be locked, trying again: %s", self._log_dirs[number], error)
+            log.warning("cannot lock log directory %s, retrying: %s", self._log_dirs[number], error)

@@ -118,5 +118,5 @@ def _step(work: Iterator[None]) -> object:
     except StopIteration:
         return _OVER
     except Exception:
-        log.exception("work in steps failed")
+        log.exception("unexpected error in a background task")
         return _OVER

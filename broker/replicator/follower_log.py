@@ -110,7 +110,7 @@ def restart(partition: Partition, offset: int) -> Change:
     """The leader's log begins at `offset`, beyond the end of ours."""
 
     def act(values: Fields) -> Position:
-        log.warning("%r: its leader has nothing before offset %d: beginning there, without %d records from %d on",
+        log.warning("%r: its leader has nothing before offset %d: starting there, skipping %d records from %d",
                     partition, offset, values[F_LEO] - values[F_LOG_START], values[F_LOG_START])  # fmt: skip
         _distrust(partition, values, offset)
         truncate.restart(partition, values, offset)

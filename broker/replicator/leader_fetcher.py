@@ -96,7 +96,12 @@ class Leader:
             self._assign(key, *partitions[key])
         self.link.hurry()
         if gone or new:
-            log.info("%s: %d partitions, %d of them new or in a new epoch", self.name, len(partitions), len(new))
+            log.info(
+                "%s: fetching %d partitions, %d of them new or in a new leader epoch",
+                self.name,
+                len(partitions),
+                len(new),
+            )
 
     def tick(self, now_ms: int) -> None:
         """Whatever is due."""
@@ -120,7 +125,7 @@ class Leader:
         if where is None:
             return
         self._following.assign(key, where)
-        log.debug("%r: following %s in epoch %d from offset %d on", partition, self.name, epoch, where.offset)
+        log.debug("%r: following %s in epoch %d from offset %d", partition, self.name, epoch, where.offset)
         if follower_log.is_unknown(where):
             self._uncut.add(key)
             self._cut(key, epoch, partition.slot.read()[F_HW], follower_log.cut_unknown)
@@ -173,7 +178,7 @@ class Leader:
             return
         answer = fetch_client.parse_fetch(frame, self._correlation)
         if not self._following.answered(answer.error, answer.session_id, _now_ms()):
-            log.info("%s: the fetch session begins anew: %s", self.name, _name(answer.error))
+            log.info("%s: starting a new fetch session: %s", self.name, _name(answer.error))
             return
         wanted = self._wanted(answer.parts)
         found = self._go_ahead(wanted)
@@ -221,7 +226,10 @@ class Leader:
             self._cut(key, asked.leader_epoch, end, lambda one: follower_log.cut_diverging(one, epoch, end))
         elif about == leader_session.LOST_PLACE:
             log.info(
-                "%r: %s has nothing at offset %d: asking where it begins and ends", partition, self.name, asked.offset
+                "%r: %s has nothing at offset %d: requesting its start and end offsets",
+                partition,
+                self.name,
+                asked.offset,
             )
             self._following.seek(key)
         else:
@@ -309,7 +317,7 @@ class Leader:
         self._held.pop(key, None)
         self._row[_ERRORS] += 1
         pause = self._following.strike(key, _now_ms())
-        log.error("%r: cannot follow %s: %s; again in %d ms", partition, self.name, error, pause)
+        log.error("%r: cannot follow %s: %s; retrying in %d ms", partition, self.name, error, pause)
         if key in self._uncut:
             self._following.remove(key)
             self._later[key] = _now_ms() + pause

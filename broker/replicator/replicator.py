@@ -197,7 +197,11 @@ class Replicator:
     def _tell_unreachable(self) -> None:
         for broker in self._catalog.snapshot.brokers:
             if self._address(broker) is None:
-                log.error("broker %d has no listener %s: nothing can be copied from it", broker, self._listener)
+                log.error(
+                    "broker %d has no listener %s (inter.broker.listener.name): cannot fetch from it",
+                    broker,
+                    self._listener,
+                )
 
     def _address(self, broker: int) -> Address | None:
         """Where a live broker is reached by others."""

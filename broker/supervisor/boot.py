@@ -266,7 +266,7 @@ def _make_room(log_dir: str, reserve: int) -> None:
     """On a full disk a start needs what was kept back for it."""
     given = Reserve(log_dir, reserve).free_if_needed()
     if given:
-        log.warning("the disk of %s is full: gave the %d bytes of its reserve back to start", log_dir, given)
+        log.warning("disk of %s is full: released its reserve of %d bytes to start", log_dir, given)
 
 
 def _former_id(opened: list[logdirs.LogDir]) -> int | None:
@@ -313,7 +313,7 @@ def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Sha
         if alone:
             clear_run_dir(run_dir)
             return Shared.create(prefix, time.time_ns(), config["odradek.partition.slots"])
-        log.warning("processes of this broker are alive: joining them")
+        log.warning("found running processes of this broker: joining them")
         return Shared.attach(prefix)
     except RegionError as error:
         raise BootError(str(error)) from None
@@ -331,7 +331,7 @@ def _take_mark(shared: Shared, number: int, log_dir: str) -> bool:
         return checkpoints.take_clean_shutdown(log_dir)
     except OSError as error:
         log.error(
-            "log directory %s is offline: %s cannot be removed: %s", log_dir, checkpoints.CLEAN_SHUTDOWN, error.strerror
+            "log directory %s is offline: cannot remove %s: %s", log_dir, checkpoints.CLEAN_SHUTDOWN, error.strerror
         )
         shared.fail_dir(number)
         return False

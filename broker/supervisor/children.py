@@ -114,7 +114,7 @@ class Children:
                 try:
                     self._living[role] = Child(self._spawn(role), now)
                 except OSError as error:
-                    log.error("%s cannot be started now: %s", role_name(role), error)
+                    log.error("cannot start %s: %s", role_name(role), error)
                     self._not_before[role] = now + LONGEST_DELAY_S
                 else:
                     started.append(role)

@@ -74,7 +74,7 @@ class ForkserverClient:
             try:
                 return self._ask(self._socket, role, run_dir, sockets)
             except (Gone, OSError) as error:
-                log.warning("no fork server any more (%s): starting processes without it", error)
+                log.warning("fork server ended (%s): starting processes without it", error)
                 self.close()
         pid = spawn.spawn(role, run_dir, sockets)
         self._replace(run_dir)
@@ -93,7 +93,7 @@ class ForkserverClient:
                 self._pid = spawn.spawn(0, run_dir, [("supervisor", theirs.fileno())], forkserver.command_line)
                 unless_spawned.pop_all()
         except OSError as error:
-            log.warning("no other fork server: %s", error)
+            log.warning("cannot start another fork server: %s", error)
             return
         self._socket, self._ready = ours, False
 
@@ -143,7 +143,7 @@ class ForkserverClient:
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)  # it may be stopped
             if not _reaped(self._pid, GONE_S):
-                log.warning("the fork server (pid %d) cannot be waited for: leaving it behind", self._pid)
+                log.warning("fork server (pid %d) does not exit: abandoning it", self._pid)
             self._pid = 0
 
 

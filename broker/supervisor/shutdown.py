@@ -113,7 +113,7 @@ def _prepare(partition: Partition) -> Flush:
 
 
 def _not_flushed(partition: Partition, fault: Exception) -> None:
-    log.error("%r was not flushed: %s", partition, fault or type(fault).__name__)
+    log.error("%r: flush failed: %s", partition, fault or type(fault).__name__)
 
 
 def _snapshot_producers(partition: Partition, values: Fields) -> list[str]:

@@ -75,7 +75,7 @@ class StuckHolders:
         killed = spawn.signal_exactly(note.holder, signal.SIGKILL, still_stuck)
         if killed:
             log.error(
-                "process %d held the lock of partition slot %d for more than %d ms: killed",
+                "killed process %d: it held the lock of partition slot %d for more than %d ms",
                 note.holder,
                 note.slot,
                 self._stall_ms,

@@ -144,7 +144,7 @@ class Supervisor:
         if self._ready:  # it has run as it is configured: it is started again until it does
             return
         if is_fatal(death):
-            log.error("%s cannot run as it is configured: stopping", name)
+            log.error("%s cannot run with this configuration: stopping", name)
             self._exit_code, self._stopping = FATAL_BOOT, True
         elif self._children.deaths(death.role) >= MOST_BOOT_DEATHS:
             log.error("%s has died %d times before the broker was ready: giving up", name, MOST_BOOT_DEATHS)
@@ -192,7 +192,7 @@ class Supervisor:
         left = len(self._boot.shared.slots.numbers(RECOVERING))
         done = sum(self._boot.shared.processes.get(role, "recovered") for role in range(roles.ROLES))
         waiting = ", ".join(role_name(role) for role in sorted(self._children.wanted) if not self._is_running(role))
-        log.info("starting: %d partitions recovered, %d to go; waiting for %s", done, left, waiting)
+        log.info("starting: %d partitions recovered, %d remaining; waiting for %s", done, left, waiting)
 
     def _announce(self) -> None:
         self._ready = True
@@ -225,7 +225,7 @@ class Supervisor:
         Ringer(self._boot.run_dir).ring(roles.CONTROLLER)
         while not shared.left and self._children.living((roles.CONTROLLER,)):
             if self._hurry or time.monotonic() >= deadline:
-                log.warning("the cluster's controller did not take over what this broker leads")
+                log.warning("the cluster's controller did not move the leadership of this broker's partitions")
                 return
             self._turn()
 
@@ -248,16 +248,16 @@ class Supervisor:
         """Wait no longer for what SIGKILL does not end. Who still has its role's byte may write: no clean stop then."""
         for role in {*self._children.living(stage), *self._children.foreign(stage)}:
             if self._boot.locks.alive(role):
-                log.error("%s does not die: leaving it behind", role_name(role))
+                log.error("%s does not die: abandoning it", role_name(role))
                 self._exit_code = FAILED
             else:
-                log.warning("%s cannot be waited for: leaving it behind", role_name(role))
+                log.warning("cannot wait for %s: abandoning it", role_name(role))
 
     def _close(self) -> None:
         self._control.close()
         self._events.close()
         if self._killed:
-            log.warning("killed while stopping: %s", ", ".join(sorted(set(self._killed))))
+            log.warning("killed during shutdown: %s", ", ".join(sorted(set(self._killed))))
         if not self._exit_code:
             log.info("all processes have ended: syncing the logs")  # a slow disk may take its time
             self._last_steps()(self._boot)
@@ -280,7 +280,7 @@ class Supervisor:
         }
 
     def _request_stop(self) -> None:
-        log.info("stop was asked for")
+        log.info("stop requested")
         self._stopping = True
 
     def _scale(self, workers: int) -> dict[str, object]:
@@ -306,7 +306,7 @@ class Supervisor:
             if role not in self._children.living():
                 del self._retiring[role]
             elif time.monotonic() >= over:
-                log.warning("%s does not drain: killed", role_name(role))
+                log.warning("killed %s: it did not drain within odradek.drain.timeout.ms", role_name(role))
                 self._children.kill([role])
 
     def _log_level(self, module: str, level: str) -> None:
@@ -329,4 +329,4 @@ def _print(*lines: str) -> None:
     try:
         print(*lines, sep="\n", flush=True)
     except OSError as error:
-        log.warning("nothing can be written to standard output: %s", error.strerror)
+        log.warning("cannot write to standard output: %s", error.strerror)

@@ -77,7 +77,7 @@ class SystemdSupervisor:
         try:
             (self._me.run_dir / boot.OFFLINE).touch()
         except OSError as error:
-            log.error("systemd cannot be asked to stop the broker, trying again: %s", error)
+            log.error("cannot ask systemd to stop the broker, retrying: %s", error)
         else:
             self._offline = True
             log.critical("all log directories are offline: stopping")

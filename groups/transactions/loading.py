@@ -25,9 +25,9 @@ class Replay:
         try:
             self._feed(batch)
         except BatchError as error:
-            log.error("__transaction_state: batch at %d left out: %s", int.from_bytes(batch[:8], "big"), error)
+            log.error("__transaction_state: skipped the batch at %d: %s", int.from_bytes(batch[:8], "big"), error)
         except Exception:
-            log.exception("__transaction_state: batch at %d left out", int.from_bytes(batch[:8], "big"))
+            log.exception("__transaction_state: skipped the batch at %d", int.from_bytes(batch[:8], "big"))
 
     def _feed(self, batch: bytes) -> None:
         header = batch_v2.header(batch)
@@ -48,4 +48,4 @@ class Replay:
             else:
                 self.transactions[transactional_id] = records.decode_value(value)
         except RecordError as error:
-            log.error("__transaction_state: record at %d left out: %s", offset, error)
+            log.error("__transaction_state: skipped the record at %d: %s", offset, error)

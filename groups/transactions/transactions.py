@@ -288,7 +288,7 @@ class Transactions(Ownership):
     def _complete(self, known: Transaction, now: Now) -> None:
         def stored(error: Error, later: Now) -> None:
             if error and self._is_current(known):
-                log.warning("transactional id %s: its end could not be noted: %s", known.id, error.name)
+                log.warning("transactional id %s: cannot write its completion: %s", known.id, error.name)
                 self.retries.set(known.id, later.steady_ms + self.limits.retry_ms)
 
         self._store(known, transaction.completed(known.metadata, now.wall_ms), stored)

@@ -26,4 +26,4 @@ class UnreadableBatches:
         self.bases.add(batch.base_offset)
         if batch.base_offset not in self._told:
             self._told.add(batch.base_offset)
-            log.warning("%s: the batch at offset %d stays: %s", self._directory, batch.base_offset, why)
+            log.warning("%s: the cleaner keeps the batch at offset %d: %s", self._directory, batch.base_offset, why)

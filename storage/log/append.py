@@ -219,7 +219,7 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
         error, original = staged.let_in(batch, leo, some_open=values[slots.F_UNSTABLE] >= 0)
     if error:
         known = staged.known(batch.producer_id)  # its epoch, and the sequence that is next
-        log.debug("%r: batch %d/%d/%d is refused: %d, of %s", partition, *_sequence(batch), error, known)
+        log.debug("%r: batch %d/%d/%d rejected: %d, of %s", partition, *_sequence(batch), error, known)
         _refuse_sequence(partition, values, batch, error)
         return False
     if original is not None:  # answered with its original's timestamp, as Kafka does whatever the timestamp's type
@@ -244,7 +244,7 @@ def _admitted(partition: Partition, values: Fields, staged: Staged, batch: Batch
     try:
         producer_room.admit(partition, values, staged, batch.producer_id)
     except NoRoom as error:
-        log.warning("%r: producer %d is refused: %s", partition, batch.producer_id, error.strerror)
+        log.warning("%r: producer %d rejected: %s", partition, batch.producer_id, error.strerror)
         batch.refuse(errors.KAFKA_STORAGE_ERROR)
         return False
     return True
@@ -315,7 +315,7 @@ def failed(partition: Partition, values: Fields, batches: Sequence[Batch], error
     try:
         partition.cut_active(published[slots.F_ACTIVE_BASE], published[slots.F_ACTIVE_SIZE])
     except OSError:
-        log.warning("%r: could not cut the failed write off", partition)
+        log.warning("%r: cannot truncate the failed write", partition)
 
 
 def _write_rest(fd: int, views: list[memoryview], position: int) -> None:

@@ -53,7 +53,7 @@ def _offsets(path: str, name: str) -> dict[tuple[str, int], int]:
     try:
         return checkpoints.read_offsets(path, name)
     except checkpoints.CheckpointError as error:
-        log.warning("%s: not used: %s", name, error)
+        log.warning("%s: ignored: %s", name, error)
         return {}
     except OSError as error:  # an offline directory
         log.warning("%s: %s", path, error)
@@ -125,7 +125,7 @@ def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered)
     if found.leo < max(synced, seen):
         what = "though they were on the disk" if found.leo < synced else "which had not reached the disk"
         log.error(
-            "%r ends at offset %d, but once ended at %d or later: at least %d records are lost, %s",
+            "%r ends at offset %d, but ended at %d or later before: at least %d records are lost, %s",
             partition, found.leo, max(synced, seen), max(synced, seen) - found.leo, what,
         )  # fmt: skip
 
@@ -145,5 +145,7 @@ def _ends_below_clean(partition: Partition, log_dir: LogDir, leo: int) -> bool:
     """What comes above the new end was looked at by no round of the cleaner: the log counts as truncated."""
     upto = log_dir.compacted.get((partition.topic, partition.index), 0)
     if leo < upto:
-        log.warning("%r: the cleaner's checkpoint %d is beyond the log's end %d: all is dirty", partition, upto, leo)
+        log.warning(
+            "%r: cleaner checkpoint %d is beyond the log end offset %d: treating the log as dirty", partition, upto, leo
+        )
     return leo < upto

@@ -212,7 +212,7 @@ class Partition:
             raise
         except Exception as error:
             self.producers.forget()
-            log.exception("%r cannot be repaired", self)
+            log.exception("%r: repair failed", self)
             raise Unrepaired(f"{self!r}: {error}") from error
 
     def release(self, changed: int = GROWTH) -> None:

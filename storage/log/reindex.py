@@ -80,7 +80,7 @@ def _mend_rows(partition: Partition) -> None:
         if values[slots.F_GENERATION] == generation:
             for base, rows in found.items():
                 replace(names.segment_path(partition.directory, base, names.TXN_INDEX), rows, sync=False)
-                log.warning("%r: the transaction index of segment %d was made again from its log", partition, base)
+                log.warning("%r: rebuilt the transaction index of segment %d", partition, base)
             values[slots.F_ABORTED] = transactions.count(partition.directory)
             values[slots.F_GENERATION] += 1
             partition.slot.publish(values)
@@ -111,4 +111,4 @@ def _replace(partition: Partition, scanned: Scanned) -> None:
     scanned.indexes.close()
     scanned.write_indexes(directory)
     scanned.write_txn_index(directory)
-    log.warning("%r: the indexes of segment %d were made again from its log", partition, scanned.base)
+    log.warning("%r: rebuilt the indexes of segment %d", partition, scanned.base)

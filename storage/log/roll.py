@@ -136,7 +136,7 @@ def read_epochs(partition: Partition) -> epochs.EpochCache:
     try:
         return epochs.EpochCache.read_noted(partition.directory, published[slots.F_EPOCH_NOTED])
     except CheckpointError as problem:
-        log.warning("%r: built the leader epochs again: %s", partition, problem)
+        log.warning("%r: rebuilt the leader epochs: %s", partition, problem)
     with renewal.of(partition.slot):
         cache = _epochs_of_batches(Path(partition.directory), published)
     cache.write(partition.directory, files=_UNSYNCED)

@@ -85,7 +85,7 @@ def finish(partition: Partition, values: Fields) -> None:
     values[slots.F_ABORTED] = transactions.count(directory)
     _publish(partition, values)
     partition.slot.dirty = _BUSY_WITH_IT_NO_MORE
-    log.warning("%r: a compaction that died is %s", partition, "undone" if undo else "finished")
+    log.warning("%r: an interrupted compaction was %s", partition, "undone" if undo else "finished")
 
 
 def discard(directory: str) -> None:

@@ -135,7 +135,7 @@ def test_who_is_elected_on_a_full_disk_leads_when_there_is_room(ground: Ground) 
     topic = ground.create_topic("full", 1)
     leader, elected = state(ground, ground.leader(topic), topic).replica_nodes[:2]
     with disk_full(ground, elected, 0), killed(ground, leader, 0):
-        wait_until(lambda: "cannot take its role now" in ground.broker(elected).log, 60, "it is elected")
+        wait_until(lambda: "cannot become leader or follower" in ground.broker(elected).log, 60, "it is elected")
     wait_until(lambda: put(ground, ground.leader(topic), topic, 2000) == 0, 60, "it leads")
     ground.healed(topic, 1)
 

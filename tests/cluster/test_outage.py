@@ -90,7 +90,7 @@ def test_a_topic_that_is_asked_for_in_an_outage_is_made_after_it(zookeeper: ZooK
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wait_until(lambda: admin.list_topics(timeout=20).controller_id == 0, 30, "a controller")
     zookeeper.suspend()  # not killed: a start may take longer than the request waits
-    wait_until(lambda: "the connection to ZooKeeper is lost" in broker.log, 60, "the broker to notice")
+    wait_until(lambda: "lost the connection to ZooKeeper" in broker.log, 60, "the broker to notice")
     asked = admin.create_topics([NewTopic("late", 1, 1)])["late"]  # a future
     zookeeper.resume()
     assert asked.result(60) is None
@@ -130,7 +130,7 @@ def test_who_waits_too_long_is_told_to_try_again_and_what_is_away(zookeeper: Zoo
         wait_until(lambda: wire.metadata().controller_id == 0, 30, "a controller")
         create_named(wire, "there", 1)
     zookeeper.kill()
-    wait_until(lambda: "the connection to ZooKeeper is lost" in broker.log, 30, "the broker to notice")
+    wait_until(lambda: "lost the connection to ZooKeeper" in broker.log, 30, "the broker to notice")
     keys = CHANGES - {43}  # ElectLeaders: who leads already needs no election, nor ZooKeeper
     with ExitStack() as stack:
         wires = {key: stack.enter_context(broker.wire(60)) for key in sorted(keys)}
@@ -153,7 +153,7 @@ def test_a_controller_process_that_finds_no_zookeeper_does_not_end_the_broker(
     wait_until(lambda: admin.list_topics(timeout=20).controller_id == 0, 30, "a controller")
     admin.create_topics([NewTopic("before", 1, 1)])["before"].result(60)
     zookeeper.kill()
-    wait_until(lambda: "the connection to ZooKeeper is lost" in broker.log, 30, "the broker to notice")
+    wait_until(lambda: "lost the connection to ZooKeeper" in broker.log, 30, "the broker to notice")
     broker.kill_role("controller")
     wait_until(lambda: broker.log.count("no ZooKeeper answers at") >= 2, 60, "it to be tried again")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -181,7 +181,7 @@ def test_what_zookeeper_has_no_room_for_is_refused_and_the_session_stays(broker:
     with pytest.raises(KafkaException, match=r"INVALID_REQUEST.*jute\.maxbuffer"):
         for number in range(50):  # of 31 KB each: a string has no more
             _append(admin, ",".join(f"{number}:{broker}" for broker in range(3_000)))
-    assert "the connection to ZooKeeper is lost" not in broker.log
+    assert "lost the connection to ZooKeeper" not in broker.log
     admin.create_topics([NewTopic("after", 1, 1)])["after"].result(60)
 
 

@@ -85,7 +85,7 @@ def test_no_produce_fails_and_leaders_return(cluster: Cluster, tree: ZooKeeperTr
             load(feed)
             broker.stop()
             assert number not in leaders(tree, topic)
-            assert "other brokers lead now what this one led" in broker.log, "a controlled shutdown"
+            assert "controlled shutdown completed" in broker.log, "a controlled shutdown"
             load(feed)
             cluster.restart(number)
             for index in range(PARTITIONS):

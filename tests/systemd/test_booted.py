@@ -181,7 +181,7 @@ def test_the_journal_has_fields(machine: Machine) -> None:
         "journalctl", "--output=json", "ODRADEK_PROCESS=acceptor", "LOGGER=odradek.broker.acceptor.acceptor"
     )
     entry = json.loads(text.splitlines()[0])
-    assert entry["MESSAGE"].endswith("takes connections") and entry["PRIORITY"] == "6"
+    assert entry["MESSAGE"].endswith("accepts connections") and entry["PRIORITY"] == "6"
     assert Path(entry["CODE_FILE"]).name == "acceptor.py"
     assert entry["_SYSTEMD_UNIT"] == "odradek-acceptor.service"
 

@@ -86,7 +86,7 @@ def test_a_damaged_transaction_index_costs_its_partition_only(
         bad, good = _fetch(client)
     assert (bad.error_code, good.error_code) == (errors.KAFKA_STORAGE_ERROR, errors.NONE)
     assert len(good.records) > 0
-    (said,) = [one for one in caplog.records if "cannot be read" in one.getMessage()]
+    (said,) = [one for one in caplog.records if "read failed" in one.getMessage()]
     assert said.levelno == logging.WARNING
     assert "t-0" in said.getMessage()
     assert partition.slot.damaged == 0
@@ -114,7 +114,7 @@ def test_a_fault_of_ours_costs_its_partition_only(
     _faulty_for_the_first(monkeypatch, read, "fetch")
     found = _fetch(client, both=both, committed=False)
     assert [one.error_code for one in found] == [errors.KAFKA_STORAGE_ERROR, errors.NONE][: len(found)]
-    assert "t-0 cannot be read: of ours" in caplog.text
+    assert "t-0: read failed: of ours" in caplog.text
     assert any(record.exc_info for record in caplog.records), "the trace is in the log, in whatever form"
 
 
@@ -169,7 +169,7 @@ def test_damaged_epochs_cost_their_partition_only(
         bad, good = ask(client)
     two.locks.unlock(slot)
     assert (bad.error_code, good.error_code) == (errors.KAFKA_STORAGE_ERROR, errors.NONE)
-    (said,) = [one for one in caplog.records if "t-0 cannot be read" in one.getMessage()]
+    (said,) = [one for one in caplog.records if "t-0: read failed" in one.getMessage()]
     assert (said.levelno, said.exc_info) == (logging.WARNING, None)
     assert [part.error_code for part in ask(client)] == [errors.NONE] * 2
 
@@ -206,7 +206,7 @@ def test_a_producer_table_that_cannot_be_read_costs_its_partition_only(
     monkeypatch.setattr(Producers, "table", faulty)
     found = {part.partition_index: part.error_code for part in _producers(client)}
     assert found == {0: errors.KAFKA_STORAGE_ERROR, 1: errors.NONE}
-    assert "t-0 cannot be read: nothing to be read" in caplog.text
+    assert "t-0: read failed: nothing to be read" in caplog.text
 
 
 @pytest.mark.parametrize(("version", "committed"), [(3, False), (11, False), (11, True)])

@@ -66,7 +66,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
             done(place, dict.fromkeys(wanted.partitions, NOT_A_BROKER))
         yield
     if refused:
-        log.warning("%d markers from %s are refused: no registered broker's address", refused, context.client_host)
+        log.warning("rejected %d markers from %s: not the address of a registered broker", refused, context.client_host)
     if not outcomes:
         yield from _answering(request, [], context)
 

@@ -54,7 +54,7 @@ def _refusing(row: Api, request: Forwarded, answer: Answer) -> Iterator[None]:
     except MALFORMED as error:
         answer(forward.CLOSE, str(error).encode(errors="replace"))
     except Exception:
-        log.exception("%s v%d from %s cannot be decoded", row.name, request.version, request.client_host)
+        log.exception("%s v%d from %s: cannot decode the request", row.name, request.version, request.client_host)
         answer(forward.FAILED, b"")
 
 
@@ -94,7 +94,7 @@ def _encoding(row: Api, request: Forwarded, response: Any, answer: Answer) -> It
     try:
         body = yield from row.encoding(request.version, response)
     except Exception:
-        log.exception("%s v%d: the answer cannot be encoded", row.name, request.version)
+        log.exception("%s v%d: cannot encode the response", row.name, request.version)
         answer(forward.FAILED, b"")
     else:
         answer(forward.OK, body)

@@ -74,7 +74,7 @@ class Requests:
                     flags, data = (forward.OK, lost) if lost is not None else (flags, data)
                 self._answered(connection, row, version, correlation, flags, data)
             except Exception:  # a connection that nobody answers would stay for good
-                log.exception("%r: %s v%d cannot be answered", connection, row.name, version)
+                log.exception("%r: %s v%d: cannot send the response", connection, row.name, version)
                 worker.drop(connection, "an error of the broker")
 
         place = row.place(version, asked.body)

@@ -85,7 +85,7 @@ class Upstream:
         self.channel.close()
         self.channel, self._since = None, time.monotonic()
         pending, self._pending = self._pending, {}
-        log.warning("%s: the process behind it is gone, %d requests under way", self._path.name, len(pending))
+        log.warning("%s: its process ended, %d requests in flight", self._path.name, len(pending))
         for answered in pending.values():
             _tell(answered, LOST, b"")
 
@@ -105,4 +105,4 @@ def _tell(answered: Answered, flags: int, body: bytes) -> None:
     try:
         answered(flags, body)
     except Exception:
-        log.exception("an answer could not be used")
+        log.exception("unexpected error while handling a response")

@@ -190,7 +190,7 @@ class DelayedFetches:
 
     def _failed(self, request: Parked, fault: Exception) -> None:
         """A fault of ours costs who waits for this request, not the others."""
-        log.exception("a request that waited failed")
+        log.exception("unexpected error in a delayed request")
         self.forget(request)
         request.fail(fault)
 

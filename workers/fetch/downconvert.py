@@ -58,5 +58,5 @@ def for_version(partition: Partition, piece: FileSlice, offset: int, version: in
     try:
         return convert.down(piece.read(), 1 if version >= 2 else 0, offset, room=most if version < 3 else None)
     except RecordError as error:
-        log.warning("%r: offset %d cannot be shown to an old client: %s", partition, offset, error)
+        log.warning("%r: cannot convert offset %d for an old client: %s", partition, offset, error)
         return None

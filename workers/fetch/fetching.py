@@ -337,7 +337,7 @@ def storage_failed(partition: Partition, values: tuple[int, ...], problem: Excep
     """Reading failed, for whatever reason: it costs this partition; a broken disk ends its log directory."""
     expected = isinstance(problem, OSError | EOFError | CheckpointError)
     trace = None if expected else problem
-    log.warning("%r cannot be read: %s", partition, problem or type(problem).__name__, exc_info=trace)
+    log.warning("%r: read failed: %s", partition, problem or type(problem).__name__, exc_info=trace)
     if isinstance(problem, OSError) and disks.is_broken(problem):
         partition.owner.disk_failed(values[slots.F_LOG_DIR])
 

@@ -92,7 +92,7 @@ class FollowerProgress:
         try:
             return self._noted(progress)
         except Exception:
-            log.exception("the fetch offset of broker %d is not noted for %r", progress.broker, progress.partition)
+            log.exception("cannot record the fetch offset of broker %d for %r", progress.broker, progress.partition)
             return True
 
     def _noted(self, progress: Progress) -> bool:

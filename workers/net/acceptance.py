@@ -76,14 +76,14 @@ class Acceptance:
     def _take(self, client: Client, fds: list[int]) -> None:
         fd = fds.pop(0) if fds else channel.LOST
         if fd == channel.LOST:
-            log.error("the connection of %s was lost in the handoff", client.host)
+            log.error("lost the connection of %s in the handoff", client.host)
             self._say(handoff.closed(client.listener, client.host))
             return
         sock = socket.socket(fileno=fd)
         try:
             self._worker.accept(sock, client.listener, client.host, client.port)
         except OSError as error:
-            log.warning("%s:%d could not be served: %s", client.host, client.port, error)
+            log.warning("cannot serve %s:%d: %s", client.host, client.port, error)
             sock.close()
             self._say(handoff.closed(client.listener, client.host))
 

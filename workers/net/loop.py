@@ -197,7 +197,7 @@ class Loop:
                 try:
                     self._settle(connection)
                 except Exception:  # a fault of ours costs this connection, not the others
-                    log.exception("%r: Produce cannot be answered", connection)
+                    log.exception("%r: cannot answer Produce", connection)
                     self._worker.drop(connection, "an error of the broker")
             if collected.touched:
                 collected.flush()

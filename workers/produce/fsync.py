@@ -133,7 +133,7 @@ class Syncer:
             raise
         except Exception as error:
             fault = None if isinstance(error, OSError | Gone) else error
-            log.error("%r was not synced: %s", group.partition, error or type(error).__name__, exc_info=fault)
+            log.error("%r: fsync failed: %s", group.partition, error or type(error).__name__, exc_info=fault)
             for batches, _ in group.runs:
                 refuse(batches, errors.KAFKA_STORAGE_ERROR)
 

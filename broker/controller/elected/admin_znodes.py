@@ -35,12 +35,12 @@ def run(elected: Elected) -> None:
 def _prefer(elected: Elected, data: bytes) -> None:
     partitions = notices.decode_partitions(data)
     refused = elected.elections.elect(partitions, unclean=False)
-    log.info("preferred leaders: %d asked for, %d not elected", len(partitions), len(refused))
+    log.info("preferred leader election: %d partitions requested, %d not elected", len(partitions), len(refused))
 
 
 def _move(elected: Elected, data: bytes) -> None:
     for partition, error in elected.moves.ask(notices.decode_reassignment(data)).items():
-        log.warning("%s-%d is not moved: %s", *partition, error)
+        log.warning("%s-%d not reassigned: %s", *partition, error)
 
 
 def _drop(elected: Elected, path: str) -> None:
@@ -49,4 +49,4 @@ def _drop(elected: Elected, path: str) -> None:
     except NoNode:
         pass
     except NotEmpty:
-        log.warning("%s stays: somebody has made nodes below it", path)
+        log.warning("%s not deleted: it has child nodes", path)

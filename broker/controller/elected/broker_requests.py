@@ -34,7 +34,7 @@ Heard = Callable[[int, Sequence[Partition], Errors], None]  # broker, what it wa
 
 def _ignore(error: int, errors: Errors) -> None:
     if error or errors:
-        log.warning("an order was refused: %d %s", error, errors)
+        log.warning("broker rejected a controller request: %d %s", error, errors)
 
 
 class BrokerRequests:
@@ -209,4 +209,4 @@ def _reporting(broker: int, stopped: Stopped) -> Done:
 
 def _known(response: Any) -> None:
     if response.error_code:
-        log.warning("UpdateMetadata was refused: %d", response.error_code)
+        log.warning("broker rejected UpdateMetadata: %d", response.error_code)

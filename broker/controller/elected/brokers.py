@@ -69,13 +69,13 @@ class Brokers:
 
     def _standing_changed(self, broker: int, standing: str) -> None:
         if standing == REFUSED and broker in self.epochs and broker not in self.suspected:
-            log.warning("broker %d refuses connections: it is taken for dead before its session ends", broker)
+            log.warning("broker %d refuses connections: treating it as failed before its session expires", broker)
             self.suspected.add(broker)
             self.peers[broker].forget()
             self._lost(broker)
         elif standing != REFUSED and broker in self.suspected:
             self.suspected.discard(broker)
-            log.info("broker %d is there after all", broker)
+            log.info("broker %d is reachable again", broker)
             self._found(broker)
 
     # -- their connections
@@ -107,5 +107,5 @@ def read_registered(tree: Tree, watch: bool = False) -> dict[int, tuple[BrokerNo
         try:
             registered[znodes.decode_broker_id(name)] = znodes.decode_broker(node[0]), node[1]
         except Malformed as error:
-            log.error("%s/%s is passed over: %s", znodes.BROKER_IDS, name, error)
+            log.error("ignoring %s/%s: %s", znodes.BROKER_IDS, name, error)
     return registered

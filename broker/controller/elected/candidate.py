@@ -125,7 +125,7 @@ class Candidate:
         try:
             address = zookeeper_session.address_of(znodes.decode_broker(data), self._config)
         except Malformed as error:
-            log.error("broker %d, the controller, is registered with nonsense: %s", holder, error)
+            log.error("registration of broker %d, the controller, is invalid: %s", holder, error)
             self._watch(None)
             return
         self._watch(self._switchboard.connect(holder, address, self._holder_changed))

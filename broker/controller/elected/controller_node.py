@@ -107,7 +107,7 @@ class ControllerLease:
         except (NodeExists, BadVersion):
             return False
         self.epoch, self.epoch_version = epoch, stat.version + 1
-        log.info("elected: this broker is the controller, epoch %d", epoch)
+        log.info("elected as controller, epoch %d", epoch)
         return True
 
     def watch(self) -> None:
@@ -119,7 +119,7 @@ class ControllerLease:
     def resign(self) -> None:
         """Somebody else is, or shall be, in office; another epoch begins with the next election."""
         if self.ours:
-            log.info("the time in office ends, epoch %d", self.epoch)
+            log.info("resigning as controller, epoch %d", self.epoch)
         self.holder, self.epoch_version = NOBODY, _NEVER
 
     def give_up(self) -> None:
@@ -130,7 +130,7 @@ class ControllerLease:
 
     def challenge(self) -> None:
         """Depose the holder last seen, unless another has been elected since."""
-        log.warning("broker %d, the controller, refuses connections: it is deposed", self.holder)
+        log.warning("broker %d, the controller, refuses connections: deleting its /controller node", self.holder)
         self.holder = NOBODY
         self._vacate(self._seen_version)
 
@@ -140,4 +140,4 @@ class ControllerLease:
         except (NoNode, BadVersion):
             pass
         except TreeError as error:
-            log.warning("%s could not be deleted: %r", znodes.CONTROLLER, error)
+            log.warning("cannot delete %s: %r", znodes.CONTROLLER, error)

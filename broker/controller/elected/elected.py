@@ -294,7 +294,7 @@ class Elected:
             if not refused:
                 return changed
             self._facts.read_states(refused)
-        log.error("%d partitions are changed by others all the time", len(changes))
+        log.error("%d partitions changed concurrently on every attempt: giving up for now", len(changes))
         self.reconnected()
         return changed
 

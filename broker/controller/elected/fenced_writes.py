@@ -83,6 +83,6 @@ class Fenced:
         if isinstance(error, TreeUnavailable):
             raise error
         if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:
-            log.warning("another controller was elected: this one's time is over")
+            log.warning("controller epoch superseded: resigning")
             self._deposed()
             raise NotDone(str(error)) from error

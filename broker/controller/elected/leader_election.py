@@ -39,7 +39,7 @@ class Elections:
         most = self._config["leader.imbalance.per.broker.percentage"]
         moves = admin_requests.imbalanced(self._elected.leadership, most)
         if moves:
-            log.info("%d partitions go back to their preferred leaders", len(moves))
+            log.info("moving the leadership of %d partitions to their preferred replicas", len(moves))
             self.elect(moves, unclean=False)
 
     def elect(self, partitions: Collection[Partition], unclean: bool) -> dict[Partition, ApiError]:
@@ -56,7 +56,7 @@ class Elections:
         state.shutting_down.add(broker)
         self.replace(broker)
         remaining = state.led_by(broker)
-        log.info("broker %d stops: it still leads %d partitions", broker, len(remaining))
+        log.info("broker %d is shutting down: it still leads %d partitions", broker, len(remaining))
         return remaining
 
     def replace(self, broker: int) -> None:

@@ -36,7 +36,7 @@ class OfflineReplicas:
         paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in tree.children(znodes.LOG_DIR_EVENTS, watch=True)]
         found = [notices.decode_log_dir_event(node[0]) for node in tree.get_many(paths) if node is not None]
         for broker in sorted({broker for broker in found if broker is not None}):
-            log.info("broker %d has lost a log directory or a process: it is told again what it replicates", broker)
+            log.info("broker %d lost a log directory or a process: resending LeaderAndIsr", broker)
             self._elected.telling.probe(broker)
         tree.each([[self._elected.fenced.in_office, Delete(path)] for path in paths])
 
@@ -77,5 +77,5 @@ class OfflineReplicas:
         before = state.offline.get(broker, set())
         new = state.log_dirs(broker, failed, fine)
         if new:
-            log.warning("broker %d: %d replicas are offline, their log directory has failed", broker, len(new))
+            log.warning("broker %d: %d replicas offline: their log directory failed", broker, len(new))
         return before ^ state.offline[broker]

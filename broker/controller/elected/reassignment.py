@@ -45,7 +45,7 @@ class Reassignments:
             except ApiError as error:
                 refused[partition] = error
                 continue
-            log.info("%s-%d moves to %s", *partition, target if target is not None else "where it was")
+            log.info("%s-%d: reassignment to %s started", *partition, target if target is not None else "where it was")
             self._begin(partition, planned)
             self.go_on([partition])
         return refused
@@ -83,7 +83,7 @@ class Reassignments:
             return False
         if step.assignment is not None and step.completes:
             self._assign(step.partition, step.assignment)
-            log.info("%s-%d has moved to %s", *step.partition, list(step.assignment.replicas))
+            log.info("%s-%d: reassignment to %s completed", *step.partition, list(step.assignment.replicas))
         self._elected.telling.changed([step.partition], step.new, step.stop)
         return True
 

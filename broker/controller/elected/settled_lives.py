@@ -36,7 +36,7 @@ class SettledLives:
         try:
             self._known = None if data is None else znodes.decode_lives(data)
         except Malformed as error:
-            log.error("%s makes no sense, and is written again: %s", znodes.LIVES, error)
+            log.error("%s is invalid, rewriting it: %s", znodes.LIVES, error)
             self._known = None
 
     def unsettled(self, live: Mapping[int, int]) -> set[int]:

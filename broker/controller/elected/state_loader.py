@@ -54,7 +54,7 @@ class LoadedState:
                 raise Malformed(wrong)
             self.leadership.put_topic(name, self._ids.identified(name, data, stat.version))
         except Malformed as error:
-            log.error("topic %r is left as it is: ZooKeeper has %s", name, error)
+            log.error("ignoring topic %r: its node in ZooKeeper is invalid: %s", name, error)
             if not wrong:  # else no broker has a log of it
                 self.leadership.unread.add(name)
             return False
@@ -72,7 +72,7 @@ class LoadedState:
         try:
             standing = LeaderIsrAndControllerEpoch.read(znodes.decode_state(data), stat.version)
         except Malformed as error:
-            log.error("%s-%d is left as it is: its state in ZooKeeper is %s", *partition, error)
+            log.error("ignoring %s-%d: its state in ZooKeeper is invalid: %s", *partition, error)
             self.leadership.unreadable.add(partition)
             return
         self.leadership.unreadable.discard(partition)

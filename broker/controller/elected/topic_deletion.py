@@ -112,7 +112,7 @@ class Deletions:
             if brokers <= self._leadership.live.keys():
                 self._begin(topic, brokers)
             else:
-                log.info("topic %s is deleted when brokers %s are back", topic, brokers - self._leadership.live.keys())
+                log.info("deletion of topic %s waits for brokers %s", topic, brokers - self._leadership.live.keys())
 
     def _brokers(self, topic: str) -> set[int]:
         node = self._leadership.topics.get(topic)
@@ -132,7 +132,7 @@ class Deletions:
         if begun is None:
             return
         if error or errors:
-            log.warning("broker %d could not delete topic %s: %d %s", broker, topic, error, errors)
+            log.warning("broker %d failed to delete topic %s: %d %s", broker, topic, error, errors)
             begun.refused = True
             return
         begun.missing.discard(broker)
@@ -168,4 +168,4 @@ class Deletions:
         except TreeError as error:  # it may have children that somebody made
             self._elected.fenced.check_refusal(error)
             if not isinstance(error, NoNode):
-                log.warning("%s cannot be deleted: %r", path, error)
+                log.warning("cannot delete %s: %r", path, error)

@@ -39,5 +39,5 @@ class TopicIds:
             self._fenced.check_refusal(error)
             raise TreeUnavailable(f"{path} was changed while it got an id") from error
         assert node.id is not None
-        log.info("topic %s had no id: it is %s", name, znodes.uuid_text(node.id))
+        log.info("assigned topic %s the id %s", name, znodes.uuid_text(node.id))
         return node

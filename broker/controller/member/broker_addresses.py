@@ -137,7 +137,7 @@ class Admission:
         try:
             registered = _registered(self._tree, self._listener)
         except TreeUnavailable as error:
-            log.warning("registered brokers are not known: %s", error)
+            log.warning("cannot read the registered brokers: %s", error)
             return False
         self._known = registered | self._told()
         self._failed &= self._known
@@ -178,7 +178,7 @@ class Admission:
     def _fail(self, host: str, error: OSError) -> None:
         """A former address stays."""
         if host not in self._failed:
-            log.warning("the address of the broker at %s cannot be looked up: %s", host, error)
+            log.warning("cannot resolve the broker's host name %s: %s", host, error)
         self._pending.discard(host)
         self._failed |= {host} & self._known
         self._retry_at = time.monotonic() + _RETRY_S

@@ -78,7 +78,7 @@ class ControlledShutdown:
             self._vacated("the controller that was asked has gone")
             return
         if not self._tries:
-            log.warning("leaving without a controlled shutdown: what this broker leads must wait for elections")
+            log.warning("controlled shutdown failed: the partitions this broker leads wait for elections")
             self._go()
             return
         self._tries -= 1
@@ -142,7 +142,7 @@ class ControlledShutdown:
         if remaining:
             self._again(f"{remaining} partitions have no other replica in sync")
         else:
-            log.info("other brokers lead now what this one led")
+            log.info("controlled shutdown completed: other brokers lead its partitions")
             self._state = _RESIGNING
             self._orders.resign(self._go)
 

@@ -89,7 +89,7 @@ def _usable(path: str, data: bytes | None, key_of: Callable[[str], ConfigKey | N
     try:
         configs = znodes.decode_config(data)
     except Malformed as error:
-        log.error("%s is passed over: %s", path, error)
+        log.error("ignoring %s: %s", path, error)
         return {}
     return {name: text for name, text in configs.items() if _is_usable(path, key_of(name), text)}
 
@@ -100,6 +100,6 @@ def _is_usable(path: str, key: ConfigKey | None, text: str) -> bool:
         if key is not None:
             parse_value(key, text)
     except ConfigError as error:
-        log.error("%s: %s: it is not in force", path, error)
+        log.error("%s: %s: not applied", path, error)
         return False
     return True

@@ -105,7 +105,7 @@ class IsrKeeper:
                 self._notify()
         except TreeError as error:
             self._asked = True
-            log.warning("ISRs cannot be changed now: %s", error)
+            log.warning("cannot update ISRs: %s", error)
 
     def _wanted(self, topic: str, index: int, row: Row) -> _Change | None:
         if row[LEADER] != self._view.broker:
@@ -171,7 +171,7 @@ class IsrKeeper:
                 self._written(change, members)
 
     def _not_written(self, change: _Change, members: list[int], error: TreeError) -> None:
-        log.info("%s-%d: the ISR %s is refused: %r", change.topic, change.number, members, error)
+        log.info("%s-%d: ISR update to %s rejected: %r", change.topic, change.number, members, error)
         self._asked = True
         if isinstance(error, TreeUnavailable):
             self._unknown[change.topic, change.number] = change.row[EPOCH]
@@ -198,7 +198,7 @@ class IsrKeeper:
             except Busy:
                 self._undecided.append((partition, epoch, members))
             except (Gone, OSError) as error:
-                log.warning("%r: its ISR is not taken over: %r", partition, error)
+                log.warning("%r: cannot apply its new ISR: %r", partition, error)
 
     def _notify(self) -> None:
         self._tree.multi([Create(znodes.ISR_CHANGE, notices.encode_partitions(list(self._untold)), sequence=True)])
@@ -209,7 +209,7 @@ def _readable(data: bytes, path: str) -> PartitionState | None:
     try:
         return znodes.decode_state(data)
     except Malformed as error:
-        log.error("%s: %s: the ISR stays as it is", path, error)
+        log.error("%s: %s: ISR not changed", path, error)
         return None
 
 

@@ -216,7 +216,7 @@ class Member(Administration):
 
     def _tree_event(self, event: Event) -> None:
         if event.kind == DISCONNECTED:
-            log.warning("the connection to ZooKeeper is lost")
+            log.warning("lost the connection to ZooKeeper")
             self._connected = False
         elif event.kind == CONNECTED:
             self._connect()
@@ -239,7 +239,7 @@ class Member(Administration):
 
     def _begin_session(self) -> None:
         if self._session:
-            log.warning("the session with ZooKeeper has expired: registering anew")
+            log.warning("ZooKeeper session expired: registering again")
         self._session, self._registered = self._tree.session, False
         self._candidate.resign()
         credentials = self._tree.credentials
@@ -268,7 +268,7 @@ class Member(Administration):
         except (NoNode, ValueError):
             return False
         except TreeUnavailable as error:
-            log.warning("controller epoch %d cannot be looked up: %s", epoch, error)
+            log.warning("cannot look up controller epoch %d: %s", epoch, error)
             return None
 
     def _register(self) -> None:
@@ -314,4 +314,4 @@ class Member(Administration):
         if self._me.shared.draining:
             self._leaving.begin()
         else:
-            log.warning("broker %d is registered by somebody else: waiting", self._view.broker)
+            log.warning("broker.id %d is registered by another broker: waiting", self._view.broker)

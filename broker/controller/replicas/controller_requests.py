@@ -157,7 +157,7 @@ class ControllerRequests:
                 return
             refusal = NONE if known else STALE_CONTROLLER_EPOCH
         if refusal != NONE:
-            log.info("an order of controller %d, epoch %d, is refused: %d", office.controller, office.epoch, refusal)
+            log.info("rejected a request of controller %d, epoch %d: %d", office.controller, office.epoch, refusal)
             done(refusal, {})
             return
         self._newest = max(office.number, self._newest if office.epoch == self.controller_epoch else -1)
@@ -242,7 +242,7 @@ class ControllerRequests:
             try:
                 order.done(NONE, order.errors)
             except Exception:
-                log.exception("an order is carried out, and its answer failed")
+                log.exception("controller request done, but its response failed")
             if time.monotonic() >= until:
                 return
 
@@ -254,7 +254,7 @@ class ControllerRequests:
             except Busy:
                 return False
             except Exception:  # it would fail again: the orders behind it must not wait for it
-                log.exception("%s-%d: a step of an order of the controller failed", *key)
+                log.exception("%s-%d: a step of a controller request failed", *key)
                 code = UNKNOWN_SERVER_ERROR
             order.steps.popleft()
             if code != NONE:
@@ -269,7 +269,7 @@ def _unless_faulty(steps: Steps, faults: Faults) -> Steps:
     wrong = {partition: fault for partition, fault in faults if fault[0] != NONE}
     if wrong:
         text = "; ".join(why[:_LONGEST] for _, why in list(wrong.values())[:_SHOWN])
-        log.error("an order of the controller names %d partitions that cannot be: %s", len(wrong), text)
+        log.error("controller request names %d invalid partitions: %s", len(wrong), text)
     return [(key, _refused(wrong[key][0]) if key in wrong else step) for key, step in steps]
 
 

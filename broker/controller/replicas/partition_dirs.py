@@ -65,7 +65,7 @@ class PartitionDirs:
         except OSError as error:
             if fail is None or disks.is_short(error):
                 raise
-            log.error("log directory %s is offline: it cannot be read: %s", folder, error.strerror)
+            log.error("log directory %s is offline: cannot read it: %s", folder, error.strerror)
             fail(number)
         else:
             self._take_over(number, folder, found)
@@ -125,7 +125,7 @@ class PartitionDirs:
         try:
             found = checkpoints.read_partition_metadata(self.path(topic, partition, number))
         except CheckpointError as error:
-            log.warning("%s: writing it again", error)
+            log.warning("%s: rewriting it", error)
             return None
         return None if found == NO_ID else found
 
@@ -150,7 +150,7 @@ class PartitionDirs:
             if self._failed():
                 raise OSError("its log is in none of the log directories that work")
             if (topic, partition) in self._known:
-                log.error("%s-%d: its directory is missing: beginning with an empty one", topic, partition)
+                log.error("%s-%d: directory missing: starting with an empty log", topic, partition)
         return self._placed(topic, partition, topic_id)
 
     def _placed(self, topic: str, partition: int, topic_id: bytes) -> int:
@@ -234,7 +234,7 @@ class PartitionDirs:
             rename(topic, partition)
         except OSError as error:
             if key not in self._late:
-                log.warning("%s-%d: its directory cannot be renamed, and is tried again: %s", topic, partition, error)
+                log.warning("%s-%d: cannot rename its directory, retrying: %s", topic, partition, error)
             self._late[key] = rename
             self._again_at = time.monotonic() + _AGAIN_S
 
@@ -252,7 +252,7 @@ class PartitionDirs:
                 continue
             self.put_away(topic, partition, rename)
             if (topic, partition) not in self._late:
-                log.info("%s-%d: its directory is renamed now", topic, partition)
+                log.info("%s-%d: directory renamed", topic, partition)
 
     def retire(self, topic: str, partition: int) -> None:
         """Rename the directory so that the janitor removes it. Caller holds the partition's lock."""
@@ -267,7 +267,7 @@ class PartitionDirs:
             self.retire(topic, partition)
             return
         moved = self._rename(topic, partition, names.STRAY_DIR)
-        log.warning("%s-%d is none of this broker's replicas: its log is now in %s", topic, partition, moved)
+        log.warning("%s-%d is a stray replica: moved its log to %s", topic, partition, moved)
 
     def _has_segment(self, topic: str, partition: int) -> bool:
         try:
@@ -298,7 +298,7 @@ class PartitionDirs:
             for number in self._renamed:
                 FILES.sync_dir(self.log_dirs[number])
         except OSError as error:
-            log.warning("the renames of deleted topics' directories cannot be synced: %s", error)
+            log.warning("cannot sync the renames of deleted topics' directories: %s", error)
             return False
         self._renamed.clear()
         return True

@@ -198,12 +198,12 @@ class Replicas:
         """
         key = (told.topic, told.number)
         if isinstance(error, _Recovering):
-            log.info("%s-%d takes its role when its log is recovered", *key)
+            log.info("%s-%d becomes leader or follower once its log is recovered", *key)
         elif isinstance(error, (OSError, SlotsExhausted, Busy)):
-            log.error("%s-%d: cannot take its role now: %s", *key, str(error) or "its lock is taken")
+            log.error("%s-%d: cannot become leader or follower: %s", *key, str(error) or "its lock is taken")
         elif key not in self._traced:
             self._traced.add(key)
-            log.error("%s-%d: cannot take its role, and tries on", *key, exc_info=error)
+            log.error("%s-%d: cannot become leader or follower, retrying", *key, exc_info=error)
         self._undone[key] = told
         self._again_at = time.monotonic() + _AGAIN_S
         return UNKNOWN_SERVER_ERROR
@@ -363,7 +363,7 @@ class Replicas:
         try:
             its_own = topic_id != NO_ID and self.dirs.has(topic, index, topic_id)
         except OSError as error:
-            log.error("%s-%d: whose its directory is cannot be read: %s", topic, index, error)
+            log.error("%s-%d: cannot read its partition.metadata: %s", topic, index, error)
             return
         if its_own:
             self.dirs.put_away(topic, index, self.dirs.retire)

@@ -36,7 +36,7 @@ def finish_deletions(state: ClusterState, dirs: PartitionDirs) -> None:
     others = []
     for topic, partition in unknown:
         if _topic_id(dirs, topic, partition) in deleted:
-            log.info("%s-%d: its topic is deleted, finishing that", topic, partition)
+            log.info("%s-%d: topic deleted, finishing its deletion", topic, partition)
             dirs.put_away(topic, partition, dirs.retire)
         else:
             others.append((topic, partition))
@@ -57,7 +57,7 @@ def _topic_id(dirs: PartitionDirs, topic: str, partition: int) -> bytes | None:
     try:
         return dirs.topic_id(topic, partition)
     except OSError as error:
-        log.error("%s-%d: the topic id of its directory cannot be read: %s", topic, partition, error)
+        log.error("%s-%d: cannot read the topic id of its directory: %s", topic, partition, error)
         return _UNREADABLE
 
 

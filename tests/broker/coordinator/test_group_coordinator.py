@@ -270,7 +270,7 @@ def test_a_topic_that_cannot_be_made_is_said_once(place: Place, caplog: pytest.L
         place.turn(100)
     assert (len(asked), answers) == (5, [False] * 50)
     assert [record.message for record in caplog.records if record.name == internal_topic.__name__] == [
-        "creating __consumer_offsets", "__consumer_offsets could not be created: too few brokers",
+        "creating __consumer_offsets", "cannot create __consumer_offsets: too few brokers",
     ]  # fmt: skip
 
 

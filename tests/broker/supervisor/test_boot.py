@@ -73,7 +73,7 @@ def test_a_log_directory_that_keeps_its_mark_is_not_used(
     monkeypatch.setattr(type(FILES), call, refusing)
     with booted(tmp_path) as made:
         assert made.config.clean == (True, False) and made.shared.failed_dirs() == [1]
-        assert f"{tmp_path / 'two'} is offline: {checkpoints.CLEAN_SHUTDOWN} cannot be removed" in caplog.text
+        assert f"{tmp_path / 'two'} is offline: cannot remove {checkpoints.CLEAN_SHUTDOWN}" in caplog.text
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def test_a_broker_goes_on_without_its_fork_server(fresh_broker: Fresh) -> None:
     for role in ("worker", "controller"):
         broker.await_respawn(role, broker.kill_role(role))
     _works(broker)
-    assert "no fork server any more" in broker.log
+    assert "fork server ended" in broker.log
     broker.stop()
 
 
@@ -135,7 +135,7 @@ def test_a_fork_server_in_a_debugger_does_not_hold_up_the_end(fresh_broker: Fres
     broker = fresh_broker()
     with traced(_fork_server(broker).pid):
         broker.stop()
-    assert "the fork server (pid" in broker.log
+    assert "fork server (pid" in broker.log
 
 
 def test_another_fork_server_takes_its_place(fresh_broker: Fresh) -> None:

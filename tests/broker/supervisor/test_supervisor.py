@@ -359,7 +359,7 @@ def test_interrupt_stops_too_and_a_hung_child_is_killed(standin: Standin) -> Non
     assert standin.process is not None
     standin.process.send_signal(signal.SIGINT)
     assert standin.wait() == 0
-    assert re.search(r"killed while stopping: (worker-0, )?worker-1\n", standin.text)
+    assert re.search(r"killed during shutdown: (worker-0, )?worker-1\n", standin.text)
     assert not standin.shm()
 
 

@@ -238,7 +238,7 @@ def test_a_log_directory_that_cannot_be_listed_goes_offline(tmp_path: Path, capl
     folders = [str(tmp_path / name) for name in ("one", "two")]
     dirs = PartitionDirs(folders, CheckpointLocks(tmp_path), lambda: failed, failed.add)
     assert failed == {1} and dirs.found() == [("t", 0)]
-    assert f"log directory {tmp_path / 'two'} is offline: it cannot be read" in caplog.text
+    assert f"log directory {tmp_path / 'two'} is offline: cannot read it" in caplog.text
 
 
 def test_a_want_of_descriptors_takes_no_log_directory_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def test_an_id_that_cannot_be_read_holds_up_no_start(tmp_path: Path, caplog: pyt
         readable = {name: unreadable(tmp_path / "data" / name / "partition.metadata") for name in ("t-0", "u-0")}
         second = restarted(tmp_path, away)
         assert left(tmp_path / "data") == ["t-00", "u-00"] and len(second.state.unrenamed()) == 1
-        assert any("u-0" in text and "cannot be read" in text for text in warnings(caplog))
+        assert any("u-0" in text and "cannot read" in text for text in warnings(caplog))
         for again in readable.values():
             again()
         third = restarted(tmp_path, second)
