@@ -38,7 +38,7 @@ def command(properties: Path | None, override: tuple[str, ...], workers: int, ti
     control_bus.request(config.run_dir, "supervisor", "scale", workers=workers)
     shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     if not process.wait_for(lambda: _are(shared, workers), timeout, 0.05):
-        raise OdradekError(f"not {workers} workers within {timeout:g} s; see odradek status")
+        raise OdradekError(f"{workers} workers did not start within {timeout:g} s; see odradek status")
     click.echo(f"{workers} workers")
 
 

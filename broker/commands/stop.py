@@ -39,5 +39,5 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float |
     if timeout is None:
         timeout = stop_limits.whole_s(config) + _DISK_S
     if not process.wait_for(lambda: not locks.alive(roles.SUPERVISOR), timeout, 0.05):
-        raise OdradekError(f"the broker on {config.data_dir} has not ended within {timeout:g} s; it goes on stopping")
+        raise OdradekError(f"the broker on {config.data_dir} did not stop within {timeout:g} s; shutdown continues")
     click.echo(f"stopped the broker on {config.data_dir}")

@@ -205,5 +205,5 @@ def compress(codec: int, data: bytes, level: int | None = None, magic: int = 2) 
     if encoder is None:
         raise UnknownCodec(codec)
     if codec == ZSTD and magic < 2:
-        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, f"There is no zstd in message format {magic}")
+        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs message format 2, not {magic}")
     return encoder(data, level, magic)

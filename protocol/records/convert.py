@@ -34,7 +34,7 @@ def split(data: bytes | memoryview) -> Iterator[memoryview]:
             raise RecordError(CORRUPT_MESSAGE, f"A batch of {size} bytes is shorter than any can be")
         end = position + LOG_OVERHEAD + size
         if position + MAGIC_AT < total and view[position + MAGIC_AT] > 2:
-            raise RecordError(CORRUPT_MESSAGE, f"There is no magic {view[position + MAGIC_AT]}")
+            raise RecordError(CORRUPT_MESSAGE, f"Unknown magic {view[position + MAGIC_AT]}")
         if end > total:
             return
         yield view[position:end]

@@ -91,7 +91,7 @@ def read(data: bytes | memoryview, offset: int, start: int, end: int, check_crc:
     magic = data[start + 4]
     head = _TO_KEY.get(magic)
     if head is None or end - start < head.size + 4:
-        raise RecordError(CORRUPT_MESSAGE, f"A message of magic {magic} and {end - start} bytes is none")
+        raise RecordError(CORRUPT_MESSAGE, f"A message of magic {magic} cannot have {end - start} bytes")
     if magic:
         crc, _, attributes, timestamp, size = head.unpack_from(data, start)
     else:
@@ -145,7 +145,7 @@ def unwrap(
     more than `most` messages, before any is read.
     """
     if wrapper.codec == codecs.ZSTD:
-        raise RecordError(INVALID_RECORD, f"There is no zstd in message format {wrapper.magic}")
+        raise RecordError(INVALID_RECORD, f"zstd needs message format 2, not {wrapper.magic}")
     if wrapper.value is None:
         raise RecordError(INVALID_RECORD, "A compressed message set without a value")
     data = codecs.decompress(wrapper.codec, wrapper.value, limit, wrapper.magic)
@@ -190,7 +190,7 @@ def build(
     when timestamp_type is LOG_APPEND_TIME. b"" for no records; UNSUPPORTED_COMPRESSION_TYPE for zstd.
     """
     if codec == codecs.ZSTD:
-        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, f"There is no zstd in message format {magic}")
+        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs message format 2, not {magic}")
     attributes = timestamp_type << 3 if magic else 0
     if magic and timestamp_type == LOG_APPEND_TIME:
         records = ((offset, append_time, key, value, ()) for offset, _, key, value, _ in records)

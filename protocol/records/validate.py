@@ -68,7 +68,7 @@ def normalise(records: bytes | memoryview, **rules) -> list[bytes]:
     if (magic == 2 or source) and len(batches) > 1:
         raise RecordError(INVALID_RECORD, "Compressed records must come as one batch, and so must magic 2")
     if magic < 2 and source == codecs.ZSTD:
-        raise RecordError(INVALID_RECORD, f"There is no zstd in message format {magic}")
+        raise RecordError(INVALID_RECORD, f"zstd needs message format 2, not {magic}")
     target = source if rule.codec is None else rule.codec
     stored = _from_batch(batches[0], target, rule) if magic == 2 else _from_messages(batches, target, rule)
     _check_sizes(stored, rule)

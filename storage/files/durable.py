@@ -37,7 +37,7 @@ class Files:
         while view:
             written = self._pwrite_some(fd, view, offset)
             if not written:
-                raise OSError(errno.EIO, "nothing more is written")
+                raise OSError(errno.EIO, "the writer is closed")
             view, offset = view[written:], offset + written
 
     def _pwrite_some(self, fd: int, data: memoryview, offset: int) -> int:

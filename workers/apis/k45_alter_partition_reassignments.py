@@ -61,7 +61,7 @@ def _begun(controller: Controller, targets: Targets, free: bool) -> dict[Partiti
 def _other_factors(controller: Controller, targets: Targets) -> dict[Partition, ApiError]:
     found = {partition: controller.snapshot.partition(*partition) for partition in targets}
     return {
-        partition: ApiError(INVALID_REPLICATION_FACTOR, "The replication factor is changed though it may not.")
+        partition: ApiError(INVALID_REPLICATION_FACTOR, "Changing the replication factor is not allowed.")
         for partition, target in targets.items()
         if target is not None and (info := found[partition]) is not None and len(target) != len(info.replicas)
     }

@@ -73,7 +73,7 @@ class Cluster:
         try:
             self.admin = KafkaAdminClient(bootstrap_timeout_ms=timeout_ms, **config)
         except (kafka_errors.KafkaError, ValueError) as error:
-            raise OdradekError(f"no broker answers at {bootstrap}: {error}") from error
+            raise OdradekError(f"cannot reach a broker at {bootstrap}: {error}") from error
 
     def __enter__(self) -> Cluster:
         return self

@@ -19,7 +19,7 @@ def topic_filter(text: str) -> TopicFilter:
     try:
         return _whole(re.compile(pattern))
     except re.error as error:
-        raise click.UsageError(f"'{text}' is no regular expression: {error}") from None
+        raise click.UsageError(f"'{text}' is not a regular expression: {error}") from None
 
 
 def _whole(pattern: re.Pattern[str]) -> TopicFilter:
@@ -53,7 +53,7 @@ def partition_patterns(text: str) -> PartitionFilter:
 def _rule(text: str) -> PartitionFilter:
     match = _RULE.fullmatch(text)
     if not match:
-        raise click.UsageError(f"'{text}' is no topic:partitions pattern")
+        raise click.UsageError(f"'{text}' is not a topic:partitions pattern")
     topic, one, low, high = match.groups()
     allowed = topic_filter(topic) if topic else _any_topic
     if one:

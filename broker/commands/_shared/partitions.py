@@ -48,7 +48,7 @@ def read_json(path: str, key: str) -> list[dict[str, Any]]:
         document = json.loads(Path(path).read_text())
         version, rows = document.get("version", 1), document[key]
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-        raise OdradekError(f'{path} is no JSON with "{key}": {error}') from None
+        raise OdradekError(f'{path} is not JSON with "{key}": {error}') from None
     if version != 1:
         raise OdradekError(f"{path}: Not supported version field value {version}")
     return list(rows)

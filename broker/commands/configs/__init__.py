@@ -132,7 +132,7 @@ def _check(action: str, options: dict[str, Any], types: list[str], names: list[s
             if not name.isdecimal():
                 raise click.UsageError(f"the name of a broker is its id, a number, not '{name}'")
     if "" in names and types[0] in ("topics", "broker-loggers", "client-metrics", "groups"):
-        raise click.UsageError(f"there is no default of {types[0]}")
+        raise click.UsageError(f"{types[0]} have no default")
 
 
 def _added(options: dict[str, Any]) -> dict[str, str]:
@@ -147,7 +147,7 @@ def _added(options: dict[str, Any]) -> dict[str, str]:
         found[key.strip()] = value.strip().replace("[", "").replace("]", "")
     for key in found:
         if not _KEY.fullmatch(key):
-            raise click.UsageError(f"'{key}' is no name of a configuration")
+            raise click.UsageError(f"unknown configuration key '{key}'")
     return found
 
 

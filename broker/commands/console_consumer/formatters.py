@@ -119,7 +119,7 @@ def _decoder(name: str) -> Decode:
     if word in _NUMBERS:
         number = struct.Struct(_NUMBERS[word])
         return lambda data: str(number.unpack(data)[0]).encode()
-    raise click.UsageError(f"there is no deserializer '{name}'")
+    raise click.UsageError(f"unknown deserializer '{name}'")
 
 
 def _json_lines(records: Sequence[Any]) -> bytes:
