@@ -73,8 +73,9 @@ locust: $(VENV)/.tested  ## users against a broker of its own, nothing lost (USE
 	$(BIN)/python -m odradek.loadtest.swarm --users $(USERS) --minutes $(MINUTES) --processes $(PROCESSES) \
 		--shape $(SHAPE) $(if $(WEB),--web $(WEB)) $(ARGS)
 
-docs: $(VENV)/.installed  ## write the API table in ARCHITECTURE.md from the code
+docs: $(VENV)/.installed  ## write the tables of APIs and settings in docs/ from the code
 	$(BIN)/python -m tests.tools.api_table
+	$(BIN)/python -m tests.tools.config_reference
 
 wheel: $(VENV)/.installed  ## build dist/odradek-*.whl
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

@@ -1,45 +1,123 @@
-"""The documents tell the truth about the tree: files exist, commands exist, the API table is the rows."""
+"""The documents tell the truth about the tree: what they name exists, and their tables are the code's."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import pytest
 
-from tests.tools.api_table import table, written
+from tests.tools import api_table, config_reference
 
-from .tree import ROOT
+from .tree import ROOT, tracked_files
 
-PAGES = ["README.md", "ARCHITECTURE.md"]
 JOBS = "pipeline/README.md"
-FILE = re.compile(r"`((?:[a-z]+/)+(?:[a-z0-9_]+\.[a-z]+)?|[A-Z]+\.md)`")
-LINK = re.compile(r"\]\((?!http)([^)#]+)\)")
-TARGET = re.compile(r"make ([a-z-]+)")
+WRITTEN_BY_TESTS = "tests/"  # and by `make bench`: LONG.md, CHAOS.md and the like
+RESULTS = "loadtest/RESULTS.md"
+WALKS = ["docs/produce.md", "docs/fetch.md", "docs/cluster.md", "docs/groups-and-transactions.md", "docs/pipeline.md"]
+FILE = re.compile(r"`((?:[a-z]\w*/)(?:\w+/)*(?:[a-z0-9_@-]+\.[a-z]+)?|[A-Z]+\.md)`")
+MODULE = re.compile(r"`((?:\w+/)+\w+\.py)`")
+STEP = re.compile(r"^ *(?:\d+\.|-) \*\*`([^`]+)`\*\*", re.MULTILINE)
+FUNCTION = re.compile(r"`([A-Za-z_][\w.]*)\(\)`")
+LINK = re.compile(r"\]\((?!http|#)([^)#]+)(?:#[^)]*)?\)")
+TARGET = re.compile(r"(?:`|^)make ([a-z]+(?:-[a-z]+)*)", re.MULTILINE)
+COLUMNS = 120
 
 
-@pytest.mark.parametrize("page", [*PAGES, JOBS])
+def documents() -> list[str]:
+    """All documents that people write, by their paths."""
+    paths = (path.relative_to(ROOT).as_posix() for path in tracked_files() if path.suffix == ".md")
+    return [path for path in paths if path != RESULTS and not path.startswith(WRITTEN_BY_TESTS)]
+
+
+DOCUMENTS = documents()
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize("page", DOCUMENTS)
 def test_every_file_named_exists(page: str) -> None:
-    text = (ROOT / page).read_text()
-    named = FILE.findall(text) + LINK.findall(text)
-    assert named
-    assert [name for name in named if not (ROOT / name).exists()] == []
+    text = text_of(page)
+    files = [name for name in FILE.findall(text) if not (ROOT / name).exists()]
+    links = [name for name in LINK.findall(text) if not (ROOT / page).parent.joinpath(name).exists()]
+    assert files + links == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_make_target_named_exists(page: str) -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    targets = TARGET.findall((ROOT / page).read_text())
-    assert targets
-    assert [name for name in targets if f"\n{name}:" not in makefile] == []
+@pytest.mark.parametrize("page", DOCUMENTS)
+def test_every_anchor_exists(page: str) -> None:
+    """`file.md#a-heading` and `#a-heading`."""
+    for name, anchor in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", text_of(page)):
+        target = (ROOT / page).parent / name if name else ROOT / page
+        headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, name
+
+
+def test_every_document_is_found_from_the_readme() -> None:
+    """README and ARCHITECTURE say where to read on."""
+    seen, left = set[str](), ["README.md"]
+    while left:
+        page = left.pop()
+        if page not in seen and page.endswith(".md"):
+            seen.add(page)
+            targets = [(ROOT / page).parent.joinpath(name).resolve() for name in LINK.findall(text_of(page))]
+            left += [target.relative_to(ROOT).as_posix() for target in targets]
+    assert set(DOCUMENTS) - seen == set()
+
+
+@pytest.mark.parametrize("page", [page for page in DOCUMENTS if page != JOBS])
+def test_no_line_of_prose_is_too_long(page: str) -> None:
+    """Tables and code have their own lengths."""
+    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    assert [line for line in prose.splitlines() if len(line) > COLUMNS and not line.startswith("|")] == []
+
+
+@pytest.mark.parametrize("page", WALKS)
+def test_every_function_of_a_walk_is_where_it_says(page: str) -> None:
+    """A part of a walk names each file as a step once, in the order in which the code runs; its functions are there."""
+    steps = 0
+    for part in re.split(r"^## ", text_of(page), flags=re.MULTILINE)[1:]:
+        files = STEP.findall(part)
+        assert len(files) == len(set(files)), f"{page}: a step back in {part.splitlines()[0]}"
+        defined = set[str]().union(*(functions(ROOT / name) for name in MODULE.findall(part)))
+        named = set(FUNCTION.findall(part)) if files else set()
+        assert named - defined == set(), f"{page}: {part.splitlines()[0]}"
+        steps += len(files)
+    assert steps >= 5
+
+
+@cache
+def functions(path: Path) -> frozenset[str]:
+    """What a module defines: `function`, `Class`, `Class.method`."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{method.name}" for method in node.body if isinstance(method, ast.FunctionDef)}
+    return frozenset(found)
+
+
+def test_every_make_target_named_exists() -> None:
+    makefile = text_of("Makefile")
+    found = 0
+    for page in DOCUMENTS:
+        targets = TARGET.findall(text_of(page))
+        assert [name for name in targets if f"\n{name}:" not in makefile] == [], page
+        found += len(targets)
+    assert found > 10
 
 
 def test_every_command_named_exists() -> None:
     from odradek.broker.cli import odradek
 
-    text = (ROOT / "README.md").read_text()
     known = set(odradek.list_commands(None))  # type: ignore[arg-type]
-    named = set(re.findall(r"(?:\.venv/bin/|`)odradek ([a-z][a-z-]+)", text))
-    assert named
+    named = {name for page in DOCUMENTS for name in re.findall(r"(?:/bin/|`)odradek ([a-z][a-z-]+)", text_of(page))}
+    assert len(named) > 10
     assert named <= known
 
 
@@ -47,7 +125,7 @@ def test_every_option_of_a_job_exists() -> None:
     """But for those of Spark's own programs."""
     from odradek.pipeline.__main__ import pipeline
 
-    text = (ROOT / JOBS).read_text()
+    text = text_of(JOBS)
     named = set(re.findall(r"`(--[a-z][a-z-]+)", text)) | set(
         re.findall(r"odradek pipeline .*? (--[a-z][a-z-]+)", text)
     )
@@ -57,22 +135,37 @@ def test_every_option_of_a_job_exists() -> None:
     assert named - known == {"--archives", "--packages", "--py-files"} & named
 
 
-def test_every_command_is_in_the_readme() -> None:
+def test_every_command_is_in_the_list() -> None:
     from odradek.broker.cli import odradek
 
-    text = (ROOT / "README.md").read_text()
+    text = text_of("docs/commands.md")
     known = set(odradek.list_commands(None))  # type: ignore[arg-type]
     assert {name for name in known if f"`odradek {name}" not in text} == set()
 
 
-def test_every_key_named_exists() -> None:
+# Names of files, of consumers' settings and of the data source's options; all else of that form is one of these tables.
+NO_SETTINGS = re.compile(
+    r".*\.(properties|toml|json|lock|sock|socket)|isolation\.level|fetch\.(min\.bytes|max\.wait\.ms)"
+    r"|odradek\.(id|parquet|transactional)"
+)
+
+
+@pytest.mark.parametrize("page", [page for page in DOCUMENTS if page != JOBS])
+def test_every_setting_named_exists(page: str) -> None:
     from odradek.cluster.configs.configdef import TOPIC, broker_key
 
-    chapter = (ROOT / "README.md").read_text().partition("## Configuration")[2].partition("\n## ")[0]
-    named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)`", chapter)) - {"server.properties"}
-    assert len(named) > 10
-    assert {name for name in named if broker_key(name) is None and name not in TOPIC} == set()
+    named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)(?:=[^`]*)?`", text_of(page)))
+    unknown = {name for name in named if broker_key(name) is None and name not in TOPIC}
+    assert {name for name in unknown if not NO_SETTINGS.fullmatch(name)} == set()
 
 
-def test_api_table_is_the_rows() -> None:
-    assert written() == table(), "run make docs"
+@pytest.mark.parametrize(
+    ("written", "now"),
+    [
+        (api_table.PART.read, api_table.table),
+        (config_reference.PART.read, config_reference.reference),
+    ],
+    ids=["docs/apis.md", "docs/configuration.md"],
+)
+def test_tables_are_the_codes(written: Callable[[], str], now: Callable[[], str]) -> None:
+    assert written() == now(), "run make docs"

@@ -1,4 +1,4 @@
-"""The README's Python examples do what they say they do."""
+"""The documents' Python examples do what they say they do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from tests.harness.broker import Broker, ExternalBroker
 
+from .test_docs import DOCUMENTS
 from .tree import ROOT
 
 SECONDS = 180
@@ -33,10 +34,37 @@ def run(code: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.needs("java")
-def test_examples_print_what_they_promise(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
-    examples = blocks((ROOT / "README.md").read_text())
-    assert len(examples) == 5
+def check(page: str, count: int, broker: Broker | ExternalBroker, folder: Path) -> None:
+    """All examples of a document, one after the other."""
+    examples = blocks((ROOT / page).read_text())
+    assert len(examples) == count
     for code in examples:
         assert promised(code), "an example that promises nothing is not checked"
-        assert run(code.replace("localhost:9092", broker.bootstrap), tmp_path) == promised(code), code
+        assert run(code.replace("localhost:9092", broker.bootstrap), folder) == promised(code), code
+
+
+def test_the_readme(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
+    check("README.md", 1, broker, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def orders(broker: Broker | ExternalBroker, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The topic `orders`, which the examples of docs/python.md leave and those of docs/spark.md read."""
+    check("docs/python.md", 4, broker, tmp_path_factory.mktemp("python"))
+
+
+@pytest.mark.usefixtures("orders")
+def test_python() -> None:
+    """The fixture has run them."""
+
+
+@pytest.mark.needs("java")
+@pytest.mark.usefixtures("orders")
+def test_spark(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
+    check("docs/spark.md", 1, broker, tmp_path)
+
+
+def test_every_example_is_run() -> None:
+    """A document with Python that is not here would go unchecked; those of pipeline/README.md are parts of programs."""
+    pages = {page for page in DOCUMENTS if blocks((ROOT / page).read_text())}
+    assert pages == {"README.md", "docs/python.md", "docs/spark.md", "pipeline/README.md"}

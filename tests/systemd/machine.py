@@ -27,7 +27,7 @@ from ..harness.wire import Wire
 
 ROOT = Path(__file__).parents[2]
 BOOT = Path(__file__).with_name("boot.sh")
-HOME = Path("/opt/odradek")  # the environment inside, as the README has it
+HOME = Path("/opt/odradek")  # the environment inside, as docs/operating.md has it
 LENT = Path("/opt/packages")  # what it takes of this environment: all that is not ours
 PROCESSES = ("supervisor", "controller", "coordinator", "janitor", "acceptor")
 SETTINGS = {

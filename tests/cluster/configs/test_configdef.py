@@ -13,9 +13,9 @@ from odradek.cluster.configs import configdef as c
 from odradek.cluster.configs.configtypes import DOUBLE, TYPE_NAMES
 
 from ...harness.needs import jars
+from ...tools.config_reference import KAFKAS_DEFAULTS
 
 OURS = "odradek."
-DIFFERENT_DEFAULTS = {"listeners"}  # loopback only: there is no authentication yet
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def facts(key: c.ConfigKey, topic: bool) -> list[str]:
 def test_every_config_of_kafka_is_here_as_it_is_there(kafkas: dict, kind: str) -> None:
     table = c.BROKER if kind == "broker" else c.TOPIC
     mine = {name: facts(key, kind == "topic") for name, key in table.items() if not name.startswith(OURS)}
-    for name in DIFFERENT_DEFAULTS & set(mine):
-        mine[name][1] = kafkas[kind][name][1]
+    for name in KAFKAS_DEFAULTS.keys() & mine.keys():
+        mine[name][1] = KAFKAS_DEFAULTS[name]
     assert mine == kafkas[kind]
 
 
