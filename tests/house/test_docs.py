@@ -102,6 +102,12 @@ def functions(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
+def test_the_glossary_is_in_order() -> None:
+    words = re.findall(r"^\*\*(.+?)\.\*\*", text_of("docs/glossary.md"), re.MULTILINE)
+    assert len(words) > 20
+    assert words == sorted(words, key=str.lower)
+
+
 def test_every_make_target_named_exists() -> None:
     makefile = text_of("Makefile")
     found = 0
