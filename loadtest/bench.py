@@ -17,16 +17,17 @@ from typing import Any
 
 import click
 
-from odradek.loadtest import cluster_rows, compaction, parquet, producers, record_looks, recovery, starts
+from odradek.loadtest import compaction, parquet, producers, record_looks, recovery, starts
 from odradek.loadtest.brokers import KINDS, Broker
 from odradek.loadtest.clients import LoadError
-from odradek.loadtest.cluster_works import WORKS, Work
-from odradek.loadtest.clusters import CLUSTERS, Cluster
+from odradek.loadtest.clusters import cluster_rows
+from odradek.loadtest.clusters.cluster_works import WORKS, Work
+from odradek.loadtest.clusters.clusters import CLUSTERS, Cluster
 from odradek.loadtest.curves import CURVES, Bench
 from odradek.loadtest.parquet import LOADS
-from odradek.loadtest.report import markdown, micros, summary
-from odradek.loadtest.report_curves import PICTURE, draw
-from odradek.loadtest.report_starts import RECOVERY, SIZES
+from odradek.loadtest.reports.report import markdown, micros, summary
+from odradek.loadtest.reports.report_curves import PICTURE, draw
+from odradek.loadtest.reports.report_starts import RECOVERY, SIZES
 from odradek.loadtest.rows import ROWS, Row, once, prepare
 from odradek.loadtest.store import Entry, Results, load, save
 from odradek.loadtest.tools import BrokerError, say

@@ -150,7 +150,7 @@ def main(rows: str, brokers: str, rounds: int, scale: float, keep: bool, folder:
 
 def _keep(results: Results) -> None:
     from odradek.loadtest import bench
-    from odradek.loadtest.report import markdown
+    from odradek.loadtest.reports.report import markdown
 
     save(results, bench.HERE / "results.json")
     (bench.HERE / "RESULTS.md").write_text(markdown(results))

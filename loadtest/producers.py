@@ -190,7 +190,7 @@ def measure(key: str, folder: Path, rounds: int, scale: float) -> Entry:
 def main(rows: str, rounds: int, scale: float, keep: bool, folder: Path | None) -> None:
     """What a table of producers costs."""
     from odradek.loadtest import bench
-    from odradek.loadtest.report import markdown
+    from odradek.loadtest.reports.report import markdown
 
     results = load(bench.HERE / "results.json")
     with tempfile.TemporaryDirectory(prefix="odradek-producers-", dir=folder) as room:

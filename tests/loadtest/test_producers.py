@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from odradek.loadtest import producers
-from odradek.loadtest.report import markdown
-from odradek.loadtest.report_producers import producers_section
+from odradek.loadtest.reports.report import markdown
+from odradek.loadtest.reports.report_producers import producers_section
 from odradek.loadtest.store import Entry, Results
 
 

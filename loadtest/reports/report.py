@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from odradek.loadtest.report_compaction import compaction_section
-from odradek.loadtest.report_curves import curves_section
-from odradek.loadtest.report_parquet import parquet_section
-from odradek.loadtest.report_producers import producers_section
-from odradek.loadtest.report_record_looks import record_looks_section
-from odradek.loadtest.report_starts import recovery_section, starts_section
+from odradek.loadtest.reports.report_compaction import compaction_section
+from odradek.loadtest.reports.report_curves import curves_section
+from odradek.loadtest.reports.report_parquet import parquet_section
+from odradek.loadtest.reports.report_producers import producers_section
+from odradek.loadtest.reports.report_record_looks import record_looks_section
+from odradek.loadtest.reports.report_starts import recovery_section, starts_section
 from odradek.loadtest.rows import ROWS, Row, Target
 from odradek.loadtest.store import Results, machine
 
@@ -141,7 +141,7 @@ def _client_cores(rounds: Sequence[dict[str, float]]) -> float:
 
 def markdown(results: Results) -> str:
     """The whole of RESULTS.md."""
-    from odradek.loadtest.report_cluster import cluster_section  # which uses what is here
+    from odradek.loadtest.reports.report_cluster import cluster_section  # which uses what is here
 
     parts = [
         "# What a message costs",

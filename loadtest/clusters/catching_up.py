@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.loadtest.clients import Call, LoadError, run
-from odradek.loadtest.clusters import Cluster
+from odradek.loadtest.clusters.clusters import Cluster
 from odradek.loadtest.tools import say
 
 CATCH_UP = "cluster-catch-up"

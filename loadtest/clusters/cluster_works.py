@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek.loadtest import catching_up, cluster_rows, failovers
-from odradek.loadtest.clusters import Cluster
+from odradek.loadtest.clusters import catching_up, cluster_rows, failovers
+from odradek.loadtest.clusters.clusters import Cluster
 from odradek.loadtest.curves import Bench
 
 _MOST_ROUNDS = 3

@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek.loadtest import wire
 from odradek.loadtest.clients import LoadError
-from odradek.loadtest.clusters import Cluster
+from odradek.loadtest.clusters.clusters import Cluster
 from odradek.loadtest.tools import say
 
 FAILOVER, CONTROLLER = "cluster-failover", "cluster-controller"

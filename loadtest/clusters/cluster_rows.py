@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from odradek.loadtest.clients import Call
-from odradek.loadtest.clusters import Cluster
+from odradek.loadtest.clusters.clusters import Cluster
 from odradek.loadtest.rows import Row, Target
 
 IDLE = "cluster-idle"

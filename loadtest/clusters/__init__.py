@@ -1,0 +1,1 @@
+"""Clusters of three brokers: what is done to them, and what is measured."""

@@ -1,0 +1,1 @@
+"""RESULTS.md: medians of the rounds, part by part."""
