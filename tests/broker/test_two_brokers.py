@@ -27,7 +27,7 @@ from ..harness.process import wait_until
 ENTER = """
 import sys
 from pathlib import Path
-from odradek.broker import process
+from odradek.broker.process import process
 me = process.enter(int(sys.argv[2]), Path(sys.argv[1]))
 print("in", flush=True)
 input()

@@ -12,7 +12,7 @@ from odradek.pipeline.jobs import restore
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.verify import verify
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.restore import Wish
+from odradek.pipeline.jobs.restore import RestorePlan
 
 from ..clients.admin import create_topic
 from ..clients.transactions import await_stable
@@ -47,6 +47,6 @@ def test_the_driver_is_killed(spark: SparkSession, broker: Any, hdfs: Hdfs) -> N
     assert lying == set(state.files)
     report = verify(spark, files, kafka, [topic])
     assert (report.differences, report.records) == ([], len(sent))
-    restore.run(spark, files, kafka, Wish((topic,), "restored-"))
+    restore.run(spark, files, kafka, RestorePlan((topic,), "restored-"))
     await_stable(broker, f"restored-{topic}")
     assert read(broker, f"restored-{topic}") == read(broker, topic)

@@ -35,7 +35,7 @@ from ...harness.tracer import traced
 HUNG = """
 import json, pathlib, sys
 import zmq
-from odradek.broker import control
+from odradek.broker.process import control_bus as control
 folder = pathlib.Path(sys.argv[1])
 heard = control.events(folder, 100)
 next(heard)
