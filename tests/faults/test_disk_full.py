@@ -13,7 +13,7 @@ import pytest
 
 from odradek.storage.dirs.reserve import Reserve
 
-from ..clients.admin import create_named, create_topic
+from ..clients.admin import create_topic
 from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce, producer_id
 from ..harness.process import wait_until
@@ -86,8 +86,9 @@ def test_full_while_producing_and_rolling(on_disk: Callable[..., tuple[Any, Path
         count = fill(wire, topic)
         assert free(disk) < SIZE + 10_000, "not full: this test shows nothing"
         assert stored(wire, topic) == list(range(count))
-        create_named(wire, "another")  # the reserve lends its room
-        assert broker.command("topics", "--delete", "--topic", victim, "--bootstrap-server", broker.bootstrap)
+        at = ("--bootstrap-server", broker.bootstrap)  # below, the reserve lends its room
+        broker.command("configs", "--alter", "--topic", topic, "--add-config", "retention.ms=-1", *at, check=True)
+        broker.command("topics", "--delete", "--topic", victim, *at, check=True)
         wait_until(lambda: put(wire, topic, count) == 0, 60, "there is room again")
         assert stored(wire, topic) == list(range(count + 1))
         assert broker.pids("worker"), "a worker died"

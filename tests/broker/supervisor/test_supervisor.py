@@ -382,7 +382,7 @@ def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkey
         standin.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "SIGTERM: stopping" in standin.text, 60)
         assert standin.stop() == 0  # by a second one: the stage's own limit is not waited for
-    assert "janitor cannot be waited for" in standin.text
+    assert "cannot wait for janitor" in standin.text
     assert (standin.data / "finished").exists()
     assert not standin.shm()
 
