@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
+from odradek.protocol.errors import Error
 
 Protocols = tuple[tuple[str, bytes], ...]
 Record = tuple[bytes, bytes | None]

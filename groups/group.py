@@ -10,12 +10,12 @@ import struct
 from collections import Counter
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Append, JoinResult, Limits, Now, Protocols, Reload, SyncResult
 from odradek.groups.member import Member
 from odradek.groups.offsets import Offsets
 from odradek.groups.records import GroupValue
 from odradek.groups.timers import Deadlines
+from odradek.protocol.errors import Error
 
 CONSUMER = "consumer"
 MOST_SUBSCRIBED = 1 << 20

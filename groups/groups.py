@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from odradek.groups import joining, rebalance, syncing
-from odradek.groups.errors import Error, for_commit
+from odradek.groups.errors import for_commit
 from odradek.groups.events import (
     Answer,
     Append,
@@ -37,6 +37,7 @@ from odradek.groups.offsets import TopicPartition
 from odradek.groups.ownership import FAULT, Ownership
 from odradek.groups.records import OffsetValue, group_key, java_length, offset_key, offset_value
 from odradek.groups.timers import Deadlines
+from odradek.protocol.errors import Error
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from odradek.groups.errors import Error, for_store
+from odradek.groups.errors import for_store
 from odradek.groups.events import Answer, Append, Join, JoinResult, Now, Protocols, SyncResult
 from odradek.groups.group import Group, State
 from odradek.groups.member import Member
@@ -23,6 +23,7 @@ from odradek.groups.rebalance import (
     prepare,
 )
 from odradek.groups.records import group_key, group_value
+from odradek.protocol.errors import Error
 from odradek.protocol.wire import LONGEST_STRING
 
 LONGEST_NAME = LONGEST_STRING - len("-") - len(str(uuid.UUID(int=0)))

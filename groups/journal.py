@@ -13,8 +13,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from odradek.groups.errors import Error
 from odradek.groups.events import Append, Now, Record
+from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2, codecs
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from odradek.groups.records import (
     decode_key,
     decode_offset_value,
 )
+from odradek.protocol.errors import CORRUPT_MESSAGE
 from odradek.protocol.records import batch_v2, control, message_sets
-from odradek.protocol.records.errors import CORRUPT_MESSAGE
 from odradek.protocol.records.errors import RecordError as BatchError
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Now, Reload
 from odradek.groups.records import partition_for
 from odradek.groups.timers import Deadlines
+from odradek.protocol.errors import Error
 
 log = logging.getLogger(__name__)
 

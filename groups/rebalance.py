@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 
-from odradek.groups.errors import Error, for_store
+from odradek.groups.errors import for_store
 from odradek.groups.events import Append, Now, SyncResult
 from odradek.groups.group import Group, State
 from odradek.groups.member import Member
 from odradek.groups.records import group_key, group_value
+from odradek.protocol.errors import Error
 
 log = logging.getLogger(__name__)
 

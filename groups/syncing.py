@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Commit, Leaving, Now, Sync, SyncResult
 from odradek.groups.group import Group, State
 from odradek.groups.joining import validate_member
 from odradek.groups.member import Member
 from odradek.groups.rebalance import maybe_complete_join, remove_member, store, synced
+from odradek.protocol.errors import Error
 
 log = logging.getLogger(__name__)
 

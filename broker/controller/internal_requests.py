@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cluster import internal
 from odradek.cluster.decisions import planning
-from odradek.cluster.rules.errors import NONE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree.tree import TreeError
-from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
+from odradek.protocol.errors import NONE, TOPIC_ALREADY_EXISTS, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
     from odradek.broker.controller.controller import Controller

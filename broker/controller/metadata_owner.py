@@ -27,21 +27,20 @@ from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.metadata.rows import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.cluster.rules.errors import (
-    ELECTION_NOT_NEEDED,
-    INVALID_REPLICA_ASSIGNMENT,
-    KAFKA_STORAGE_ERROR,
-    NO_REASSIGNMENT_IN_PROGRESS,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
-    Outcomes,
-)
+from odradek.cluster.rules.errors import ApiError, Outcomes
 from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.cluster.state import TOGETHER, ClusterState
 from odradek.cluster.tree.tree import TreeUnavailable
 from odradek.cluster.tree.znodes import Partition
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
+from odradek.protocol.errors import (
+    ELECTION_NOT_NEEDED,
+    INVALID_REPLICA_ASSIGNMENT,
+    KAFKA_STORAGE_ERROR,
+    NO_REASSIGNMENT_IN_PROGRESS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from odradek.storage.dirs.reserve import Reserve
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from odradek.broker.interbroker.connection import Address, Limits, Link
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.protocol import interbroker
+from odradek.protocol.errors import Error
 from odradek.protocol.wire import WireError
 from odradek.storage.dirs.boot_id import boot_id
 

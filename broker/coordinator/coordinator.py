@@ -31,7 +31,6 @@ from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.steps import Line
 from odradek.cluster import internal
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Now
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
@@ -41,6 +40,7 @@ from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch import api, dispatch
 from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.coordination import Wanted

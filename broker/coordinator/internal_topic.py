@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek.broker.coordinator.internal_topic_log import TOPIC, OffsetsJournal
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.journal import JournalError, Writer
 from odradek.ipc import slots
+from odradek.protocol.errors import Error
 
 log = logging.getLogger(__name__)
 

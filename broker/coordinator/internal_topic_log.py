@@ -16,9 +16,9 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from odradek.groups.errors import Error
 from odradek.groups.journal import BATCH_BYTES, JournalBusy, JournalError
 from odradek.ipc import memory_order, slots
+from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2
 from odradek.storage.log import read
 from odradek.storage.log.append import Batch, append

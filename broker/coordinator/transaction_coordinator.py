@@ -21,7 +21,6 @@ from odradek.broker.coordinator.txn_markers import NO_SOURCE, MarkerWriter
 from odradek.broker.coordinator.verification_channel import Question, VerificationLinks
 from odradek.cluster import internal
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Append, Now, Reload
 from odradek.groups.groups import Groups
 from odradek.groups.journal import Writer
@@ -30,6 +29,7 @@ from odradek.groups.transactions.events import Limits, Markers, NeedIds, Produce
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.transactions import Transactions
 from odradek.ipc import roles
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.coordination import Wanted
 

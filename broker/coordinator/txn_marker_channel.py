@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.coordinator.broker_channels import Links, Watch, by_topic, error_codes, to_error
-from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.protocol import interbroker
+from odradek.protocol.errors import Error
 
 if TYPE_CHECKING:
     from odradek.broker.coordinator.txn_markers import Job

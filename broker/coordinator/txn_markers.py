@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 from odradek.broker.coordinator.internal_topic_log import TOPIC as OFFSETS
 from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
-from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups
 from odradek.groups.offsets import TopicPartition
 from odradek.ipc import memory_order, roles, slots
+from odradek.protocol.errors import Error
 from odradek.storage.log import transactions
 from odradek.storage.log.partition import Busy, Partition
 from odradek.workers.dispatch.catalog import Catalog

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.broker.coordinator.broker_channels import Links, Watch, by_topic, error_codes, to_error
-from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
 from odradek.protocol import interbroker
+from odradek.protocol.errors import Error
 
 
 class Question:

@@ -14,7 +14,9 @@ from typing import NamedTuple
 from odradek.cluster.decisions import elections
 from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.decisions.elections import Elected
-from odradek.cluster.rules.errors import (
+from odradek.cluster.rules.errors import ApiError
+from odradek.cluster.tree.znodes import Partition
+from odradek.protocol.errors import (
     BROKER_NOT_AVAILABLE,
     ELECTION_NOT_NEEDED,
     ELIGIBLE_LEADERS_NOT_AVAILABLE,
@@ -27,9 +29,7 @@ from odradek.cluster.rules.errors import (
     PREFERRED_LEADER_NOT_AVAILABLE,
     STALE_BROKER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
 )
-from odradek.cluster.tree.znodes import Partition
 
 UNKNOWN_EPOCH = -1  # of a broker that speaks a request's version from before broker epochs (KIP-380)
 

@@ -13,7 +13,8 @@ from odradek.cluster.configs.broker_rules import Layers
 from odradek.cluster.configs.configdef import ConfigKey
 from odradek.cluster.configs.configtypes import LIST
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.cluster.rules.errors import INVALID_CONFIG, INVALID_REQUEST, ApiError
+from odradek.cluster.rules.errors import ApiError
+from odradek.protocol.errors import INVALID_CONFIG, INVALID_REQUEST
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # resource types

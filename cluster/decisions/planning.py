@@ -12,7 +12,8 @@ from odradek.cluster.decisions.alter import validate_topic
 from odradek.cluster.decisions.assignment import assign
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules import topicnames, validation
-from odradek.cluster.rules.errors import (
+from odradek.cluster.rules.errors import ApiError
+from odradek.protocol.errors import (
     BROKER_NOT_AVAILABLE,
     INVALID_CONFIG,
     INVALID_PARTITIONS,
@@ -22,7 +23,6 @@ from odradek.cluster.rules.errors import (
     POLICY_VIOLATION,
     TOPIC_ALREADY_EXISTS,
     UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
 )
 
 MOST_PARTITIONS = 10_000  # made by one request, as with KRaft: each is a directory, and everybody else waits meanwhile

@@ -18,14 +18,10 @@ from odradek.cluster.decisions import elections
 from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.decisions.elections import NO_LEADER
 from odradek.cluster.decisions.who_is_told import Replica
-from odradek.cluster.rules.errors import (
-    INVALID_REPLICA_ASSIGNMENT,
-    NO_REASSIGNMENT_IN_PROGRESS,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
-)
+from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_REPLICAS
 from odradek.cluster.tree.znodes import Partition, TopicNode
+from odradek.protocol.errors import INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Assignment(NamedTuple):

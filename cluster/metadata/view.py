@@ -13,9 +13,9 @@ from odradek.cluster.configs.admitted import NOBODY
 from odradek.cluster.metadata.rows import EPOCH, ISR, LEADER, NOWHERE, OFFLINE, REPLICAS
 from odradek.cluster.metadata.snapshot import NOTHING_HEARD, Snapshot, first_partitions, raw_snapshot
 from odradek.cluster.rules import topicnames
-from odradek.cluster.rules.errors import INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, NONE
 from odradek.cluster.rules.validation import place_fault, replicas_problem
 from odradek.cluster.tree.znodes import BrokerNode
+from odradek.protocol.errors import INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, NONE
 
 CONTROLLER = "odradek-controller"  # the client id of a controller's requests; behind an order's there is its number
 FULL = 2  # the type of a LeaderAndIsr or UpdateMetadata (Kafka's AbstractControlRequest.Type)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from odradek.cluster.rules.errors import INVALID_TOPIC_EXCEPTION, ApiError
+from odradek.cluster.rules.errors import ApiError
+from odradek.protocol.errors import INVALID_TOPIC_EXCEPTION
 
 OFFSETS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"

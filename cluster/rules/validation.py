@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from odradek.cluster.rules import topicnames
-from odradek.cluster.rules.errors import (
+from odradek.cluster.rules.errors import ApiError
+from odradek.ipc import replicas as followers
+from odradek.protocol.errors import (
     INVALID_PARTITIONS,
     INVALID_REPLICA_ASSIGNMENT,
     INVALID_TOPIC_EXCEPTION,
     NONE,
     POLICY_VIOLATION,
-    ApiError,
 )
-from odradek.ipc import replicas as followers
 
 MOST_REPLICAS = 1 + followers.ROWS  # of a partition: its leader, and the followers that the leader has rows for
 # Of a topic. In ZooKeeper a topic is one node of at most a MiB, which 100,000 partitions of one replica fill.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek.groups.errors import Error
 from odradek.groups.transactions.transaction import NO_EPOCH, NO_ID, TopicPartition
+from odradek.protocol.errors import Error
 
 
 class Limits(NamedTuple):

@@ -7,8 +7,8 @@ import logging
 from odradek.groups.records import RecordError
 from odradek.groups.transactions import records
 from odradek.groups.transactions.transaction import Metadata
+from odradek.protocol.errors import CORRUPT_MESSAGE
 from odradek.protocol.records import batch_v2
-from odradek.protocol.records.errors import CORRUPT_MESSAGE
 from odradek.protocol.records.errors import RecordError as BatchError
 
 log = logging.getLogger(__name__)

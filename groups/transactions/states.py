@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 
-from odradek.groups.errors import Error
+from odradek.protocol.errors import Error
 
 
 class State(enum.IntEnum):

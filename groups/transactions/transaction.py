@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek.groups.errors import Error
 from odradek.groups.transactions.states import COMPLETED, FROM, State
+from odradek.protocol.errors import Error
 
 TopicPartition = tuple[str, int]
 

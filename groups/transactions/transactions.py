@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeAlias
 
-from odradek.groups.errors import Error, for_transaction
+from odradek.groups.errors import for_transaction
 from odradek.groups.events import Answer, Append, Now, Reload
 from odradek.groups.ownership import FAULT, Ownership
 from odradek.groups.timers import Deadlines
@@ -19,6 +19,7 @@ from odradek.groups.transactions.events import InitResult, Limits, Markers, Need
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.states import ABORT, ADD, BY_TITLE, COMMIT, COMPLETED, EXPIRES, INIT, State
 from odradek.groups.transactions.transaction import NO_EPOCH, Metadata, TopicPartition, Transaction
+from odradek.protocol.errors import Error
 
 log = logging.getLogger(__name__)
 

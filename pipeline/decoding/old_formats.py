@@ -8,9 +8,10 @@ from typing import NamedTuple
 from odradek.pipeline.decoding.bodies import ENOUGH, BrokenBatch
 from odradek.pipeline.decoding.selection import OldMessages
 from odradek.pipeline.types import Range
+from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import batch_v2, message_sets
 from odradek.protocol.records.batch_v2 import Record
-from odradek.protocol.records.errors import INVALID_RECORD, RecordError
+from odradek.protocol.records.errors import RecordError
 
 MAGIC_AT, ATTRIBUTES_AT = 16, 17
 NO_TIMESTAMP_TYPE = -1

@@ -16,8 +16,7 @@ from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.holes import Holes
 from odradek.pipeline.wire.one_partition import address
 from odradek.pipeline.wire.patience import Patience, RetryLater, check
-
-_OUT_OF_RANGE = 1
+from odradek.protocol.errors import OFFSET_OUT_OF_RANGE
 
 
 def read(
@@ -134,7 +133,7 @@ class _Reading:
 
     def _chunk(self, part: Any) -> Chunk | None:
         """What brings us nearer to the end; None when nothing does."""
-        if part.error_code == _OUT_OF_RANGE:
+        if part.error_code == OFFSET_OUT_OF_RANGE:
             self._out_of_range()
         check(part.error_code, "its leader")
         data = part.records or b""

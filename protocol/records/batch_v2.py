@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import crc32c
 
+from odradek.protocol.errors import CORRUPT_MESSAGE, INVALID_RECORD
 from odradek.protocol.records import codecs, varint
-from odradek.protocol.records.errors import CORRUPT_MESSAGE, INVALID_RECORD, RecordError
+from odradek.protocol.records.errors import RecordError
 
 # offset, timestamp, key, value, headers
 Record = tuple[int, int, bytes | None, bytes | None, "tuple | list"]

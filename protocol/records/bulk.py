@@ -10,8 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import varint
-from odradek.protocol.records.errors import INVALID_RECORD, RecordError
+from odradek.protocol.records.errors import RecordError
 
 # batch_v2.HEADER as an array's type, as it stands in the file and as it is here.
 WIRE = np.dtype(

@@ -10,13 +10,9 @@ from collections.abc import Callable
 
 import cramjam
 
+from odradek.protocol.errors import MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR, UNSUPPORTED_COMPRESSION_TYPE
 from odradek.protocol.records import lz4_frames, snappy_frames
-from odradek.protocol.records.errors import (
-    MESSAGE_TOO_LARGE,
-    UNKNOWN_SERVER_ERROR,
-    UNSUPPORTED_COMPRESSION_TYPE,
-    RecordError,
-)
+from odradek.protocol.records.errors import RecordError
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}

@@ -11,8 +11,9 @@ from __future__ import annotations
 import mmap
 import struct
 
+from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import varint
-from odradek.protocol.records.errors import INVALID_RECORD, RecordError
+from odradek.protocol.records.errors import RecordError
 
 Data = bytes | bytearray | mmap.mmap
 

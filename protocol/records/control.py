@@ -5,8 +5,9 @@ Key: version i16 (0), type i16. Value of an end marker: version i16 (0), epoch o
 
 import struct
 
+from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import batch_v2
-from odradek.protocol.records.errors import INVALID_RECORD, RecordError
+from odradek.protocol.records.errors import RecordError
 
 ABORT, COMMIT = 0, 1
 _KEY = struct.Struct(">hh")

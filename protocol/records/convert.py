@@ -7,14 +7,10 @@ RecordsUtil. Headers, producer fields and control batches have no place below ma
 import struct
 from collections.abc import Iterable, Iterator
 
+from odradek.protocol.errors import CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE
 from odradek.protocol.records import batch_v2, codecs, message_sets
 from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_OVERHEAD, NO_TIMESTAMP, Record
-from odradek.protocol.records.errors import (
-    CORRUPT_MESSAGE,
-    MESSAGE_TOO_LARGE,
-    UNSUPPORTED_COMPRESSION_TYPE,
-    RecordError,
-)
+from odradek.protocol.records.errors import RecordError
 
 MAGIC_AT = 16
 _ENTRY = struct.Struct(">qi")

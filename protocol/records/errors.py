@@ -1,13 +1,4 @@
-"""The one exception of this package, and the Kafka error codes it carries."""
-
-UNKNOWN_SERVER_ERROR = -1
-CORRUPT_MESSAGE = 2
-MESSAGE_TOO_LARGE = 10
-RECORD_LIST_TOO_LARGE = 18
-INVALID_TIMESTAMP = 32
-UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-UNSUPPORTED_COMPRESSION_TYPE = 76
-INVALID_RECORD = 87
+"""The one exception of this package; the codes it carries are those of odradek.protocol.errors."""
 
 
 class RecordError(Exception):

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 from zlib import crc32
 
+from odradek.protocol.errors import CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE
 from odradek.protocol.records import codecs
 from odradek.protocol.records.batch_v2 import (
     CREATE_TIME,
@@ -24,13 +25,7 @@ from odradek.protocol.records.batch_v2 import (
     TIMESTAMP_TYPE,
     Record,
 )
-from odradek.protocol.records.errors import (
-    CORRUPT_MESSAGE,
-    INVALID_RECORD,
-    MESSAGE_TOO_LARGE,
-    UNSUPPORTED_COMPRESSION_TYPE,
-    RecordError,
-)
+from odradek.protocol.records.errors import RecordError
 
 SMALLEST = 14  # bytes after size of a magic 0 message without key and value
 _ENTRY = struct.Struct(">qi")

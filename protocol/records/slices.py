@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import batch_v2, codecs, varint
 from odradek.protocol.records.batch_v2 import Header
-from odradek.protocol.records.errors import INVALID_RECORD, RecordError
+from odradek.protocol.records.errors import RecordError
 
 
 class Slice(NamedTuple):

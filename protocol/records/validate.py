@@ -14,9 +14,7 @@ anew. A magic 1 set that claims LogAppendTime, where magic 1 is stored: Kafka br
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from odradek.protocol.records import batch_v2, codecs, convert, message_sets
-from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, Header, Record
-from odradek.protocol.records.errors import (
+from odradek.protocol.errors import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     INVALID_TIMESTAMP,
@@ -24,8 +22,10 @@ from odradek.protocol.records.errors import (
     RECORD_LIST_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    RecordError,
 )
+from odradek.protocol.records import batch_v2, codecs, convert, message_sets
+from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, Header, Record
+from odradek.protocol.records.errors import RecordError
 
 UNLIMITED = (1 << 63) - 1
 

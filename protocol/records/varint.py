@@ -2,7 +2,8 @@
 
 from mmap import mmap
 
-from odradek.protocol.records.errors import INVALID_RECORD, RecordError
+from odradek.protocol.errors import INVALID_RECORD
+from odradek.protocol.records.errors import RecordError
 
 
 def _encode(number: int) -> bytes:

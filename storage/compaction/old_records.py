@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import message_sets
 from odradek.protocol.records.batch_v2 import Record
-from odradek.protocol.records.errors import INVALID_RECORD, RecordError
+from odradek.protocol.records.errors import RecordError
 from odradek.storage.segment.bulk_records import LIMIT
 from odradek.storage.segment.scan import Batch
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from odradek.protocol.errors import MESSAGE_TOO_LARGE
 from odradek.protocol.records import batch_v2, bulk, codecs
-from odradek.protocol.records.errors import MESSAGE_TOO_LARGE, RecordError
+from odradek.protocol.records.errors import RecordError
 from odradek.storage.segment.batch_chunks import PADDING, Chunk
 
 LIMIT = 1 << 31  # bytes of one batch, decompressed: it was let in once

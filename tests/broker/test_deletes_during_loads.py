@@ -21,11 +21,11 @@ from odradek.broker.coordinator import internal_topic
 from odradek.broker.coordinator.controller_client import ControllerLink
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Commit
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import offset_key, offset_value
 from odradek.ipc import roles
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.catalog import Catalog
 
 from .coordinator.test_group_coordinator import OTHER, OWN, Place, value

@@ -11,11 +11,11 @@ import pytest
 from odradek.broker.controller.metadata_owner import AT_ONCE
 from odradek.cluster import internal
 from odradek.cluster.metadata.snapshot import PartitionInfo
-from odradek.cluster.rules import errors
 from odradek.cluster.state import TOGETHER
 from odradek.ipc import slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.producers import ProducerTable, RegionError
+from odradek.protocol import errors
 from odradek.storage.files import checkpoints, names
 from odradek.storage.tools import check
 from odradek.workers.dispatch.api import message_class

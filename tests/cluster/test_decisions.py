@@ -15,10 +15,11 @@ from odradek.cluster.decisions.alter import APPEND, DELETE, SET, SUBTRACT, Chang
 from odradek.cluster.decisions.assignment import assign
 from odradek.cluster.decisions.planning import Defaults, TopicRequest, plan_partitions, plan_topic
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
-from odradek.cluster.rules import errors, topicnames
+from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_PARTITIONS, MOST_REPLICAS
 from odradek.cluster.slotalloc import SlotAllocator, SlotsExhausted
+from odradek.protocol import errors
 
 
 def cluster(brokers: dict[int, str | None], topics: dict[str, list[list[int]]] | None = None) -> Snapshot:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster.rules import errors
+from odradek.protocol import errors
 from odradek.workers.dispatch.api import message_class as message
 
 from ..harness.broker import Broker, ExternalBroker

@@ -15,10 +15,10 @@ from odradek.cluster import admin_writes
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.view import View
-from odradek.cluster.rules.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import CHILDREN, BadVersion, Check, Event, NodeExists, TreeUnavailable
 from odradek.cluster.tree.znodes import TopicNode
+from odradek.protocol.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
 
 from .simulation.history import History
 from .simulation.seams import installed

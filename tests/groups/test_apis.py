@@ -11,10 +11,10 @@ import pytest
 
 from odradek.cluster.configs.admitted import Admitted
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
-from odradek.groups.errors import Error
 from odradek.groups.events import Answer
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.api import load_rows, message_class
 from odradek.workers.dispatch.dispatch import serve
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from odradek.groups.errors import Error
 from odradek.groups.loading import Replay
+from odradek.protocol.errors import Error
 from odradek.storage.compaction.compaction import Memory
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from tests.storage.compaction.compaction_world import Producer

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from odradek.groups.errors import Error
 from odradek.groups.events import Append, Now
 from odradek.groups.journal import build_batch
 from odradek.groups.loading import Replay
@@ -21,6 +20,7 @@ from odradek.groups.transactions import records
 from odradek.groups.transactions.loading import Replay as TransactionReplay
 from odradek.groups.transactions.states import NEVER_WRITTEN, State
 from odradek.groups.transactions.transaction import Metadata
+from odradek.protocol.errors import Error
 
 from .transaction_world import TransactionWorld
 from .world import FakeJournal, World

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from odradek.groups import group as group_module
-from odradek.groups.errors import Error
 from odradek.groups.events import Leaving
 from odradek.groups.group import MOST_SUBSCRIBED, TRANSITIONS, State, subscription_topics
 from odradek.groups.member import Member
+from odradek.protocol.errors import Error
 
 from ..harness.effort import lines
 from .world import RANGE, World

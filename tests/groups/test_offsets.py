@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.groups.errors import Error
 from odradek.groups.groups import Groups
 from odradek.groups.journal import BATCH_BYTES
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import OffsetValue, decode_key, offset_key, offset_value
+from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2, control, message_sets
 
 from .world import World

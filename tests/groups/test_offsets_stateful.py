@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from odradek.groups.errors import Error
 from odradek.groups.events import Commit
 from odradek.groups.loading import Replay
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import OffsetValue
+from odradek.protocol.errors import Error
 from odradek.protocol.records import control
 
 from .world import World

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.groups.errors import Error
 from odradek.groups.events import JoinResult, SyncResult
 from odradek.groups.group import Group, State
+from odradek.protocol.errors import Error
 
 from .world import World
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.states import State
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.api import COORDINATOR, WORKER, load_rows, message_class
 from odradek.workers.dispatch.coordination import Wanted
 from odradek.workers.dispatch.dispatch import MALFORMED

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek.groups.errors import Error
 from odradek.groups.ownership import RELOAD_PAUSE_MS
+from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2, control
 
 from .world import World

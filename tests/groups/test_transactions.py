@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from odradek.groups.errors import Error
 from odradek.groups.transactions import states
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.states import ABORT, ADD, COMMIT, COMPLETED, FROM, INIT, State
 from odradek.groups.transactions.transaction import LAST_EPOCH, Metadata
+from odradek.protocol.errors import Error
 
 from ..harness.effort import lines
 from .transaction_world import TransactionWorld

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from odradek.groups.errors import Error
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.states import COMPLETED, FROM, State
+from odradek.protocol.errors import Error
 
 from .transaction_world import TransactionWorld
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Append, Now, Reload
 from odradek.groups.journal import Writer
 from odradek.groups.transactions.events import InitResult, Limits, Markers, Producer
@@ -12,6 +11,7 @@ from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.states import State
 from odradek.groups.transactions.transaction import Metadata
 from odradek.groups.transactions.transactions import Transactions
+from odradek.protocol.errors import Error
 
 from .world import FakeJournal
 

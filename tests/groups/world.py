@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Commit, Join, JoinResult, Leaving, Limits, Now, Reload, Sync
 from odradek.groups.groups import Groups
 from odradek.groups.journal import JournalBusy, JournalError, Writer
 from odradek.groups.loading import Replay
 from odradek.groups.records import OffsetValue
+from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2
 
 RANGE = (("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t"),)

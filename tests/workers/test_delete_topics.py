@@ -13,7 +13,8 @@ import pytest
 
 from odradek.broker.process.timeouts import Timeouts
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
-from odradek.cluster.rules.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.cluster.rules.errors import ApiError
+from odradek.protocol.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from odradek.workers.apis import k20_delete_topics
 from odradek.workers.dispatch.context import at_once
 

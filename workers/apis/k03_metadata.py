@@ -247,7 +247,7 @@ def _topic(snapshot: Snapshot, name: str, listener: str, version: int, operation
 
 def _partition(snapshot: Snapshot, index: int, info: Any, listener: str, version: int) -> Any:
     code, leader = topology.leadership(snapshot, info, listener)
-    if version < 6 and code == topology.LISTENER_NOT_FOUND:
+    if version < 6 and code == errors.LISTENER_NOT_FOUND:
         code = errors.LEADER_NOT_AVAILABLE
     replicas, isr = info.replicas, info.isr
     if version == 0:

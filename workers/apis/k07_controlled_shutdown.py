@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.cluster.rules.errors import NONE, ApiError
+from odradek.cluster.rules.errors import ApiError
 from odradek.protocol import interbroker
+from odradek.protocol.errors import NONE
 from odradek.workers.dispatch.api import CONTROLLER, Api
 from odradek.workers.dispatch.context import Context
 

@@ -15,9 +15,9 @@ from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name

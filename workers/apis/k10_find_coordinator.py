@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from odradek.groups.errors import Error
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.groups import Summary
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator

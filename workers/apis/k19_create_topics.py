@@ -15,7 +15,8 @@ from odradek.cluster.decisions import describe
 from odradek.cluster.decisions.describe import Static
 from odradek.cluster.decisions.planning import TopicPlan, TopicRequest, check_total, plan_topic
 from odradek.cluster.rules import topicnames
-from odradek.cluster.rules.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
+from odradek.cluster.rules.errors import ApiError
+from odradek.protocol.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT
 from odradek.workers.dispatch.administration import Controller, twice
 from odradek.workers.dispatch.api import CONTROLLER, Api, message_class
 from odradek.workers.dispatch.context import Context

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.cluster.rules.errors import (
+from odradek.cluster.rules.errors import ApiError
+from odradek.protocol.errors import (
     INVALID_REQUEST,
     NONE,
     REQUEST_TIMED_OUT,
     TOPIC_DELETION_DISABLED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
 )
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces

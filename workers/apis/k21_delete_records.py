@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 HIGH_WATERMARK = -1
-_POLICY_VIOLATION = 44
 
 
 Place = tuple[str, int]
@@ -62,7 +61,7 @@ def _delete(worker: Worker, topic: str, index: int, offset: int) -> Outcome:
     if error:
         return -1, error
     if partition.config.cleanup_policy == ("compact",):
-        return -1, _POLICY_VIOLATION
+        return -1, errors.POLICY_VIOLATION
     return delete_below(partition, offset)
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.groups.errors import Error
 from odradek.groups.transactions.events import InitResult, Producer
+from odradek.protocol.errors import Error
 from odradek.protocol.wire import uvarint
 from odradek.workers.dispatch.api import COORDINATOR, WORKER, Api, message_class
 from odradek.workers.dispatch.context import Context

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.transactions.events import Producer
+from odradek.protocol.errors import Error
 from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
 from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
 from odradek.workers.dispatch.context import Context

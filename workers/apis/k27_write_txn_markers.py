@@ -21,8 +21,8 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, Wanted, exists

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.events import Commit, Now
 from odradek.groups.groups import PartitionErrors
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
 from odradek.groups.transactions.events import Producer
+from odradek.protocol.errors import Error
 from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
 from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.cluster.decisions import alter, describe
 from odradek.cluster.decisions.describe import Entry, Static
 from odradek.cluster.rules import topicnames
-from odradek.cluster.rules.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.cluster.rules.errors import ApiError
 from odradek.protocol import errors
+from odradek.protocol.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 

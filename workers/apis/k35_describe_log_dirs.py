@@ -11,8 +11,8 @@ import os
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster.rules.errors import KAFKA_STORAGE_ERROR
 from odradek.protocol import errors
+from odradek.protocol.errors import KAFKA_STORAGE_ERROR
 from odradek.storage.files import names
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context

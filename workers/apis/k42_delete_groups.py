@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from odradek.groups.errors import Error
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.api import COORDINATOR, PIECE, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from odradek.cluster.rules.errors import ELECTION_NOT_NEEDED, INVALID_REQUEST, ApiError, Outcomes
+from odradek.cluster.rules.errors import ApiError, Outcomes
 from odradek.cluster.tree.znodes import Partition
-from odradek.protocol.errors import NONE
+from odradek.protocol.errors import ELECTION_NOT_NEEDED, INVALID_REQUEST, NONE
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from odradek.cluster.rules.errors import INVALID_REPLICATION_FACTOR, NONE, ApiError
+from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree.znodes import Partition
+from odradek.protocol.errors import INVALID_REPLICATION_FACTOR, NONE
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context

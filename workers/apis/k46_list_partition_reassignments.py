@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from odradek.cluster.rules.errors import NONE, ApiError
+from odradek.cluster.rules.errors import ApiError
+from odradek.protocol.errors import NONE
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api, message_class
 from odradek.workers.dispatch.context import Context

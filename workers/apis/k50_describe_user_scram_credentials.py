@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.rules.errors import RESOURCE_NOT_FOUND
-from odradek.protocol.errors import NONE
+from odradek.protocol.errors import DUPLICATE_RESOURCE, NONE, RESOURCE_NOT_FOUND
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
-
-DUPLICATE_RESOURCE = 92
 
 
 def handle(worker: Any, request: Any, context: Context) -> Iterator[None]:

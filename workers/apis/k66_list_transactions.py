@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from odradek.groups.transactions.events import Summary
+from odradek.protocol.errors import INVALID_REGULAR_EXPRESSION
 from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 from odradek.workers.dispatch.patterns import Pattern, Refused
 
 DURATION, PATTERN = 1, 2
-INVALID_REGULAR_EXPRESSION = 128
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:

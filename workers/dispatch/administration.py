@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from odradek.cluster.decisions.planning import Defaults, TopicPlan
 from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.cluster.rules.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError, Outcomes
+from odradek.cluster.rules.errors import ApiError, Outcomes
 from odradek.cluster.tree.znodes import Partition
+from odradek.protocol.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT
 
 
 class Owner(Protocol):

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from odradek.cluster.configs import adopted_configs, configdef
 from odradek.cluster.decisions import alter
 from odradek.cluster.decisions.alter import Change
-from odradek.cluster.rules.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.cluster.rules.errors import ApiError
+from odradek.protocol.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from odradek.workers.dispatch.administration import Controller, attempt, refuse_duplicate, twice
 from odradek.workers.dispatch.api import message_class
 from odradek.workers.dispatch.context import Context

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.transactions import Transactions
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.context import Context
 
 NO_ID = UUID(int=0)

@@ -19,7 +19,6 @@ CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
 
 NOT_ASKED = -(1 << 31)  # in place of operations, as bits
 NO_ID = UUID(int=0)
-LISTENER_NOT_FOUND = 72
 
 
 def bits(operations: Iterable[int]) -> int:
@@ -53,7 +52,7 @@ def leadership(snapshot: Snapshot, info: PartitionInfo, listener: str) -> tuple[
     if leader is None:
         return errors.LEADER_NOT_AVAILABLE, -1
     if listener not in leader.endpoints:
-        return LISTENER_NOT_FOUND, -1
+        return errors.LISTENER_NOT_FOUND, -1
     return errors.NONE, leader.id
 
 

@@ -14,6 +14,7 @@ from odradek.broker.commands._shared.client import Cluster, Partition, check, ex
 from odradek.broker.commands._shared.tables import print_json, rows
 from odradek.broker.commands.consumer_groups.group_tables import print_members, print_offsets, print_states
 from odradek.broker.errors import FAILED, OK
+from odradek.protocol.errors import GROUP_ID_NOT_FOUND
 
 Options = Mapping[str, Any]
 
@@ -99,7 +100,7 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, Group]:
 
 
 def _group(group: Any, coordinator: str) -> Group:
-    absent = group.error_code == 69  # GROUP_ID_NOT_FOUND, from DescribeGroups v6 on (KIP-1043)
+    absent = group.error_code == GROUP_ID_NOT_FOUND  # from DescribeGroups v6 on (KIP-1043)
     if not absent:
         check(group.error_code, getattr(group, "error_message", None))
     members = tuple(_member(member) for member in group.members)

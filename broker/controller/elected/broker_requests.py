@@ -20,9 +20,9 @@ from odradek.cluster.decisions import who_is_told
 from odradek.cluster.decisions.controller_state import Leadership
 from odradek.cluster.decisions.who_is_told import LeaderAndIsr, Metadata, Replica, Requests, Stop
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, raw_broker
-from odradek.cluster.rules.errors import NONE
 from odradek.cluster.tree.znodes import Partition
 from odradek.protocol import interbroker
+from odradek.protocol.errors import NONE
 
 log = logging.getLogger(__name__)
 

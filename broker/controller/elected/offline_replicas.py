@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.replicas.controller_requests import Errors
-from odradek.cluster.rules.errors import KAFKA_STORAGE_ERROR
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import Delete
 from odradek.cluster.tree.znodes import Partition
+from odradek.protocol.errors import KAFKA_STORAGE_ERROR
 
 if TYPE_CHECKING:
     from odradek.broker.controller.elected.elected import Elected

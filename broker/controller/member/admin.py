@@ -18,20 +18,19 @@ from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import View
-from odradek.cluster.rules.errors import (
+from odradek.cluster.rules.errors import ApiError, Outcomes
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree.tree import NodeExists, NoNode, NotDone, TooLarge, TreeError, TreeUnavailable
+from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.zookeeper import ZooKeeperTree
+from odradek.protocol.errors import (
     INVALID_REQUEST,
     NOT_CONTROLLER,
     REQUEST_TIMED_OUT,
     TOPIC_ALREADY_EXISTS,
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
-    Outcomes,
 )
-from odradek.cluster.state import ClusterState
-from odradek.cluster.tree.tree import NodeExists, NoNode, NotDone, TooLarge, TreeError, TreeUnavailable
-from odradek.cluster.tree.znodes import Malformed, Partition
-from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 log = logging.getLogger(__name__)
 

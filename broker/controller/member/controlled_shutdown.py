@@ -26,9 +26,10 @@ from odradek.broker.controller.replicas.controller_requests import ControllerReq
 from odradek.broker.interbroker.peers import CLIENT_ID, Peer
 from odradek.broker.process.process import Process
 from odradek.broker.supervisor.stop_limits import ANSWER_S
-from odradek.cluster.rules.errors import NONE, ApiError
+from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree.tree import TreeError
 from odradek.protocol import interbroker
+from odradek.protocol.errors import NONE
 
 log = logging.getLogger(__name__)
 

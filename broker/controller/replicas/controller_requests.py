@@ -30,7 +30,7 @@ from odradek.cluster.metadata import view
 from odradek.cluster.metadata.snapshot import Heard
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
 from odradek.cluster.rules import validation
-from odradek.cluster.rules.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, UNKNOWN_SERVER_ERROR
+from odradek.protocol.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, UNKNOWN_SERVER_ERROR
 from odradek.storage.log.partition import Busy
 
 log = logging.getLogger(__name__)

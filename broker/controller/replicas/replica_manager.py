@@ -22,12 +22,17 @@ from odradek.cluster.decisions.who_is_told import DURING_DELETE
 from odradek.cluster.metadata.rows import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID, PartitionUpdate, Row, View, is_same
-from odradek.cluster.rules.errors import KAFKA_STORAGE_ERROR
 from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
-from odradek.protocol.errors import FENCED_LEADER_EPOCH, INCONSISTENT_TOPIC_ID, NONE, UNKNOWN_SERVER_ERROR
+from odradek.protocol.errors import (
+    FENCED_LEADER_EPOCH,
+    INCONSISTENT_TOPIC_ID,
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    UNKNOWN_SERVER_ERROR,
+)
 from odradek.storage.config import LogConfig
 from odradek.storage.files import disks
 from odradek.storage.log import leader_or_follower

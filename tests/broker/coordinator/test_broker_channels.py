@@ -11,10 +11,10 @@ from odradek.broker.coordinator.broker_channels import NewestConnections, client
 from odradek.broker.coordinator.txn_marker_channel import Markers
 from odradek.broker.coordinator.txn_markers import NO_SOURCE, Job
 from odradek.broker.coordinator.verification_channel import Question, Verifications
-from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.transactions.events import Producer
 from odradek.protocol import interbroker
+from odradek.protocol.errors import Error
 from odradek.workers.dispatch.coordination import Wanted
 
 

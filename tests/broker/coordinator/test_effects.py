@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from odradek.broker.coordinator.effects import settle
-from odradek.groups.errors import Error
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.transactions.events import InitResult, Markers, NeedIds, Producer
 from odradek.groups.transactions.states import State
+from odradek.protocol.errors import Error
 
 from ...groups.transaction_world import TransactionWorld
 

@@ -21,7 +21,6 @@ from odradek.broker.coordinator.internal_topic_log import TOPIC
 from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
 from odradek.broker.coordinator.txn_markers import MarkerWriter
 from odradek.cluster.metadata.snapshot import raw_snapshot
-from odradek.groups.errors import Error
 from odradek.groups.events import Commit, Join, Now, Sync
 from odradek.groups.journal import build_batch
 from odradek.groups.ownership import RELOAD_PAUSE_MS
@@ -30,6 +29,7 @@ from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
+from odradek.protocol.errors import Error
 from odradek.storage.log import flush, leader_or_follower, truncate
 from odradek.storage.log.append import Batch, append
 from odradek.storage.log.partition import Partition

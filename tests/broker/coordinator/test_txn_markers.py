@@ -20,7 +20,6 @@ from odradek.broker.coordinator import txn_markers
 from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
 from odradek.broker.coordinator.txn_markers import NO_SOURCE, MarkerWriter
 from odradek.cluster.metadata.snapshot import raw_snapshot
-from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups
 from odradek.ipc import roles, slots
@@ -28,6 +27,7 @@ from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol import requests
+from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.storage.log import leader_or_follower, transactions
 from odradek.storage.log.append import Batch, append

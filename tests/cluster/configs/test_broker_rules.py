@@ -7,7 +7,8 @@ import pytest
 from odradek.cluster.configs import configdef
 from odradek.cluster.configs.broker_rules import broken, broken_by_change
 from odradek.cluster.decisions import alter
-from odradek.cluster.rules.errors import INVALID_REQUEST, ApiError
+from odradek.cluster.rules.errors import ApiError
+from odradek.protocol.errors import INVALID_REQUEST
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from odradek.cluster.decisions import admin_requests
 from odradek.cluster.decisions.admin_requests import NewIsr
 from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch
-from odradek.cluster.rules import errors
 from odradek.cluster.rules.errors import ApiError
+from odradek.protocol import errors
 
 from ..leadership_world import World
 from .test_controller_state import P, Q, now, world

@@ -15,10 +15,10 @@ from odradek.broker.controller.elected.reassignment import Reassignments
 from odradek.cluster.decisions import reassignment
 from odradek.cluster.decisions.controller_state import Change, Leadership
 from odradek.cluster.decisions.reassignment import Assignment
-from odradek.cluster.rules import errors
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_REPLICAS
 from odradek.cluster.tree.znodes import Partition, TopicNode
+from odradek.protocol import errors
 
 from ..leadership_world import World
 from .test_controller_state import BROKERS, Cluster, choice, world

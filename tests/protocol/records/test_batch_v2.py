@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.protocol.errors import CORRUPT_MESSAGE, INVALID_RECORD
 from odradek.protocol.records import batch_v2, codecs, control, varint
-from odradek.protocol.records.errors import CORRUPT_MESSAGE, INVALID_RECORD, RecordError
+from odradek.protocol.records.errors import RecordError
 
 from .strategies import NOW, mixed, plain, record_lists
 

@@ -11,13 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.protocol.errors import MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR, UNSUPPORTED_COMPRESSION_TYPE
 from odradek.protocol.records import codecs, lz4_frames, snappy_frames
-from odradek.protocol.records.errors import (
-    MESSAGE_TOO_LARGE,
-    UNKNOWN_SERVER_ERROR,
-    UNSUPPORTED_COMPRESSION_TYPE,
-    RecordError,
-)
+from odradek.protocol.records.errors import RecordError
 
 PACKING = [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]
 TEXT = b"Odradek, " * 30000

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.protocol.records import batch_v2, codecs, convert, message_sets, validate
-from odradek.protocol.records.errors import (
+from odradek.protocol.errors import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     MESSAGE_TOO_LARGE,
     RECORD_LIST_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    RecordError,
 )
+from odradek.protocol.records import batch_v2, codecs, convert, message_sets, validate
+from odradek.protocol.records.errors import RecordError
 
 from .strategies import NOW, mixed, plain, record_lists
 

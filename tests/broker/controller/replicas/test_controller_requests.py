@@ -26,11 +26,12 @@ from odradek.cluster.metadata import view
 from odradek.cluster.metadata.rows import SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
-from odradek.cluster.rules import errors, validation
+from odradek.cluster.rules import validation
 from odradek.cluster.rules.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
 from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
+from odradek.protocol import errors
 from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
 from odradek.storage.files.checkpoints import write_partition_metadata
 from odradek.storage.log import leader_or_follower, opening
