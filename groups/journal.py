@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from odradek.groups.events import Append, Now, Record
+from odradek.protocol.batch import HEADER_SIZE, TRANSACTIONAL
 from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2, codecs
 
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 256 * 1024
-BATCH_OVERHEAD = 61  # its header
 RECORD_OVERHEAD = 40  # a bound for the varints around key and value
 
 
@@ -69,7 +69,7 @@ def build_batch(
     if producer is None:
         return batch_v2.build(rows, codec=codec)
     return batch_v2.build(
-        rows, codec=codec, attributes=batch_v2.TRANSACTIONAL, producer_id=producer[0], producer_epoch=producer[1]
+        rows, codec=codec, attributes=TRANSACTIONAL, producer_id=producer[0], producer_epoch=producer[1]
     )
 
 
@@ -131,7 +131,7 @@ class Writer:
     def _write_partition(self, partition: int, now: Now) -> None:
         queue = self._queued.pop(partition)
         try:
-            most = min(BATCH_BYTES, self._journal.largest(partition) - BATCH_OVERHEAD)
+            most = min(BATCH_BYTES, self._journal.largest(partition) - HEADER_SIZE)
         except Exception:
             log.exception("partition %d: unexpected error: reloading its groups", partition)
             self._lose([append for _, append in queue], now)

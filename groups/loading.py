@@ -19,13 +19,13 @@ from odradek.groups.records import (
     decode_key,
     decode_offset_value,
 )
+from odradek.protocol.batch import MAGIC_AT
 from odradek.protocol.errors import CORRUPT_MESSAGE
 from odradek.protocol.records import batch_v2, control, message_sets
 from odradek.protocol.records.errors import RecordError as BatchError
 
 log = logging.getLogger(__name__)
 
-_MAGIC_AT = 16
 _Where = tuple[str, TopicPartition]
 
 
@@ -66,7 +66,7 @@ class Replay:
             log.exception("__consumer_offsets: skipped the batch at %d", int.from_bytes(batch[:8], "big"))
 
     def _feed(self, batch: bytes) -> None:
-        if batch[_MAGIC_AT] < 2:  # written by a Kafka before 0.11
+        if batch[MAGIC_AT] < 2:  # written by a Kafka before 0.11
             for offset, _timestamp, key, value, _headers in message_sets.iterate(batch):
                 self._record(key, value, offset, None)
         else:

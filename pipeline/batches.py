@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from odradek.protocol.batch import COMPRESSION, CRC_START, LEAST_LENGTH, LOG_OVERHEAD, OLD_ATTRIBUTES_AT
 from odradek.protocol.records import batch_v2
 
-_HEAD = Struct(">qi4xb6xi")  # offset, length; magic; last offset delta of magic 2 (storage.segment.scan has all of it)
+_HEAD = Struct(">qi4xb6xi")  # offset, length; magic; last offset delta of magic 2 (protocol.batch has all of it)
 _FRONT = Struct(">qi4xb")  # without that: a message of magic 0 may be shorter than _HEAD
 _CRC = Struct(">17xI")
-_PREFIX, _LEAST = 12, 14  # what the length does not count, and the least it can be
-_OLD_ATTRIBUTES, _CODEC = 17, 7
+_LEAST = LEAST_LENGTH[0]
 
 Hole = tuple[int, int]
 """The first of some offsets that no batch has, and the first after them."""
@@ -56,9 +56,9 @@ def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = Tru
             return Whole(begin, at, end, 0, [*holes, (until, end)] if base > until else holes, True)
         if length < _LEAST:
             raise ValueError(f"damaged after offset {until - 1}")
-        after = at + length + _PREFIX
+        after = at + length + LOG_OVERHEAD
         if after > room:
-            return Whole(begin, at, until, length + _PREFIX, holes)
+            return Whole(begin, at, until, length + LOG_OVERHEAD, holes)
         if base != due:
             if base < due and (at or base < least):
                 raise ValueError(f"damaged: a batch with offset {base} where {max(due, least)} is due")
@@ -92,7 +92,7 @@ def _bounded(data: bytes, found: Whole) -> Whole:
 
 def _is_set(data: bytes, at: int, magic: int) -> bool:
     """Whether it is a compressed set of old, which does not say where it begins."""
-    return magic < 2 and data[at + _OLD_ATTRIBUTES] & _CODEC != 0
+    return magic < 2 and data[at + OLD_ATTRIBUTES_AT] & COMPRESSION != 0
 
 
 def checked(data: bytes) -> Iterator[tuple[int, int]]:
@@ -103,7 +103,7 @@ def checked(data: bytes) -> Iterator[tuple[int, int]]:
     at = due = 0
     while len(data) - at >= _HEAD.size:
         base, length, magic, delta = _HEAD.unpack_from(data, at)
-        after = at + length + _PREFIX
+        after = at + length + LOG_OVERHEAD
         if after > len(data) and length >= _LEAST:
             return
         if length < _LEAST or base < due or (magic == 2 and not _is_sound(data[at:after])):
@@ -115,4 +115,4 @@ def checked(data: bytes) -> Iterator[tuple[int, int]]:
 
 def _is_sound(batch: bytes) -> bool:
     (crc,) = _CRC.unpack_from(batch)
-    return bool(batch_v2.crc32c.crc32c(batch[batch_v2.ATTRIBUTES_AT :]) == crc)
+    return bool(batch_v2.crc32c.crc32c(batch[CRC_START:]) == crc)

@@ -12,6 +12,9 @@ I16 = struct.Struct(">h")
 I32 = struct.Struct(">i")
 I64 = struct.Struct(">q")
 
+INT32_MAX = 0x7FFFFFFF
+INT64_MAX = 0x7FFFFFFFFFFFFFFF
+
 
 # An element may take one byte on the wire, hundreds here, and microseconds to answer, while all others wait.
 MOST_ELEMENTS = 1 << 16

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from odradek.groups.journal import BATCH_BYTES, JournalBusy, JournalError
 from odradek.ipc import memory_order, slots
+from odradek.protocol.batch import LOG_OVERHEAD, MAGIC_AT
 from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2
 from odradek.storage.log import read
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 TOPIC = "__consumer_offsets"
 READ_BYTES = 1 << 20
 ABSENT_S = 1.0  # files are replaced by renames under the partition's lock, which takes milliseconds
-_MAGIC_AT = 16
 
 
 class Term(NamedTuple):
@@ -237,14 +237,14 @@ def split(data: bytes) -> Iterator[bytes]:
     """The batches in a run of whole ones."""
     position = 0
     while position < len(data):
-        size = int.from_bytes(data[position + 8 : position + 12], "big") + batch_v2.LOG_OVERHEAD
+        size = int.from_bytes(data[position + 8 : position + 12], "big") + LOG_OVERHEAD
         yield data[position : position + size]
         position += size
 
 
 def _next_offset(batch: bytes) -> int:
     first = int.from_bytes(batch[:8], "big")
-    if batch[_MAGIC_AT] < 2:  # a message set wrapped in one message has its last offset there
+    if batch[MAGIC_AT] < 2:  # a message set wrapped in one message has its last offset there
         return first + 1
     return batch_v2.header(batch).last_offset + 1
 

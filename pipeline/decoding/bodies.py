@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from odradek.pipeline.decoding.selection import Batches
-from odradek.protocol.records import batch_v2, codecs
+from odradek.protocol.batch import COMPRESSION, HEADER_SIZE
+from odradek.protocol.records import codecs
 from odradek.protocol.records.errors import RecordError
 
 ENOUGH = 16 << 20
@@ -48,7 +49,7 @@ class Unpacker:
 
     def of(self, batches: Batches, rows: int) -> Iterator[Bodies]:
         """The batches in groups of about ENOUGH bytes and at most `rows` records, or of one; BrokenBatch."""
-        packed = batches.heads["attributes"] & codecs.CODEC_MASK != 0
+        packed = batches.heads["attributes"] & COMPRESSION != 0
         bounds = [0, *(np.flatnonzero(packed[1:] != packed[:-1]) + 1).tolist(), len(packed)]
         for first, last in pairwise(bounds):
             if last > first:
@@ -57,7 +58,7 @@ class Unpacker:
 
     def _unpacked(self, batches: Batches, rows: int) -> Iterator[Bodies]:
         bounds, first, records = [0], 0, 0  # where the batches from the first on start, and the last one ends
-        for index, count in enumerate(batches.heads["count"].tolist()):
+        for index, count in enumerate(batches.heads["num_records"].tolist()):
             if index > first and (records + count > rows or bounds[-1] >= ENOUGH):
                 yield self._group(batches.heads[first:index], bounds)
                 bounds, first, records = [0], index, 0
@@ -72,10 +73,10 @@ class Unpacker:
     def _unpack(self, batches: Batches, index: int, used: int) -> int:
         """Unpack a batch behind `used` bytes; how long it is."""
         head = batches.heads[index]
-        packed = batches.data[batches.starts[index] + batch_v2.HEADER_SIZE : batches.ends[index]]
+        packed = batches.data[batches.starts[index] + HEADER_SIZE : batches.ends[index]]
         room = self._scratch().data[used : used + self._limit]
         try:
-            return codecs.decompress_into(int(head["attributes"]) & codecs.CODEC_MASK, packed, room)
+            return codecs.decompress_into(int(head["attributes"]) & COMPRESSION, packed, room)
         except RecordError as error:
             raise BrokenBatch(int(head["base_offset"]), error) from error
 
@@ -86,8 +87,8 @@ class Unpacker:
 
 
 def _plain(batches: Batches, rows: int) -> Iterator[Bodies]:
-    data, starts, ends = np.frombuffer(batches.data, np.uint8), batches.starts + batch_v2.HEADER_SIZE, batches.ends
-    records, sizes = np.cumsum(np.maximum(batches.heads["count"], 0), dtype=np.int64), np.cumsum(ends - starts)
+    data, starts, ends = np.frombuffer(batches.data, np.uint8), batches.starts + HEADER_SIZE, batches.ends
+    records, sizes = np.cumsum(np.maximum(batches.heads["num_records"], 0), dtype=np.int64), np.cumsum(ends - starts)
     first = records_before = size_before = 0
     while first < len(starts):
         few = np.searchsorted(records, records_before + rows, "right")

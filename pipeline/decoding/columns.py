@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from odradek.pipeline.decoding.bodies import Bodies
-from odradek.protocol.records import batch_v2
+from odradek.protocol.batch import TIMESTAMP_TYPE
 from odradek.protocol.records.bulk import indexable, marks, varints, walk, wrong
 
 LAST_MS = (1 << 63) // 1000 - 1  # what Spark's timestamps, in µs, can hold
@@ -48,15 +48,15 @@ def records(bodies: Bodies, rows: int) -> Iterator[Records]:
             for starts, ends in _walk(bodies, rows):
                 yield _parsed(bodies, np.zeros(len(starts), np.intp), starts, ends)
         else:
-            starts, ends = walk(bodies.data, bodies.starts, bodies.ends, bodies.heads["count"])
-            yield _parsed(bodies, np.repeat(np.arange(len(bodies.heads)), bodies.heads["count"]), starts, ends)
+            starts, ends = walk(bodies.data, bodies.starts, bodies.ends, bodies.heads["num_records"])
+            yield _parsed(bodies, np.repeat(np.arange(len(bodies.heads)), bodies.heads["num_records"]), starts, ends)
     except IndexError:
         raise wrong("a record does not fit into its batch") from None
 
 
 def _walk(bodies: Bodies, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Where the records of the only batch start and end, `rows` at a time."""
-    start, end, left = int(bodies.starts[0]), int(bodies.ends[0]), int(bodies.heads["count"][0])
+    start, end, left = int(bodies.starts[0]), int(bodies.ends[0]), int(bodies.heads["num_records"][0])
     body, at = indexable(bodies.data[start:end]), 0
     while left > 0:
         marked = marks(body, at, min(left, rows))
@@ -104,7 +104,7 @@ def _offsets(heads: np.ndarray, batch: np.ndarray, steps: np.ndarray) -> np.ndar
 def _times(heads: np.ndarray, batch: np.ndarray, deltas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Timestamps and their types: with LogAppendTime all have the batch's. Sums beyond 64 bits go round, as in Java."""
     times = heads["base_timestamp"][batch] + deltas
-    appended = (heads["attributes"] & batch_v2.TIMESTAMP_TYPE != 0)[batch]
+    appended = (heads["attributes"] & TIMESTAMP_TYPE != 0)[batch]
     if appended.any():
         times = np.where(appended, heads["max_timestamp"][batch], times)
     return times, appended.astype(np.int32)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from odradek.pipeline.decoding.bodies import ENOUGH, BrokenBatch
 from odradek.pipeline.decoding.selection import OldMessages
 from odradek.pipeline.types import Range
+from odradek.protocol.batch import MAGIC_AT, OLD_ATTRIBUTES_AT, TIMESTAMP_TYPE
 from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import batch_v2, message_sets
 from odradek.protocol.records.batch_v2 import Record
 from odradek.protocol.records.errors import RecordError
 
-MAGIC_AT, ATTRIBUTES_AT = 16, 17
 NO_TIMESTAMP_TYPE = -1
 
 
@@ -70,5 +70,5 @@ def _time_type(message: memoryview) -> int:
     """Kafka's number for what the timestamps are."""
     if message[MAGIC_AT] == 0:
         return NO_TIMESTAMP_TYPE
-    appended = message[ATTRIBUTES_AT] & batch_v2.TIMESTAMP_TYPE
+    appended = message[OLD_ATTRIBUTES_AT] & TIMESTAMP_TYPE
     return batch_v2.LOG_APPEND_TIME if appended else batch_v2.CREATE_TIME

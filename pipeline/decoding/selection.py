@@ -6,7 +6,6 @@ What Python does for each batch is to go from one to the next and to ask for its
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,11 +14,18 @@ import numpy as np
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
+from odradek.protocol.batch import (
+    CONTROL,
+    CRC_START,
+    LEAST_LENGTH,
+    LOG_OVERHEAD,
+    TO_MAGIC,
+    TRANSACTIONAL,
+)
 from odradek.protocol.records import batch_v2
 from odradek.protocol.records.bulk import heads
 
-_ENTRY = struct.Struct(">qiib")  # to the magic, which is at the same place in every format
-_LEAST = {0: 14, 1: 22, 2: batch_v2.HEADER_SIZE - batch_v2.LOG_OVERHEAD}
+_LEAST = dict(enumerate(LEAST_LENGTH))
 
 
 class Batches(NamedTuple):
@@ -77,17 +83,17 @@ class Selection:
     def _runs(self, data: memoryview) -> Iterator[tuple[bool, list[int]]]:
         """(whether of an old format, where each batch starts and the last one ends) for neighbours alike."""
         starts: list[int] = []
-        old, at, total, unpack = False, 0, len(data), _ENTRY.unpack_from
-        while at + _ENTRY.size <= total:
+        old, at, total, unpack = False, 0, len(data), TO_MAGIC.unpack_from
+        while at + TO_MAGIC.size <= total:
             offset, length, _, magic = unpack(data, at)
-            if length < _LEAST.get(magic, total) or at + batch_v2.LOG_OVERHEAD + length > total:
+            if length < _LEAST.get(magic, total) or at + LOG_OVERHEAD + length > total:
                 raise damaged(self._range, offset, f"{length} bytes of magic {magic} are no batch")
             if old != (magic < 2) and starts:
                 yield old, [*starts, at]
                 starts = []
             old = magic < 2
             starts.append(at)
-            at += batch_v2.LOG_OVERHEAD + length
+            at += LOG_OVERHEAD + length
         if at != total:
             raise damaged(self._range, self._last + 1, f"only {total - at} bytes of it are here")
         if starts:
@@ -96,7 +102,7 @@ class Selection:
     def _old(self, messages: list[memoryview]) -> OldMessages:
         after = self._last
         for message in messages:
-            offset = _ENTRY.unpack_from(message)[0]
+            offset = TO_MAGIC.unpack_from(message)[0]
             if offset <= self._last:
                 raise damaged(self._range, offset, f"it comes after offset {self._last}")
             self._last = offset
@@ -108,7 +114,7 @@ class Selection:
         batches = batches.only(batches.heads["base_offset"] < self._range.end)
         if self._check_crcs:
             self._check_checksums(batches)
-        hidden = batches.heads["attributes"] & batch_v2.CONTROL != 0
+        hidden = batches.heads["attributes"] & CONTROL != 0
         hidden |= last[: len(hidden)] < self._range.start
         hidden |= self._aborted.within(batches)
         return batches.only(~hidden) if hidden.any() else batches
@@ -123,7 +129,7 @@ class Selection:
         self._last = int(before[-1])
 
     def _check_checksums(self, batches: Batches) -> None:
-        data, checksum, skipped = batches.data, batch_v2.crc32c.crc32c, batch_v2.ATTRIBUTES_AT
+        data, checksum, skipped = batches.data, batch_v2.crc32c.crc32c, CRC_START
         wanted = batches.heads["crc"].tolist()
         for index, (start, end) in enumerate(zip(batches.starts.tolist(), batches.ends.tolist(), strict=True)):
             if checksum(data[start + skipped : end]) != wanted[index]:
@@ -160,11 +166,11 @@ class _Aborted:
         if not (self._ahead or self._open):
             return hidden
         last = batches.last_offsets()
-        for index in np.flatnonzero(batches.heads["attributes"] & batch_v2.TRANSACTIONAL).tolist():
+        for index in np.flatnonzero(batches.heads["attributes"] & TRANSACTIONAL).tolist():
             while self._ahead and self._ahead[-1][0] <= last[index]:
                 self._open.add(self._ahead.pop()[1])
             producer = int(batches.heads["producer_id"][index])
-            if batches.heads["attributes"][index] & batch_v2.CONTROL:
+            if batches.heads["attributes"][index] & CONTROL:
                 self._open.discard(producer)
             else:
                 hidden[index] = producer in self._open

@@ -9,7 +9,7 @@ import numpy as np
 
 from odradek.pipeline.decoding.selection import Batches, Selection
 from odradek.pipeline.types import Chunk, Range
-from odradek.protocol.records import batch_v2
+from odradek.protocol.batch import CONTROL
 
 
 class Skipped(NamedTuple):
@@ -40,8 +40,8 @@ class _Counting(Selection):
         heads = batches.heads
         first = np.maximum(heads["base_offset"], self._range.start)
         after = np.minimum(batches.last_offsets() + 1, self._range.end)
-        sizes = np.minimum(np.maximum(after - first, 0), heads["count"])
-        control = heads["attributes"] & batch_v2.CONTROL != 0
+        sizes = np.minimum(np.maximum(after - first, 0), heads["num_records"])
+        control = heads["attributes"] & CONTROL != 0
         self.control += int(sizes[control].sum())
         self.aborted += int(sizes[self._aborted.within(batches)].sum())
         return batches.only(slice(0, 0))

@@ -1,12 +1,8 @@
 """Record batches, magic 2 (KIP-98): header, building, reading, checking, rewriting.
 
-    baseOffset i64 | batchLength i32 | leaderEpoch i32 | magic i8 | crc u32 | attributes i16 | lastOffsetDelta i32
-    baseTimestamp i64 | maxTimestamp i64 | producerId i64 | producerEpoch i16 | baseSequence i32 | count i32
-    then `count` records, compressed as one piece
-
-batchLength counts from leaderEpoch on; the CRC-32C covers attributes to the end, so that a leader can set the
-offset and the epoch in place. A record: length, attributes (0), timestamp delta, offset delta, key, value,
-headers; every number in it is a zig-zag varint, and length -1 is null.
+A batch is a header (odradek.protocol.batch has its layout), then `count` records, compressed as one piece. A record:
+length, attributes (0), timestamp delta, offset delta, key, value, headers; every number in it is a zig-zag varint, and
+length -1 is null.
 """
 
 import struct
@@ -15,26 +11,31 @@ from typing import NamedTuple
 
 import crc32c
 
+from odradek.protocol.batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION,
+    CONTROL,
+    CRC_AT,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LEAST_LENGTH,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
 from odradek.protocol.errors import CORRUPT_MESSAGE, INVALID_RECORD
 from odradek.protocol.records import codecs, varint
 from odradek.protocol.records.errors import RecordError
+from odradek.protocol.wire import INT64_MAX
 
 # offset, timestamp, key, value, headers
 Record = tuple[int, int, bytes | None, bytes | None, "tuple | list"]
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_SIZE = HEADER.size  # 61
-LOG_OVERHEAD = 12  # baseOffset and batchLength, which batchLength does not count
-CRC_AT, ATTRIBUTES_AT, MAX_TIMESTAMP_AT = 17, 21, 35
-
-TIMESTAMP_TYPE = 0x08  # attribute bits
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40  # KIP-534: baseTimestamp is the delete horizon
-
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
-NO_TIMESTAMP = -1
-EARLIEST, LATEST = -1 << 63, (1 << 63) - 1  # a delta may add up to more than can be written
+EARLIEST, LATEST = -INT64_MAX - 1, INT64_MAX  # a delta may add up to more than can be written
 NO_HEADERS: tuple = ()
 
 
@@ -66,7 +67,7 @@ class Header(NamedTuple):
 
     @property
     def codec(self) -> int:
-        return self.attributes & codecs.CODEC_MASK
+        return self.attributes & COMPRESSION
 
     @property
     def timestamp_type(self) -> int:
@@ -89,8 +90,8 @@ def header(data: bytes | memoryview, position: int = 0) -> Header:
 
 def crc_is_right(batch: bytes | memoryview) -> bool:
     """Whether the stored CRC-32C is that of the bytes; `batch` is exactly one batch."""
-    stored = int.from_bytes(batch[CRC_AT:ATTRIBUTES_AT], "big")
-    return len(batch) >= HEADER_SIZE and stored == crc32c.crc32c(batch[ATTRIBUTES_AT:])
+    stored = int.from_bytes(batch[CRC_AT:CRC_START], "big")
+    return len(batch) >= HEADER_SIZE and stored == crc32c.crc32c(batch[CRC_START:])
 
 
 def build(
@@ -186,18 +187,18 @@ def assemble(
     leader_epoch: int = -1,
 ) -> bytes:
     """A batch of a header and an already compressed `payload`; `attributes` name its codec."""
-    length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+    length = LEAST_LENGTH[2] + len(payload)
     base, last_delta, base_timestamp, max_timestamp, count = span
     producer = (producer_id, producer_epoch, base_sequence)
     times = (last_delta, base_timestamp, max_timestamp)
     head = HEADER.pack(base, length, leader_epoch, 2, 0, attributes, *times, *producer, count)
-    crc = crc32c.crc32c(payload, crc32c.crc32c(head[ATTRIBUTES_AT:]))
+    crc = crc32c.crc32c(payload, crc32c.crc32c(head[CRC_START:]))
     return b"".join((head[:CRC_AT], crc.to_bytes(4, "big"), head[ATTRIBUTES_AT:], payload))
 
 
 def payload(batch: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT) -> bytes:
     """The uncompressed records section of one batch, at most `limit` bytes; RecordError as codecs.decompress."""
-    return codecs.decompress(batch[ATTRIBUTES_AT + 1] & codecs.CODEC_MASK, batch[HEADER_SIZE:], limit)
+    return codecs.decompress(batch[ATTRIBUTES_AT + 1] & COMPRESSION, batch[HEADER_SIZE:], limit)
 
 
 def iterate(batch: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT) -> Iterator[Record]:
@@ -362,7 +363,7 @@ def set_timestamp(batch: bytearray | memoryview, timestamp_type: int, max_timest
 
 def set_crc(batch: bytearray | memoryview) -> None:
     """Make the CRC of one batch right, in place."""
-    struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+    struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[CRC_START:]))
 
 
 def recompress(
@@ -380,7 +381,7 @@ def repack(head: Header, body: bytes, codec: int, level: int | None = None) -> b
     return assemble(
         codecs.compress(codec, body, level),
         span,
-        head.attributes & ~codecs.CODEC_MASK | codec,
+        head.attributes & ~COMPRESSION | codec,
         producer_id=head.producer_id,
         producer_epoch=head.producer_epoch,
         base_sequence=head.base_sequence,

@@ -10,28 +10,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from odradek.protocol.batch import FIELDS, HEADER
 from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import varint
 from odradek.protocol.records.errors import RecordError
 
-# batch_v2.HEADER as an array's type, as it stands in the file and as it is here.
-WIRE = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", ">i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
+# HEADER as an array's type, as it stands in the file and as it is here.
+WIRE = np.dtype([(name, f">{form}") for name, form in zip(FIELDS, HEADER.format[1:], strict=True)])
 HEAD = WIRE.newbyteorder("=")
 WIDE = 64  # batches from which on a step for all costs less than a loop over each
 LEAST_RECORD = 7  # bytes of a record with its length

@@ -17,7 +17,6 @@ from odradek.protocol.records.errors import RecordError
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 BY_NAME = {name: codec for codec, name in NAMES.items()} | {"uncompressed": NONE}
-CODEC_MASK = 7
 
 # Far above any batch of a sane client (1 MiB compressed by default), far below what would hurt the machine.
 DEFAULT_LIMIT = 128 << 20

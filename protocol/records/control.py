@@ -5,6 +5,7 @@ Key: version i16 (0), type i16. Value of an end marker: version i16 (0), epoch o
 
 import struct
 
+from odradek.protocol.batch import CONTROL, TRANSACTIONAL
 from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import batch_v2
 from odradek.protocol.records.errors import RecordError
@@ -30,7 +31,7 @@ def end_marker(
     record = (base_offset, timestamp, _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch), ())
     return batch_v2.build(
         [record],
-        attributes=batch_v2.TRANSACTIONAL | batch_v2.CONTROL,
+        attributes=TRANSACTIONAL | CONTROL,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         leader_epoch=leader_epoch,

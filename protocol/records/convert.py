@@ -4,16 +4,14 @@ As Apache Kafka's broker: KIP-31, KIP-32 and KIP-98, and for what a fetch by an 
 RecordsUtil. Headers, producer fields and control batches have no place below magic 2 and are dropped.
 """
 
-import struct
 from collections.abc import Iterable, Iterator
 
+from odradek.protocol.batch import ENTRY, HEADER_SIZE, LEAST_LENGTH, LOG_OVERHEAD, MAGIC_AT, NO_TIMESTAMP
 from odradek.protocol.errors import CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE
 from odradek.protocol.records import batch_v2, codecs, message_sets
-from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_OVERHEAD, NO_TIMESTAMP, Record
+from odradek.protocol.records.batch_v2 import CREATE_TIME, Record
 from odradek.protocol.records.errors import RecordError
 
-MAGIC_AT = 16
-_ENTRY = struct.Struct(">qi")
 _ENOUGH = 16 << 20  # bytes unpacked for one answer; the client comes back for the rest
 
 
@@ -25,8 +23,8 @@ def split(data: bytes | memoryview) -> Iterator[memoryview]:
     view = memoryview(data)
     position, total = 0, len(view)
     while position + LOG_OVERHEAD <= total:
-        size = _ENTRY.unpack_from(view, position)[1]
-        if size < message_sets.SMALLEST:
+        size = ENTRY.unpack_from(view, position)[1]
+        if size < LEAST_LENGTH[0]:
             raise RecordError(CORRUPT_MESSAGE, f"A batch of {size} bytes is shorter than any can be")
         end = position + LOG_OVERHEAD + size
         if position + MAGIC_AT < total and view[position + MAGIC_AT] > 2:
@@ -116,4 +114,4 @@ def too_long(size: int) -> bytes:
     Below Fetch v3 the answer may not exceed what the client asked for; when not even the first batch fits after
     conversion, this makes it report a message too large instead of waiting for ever (KAFKA-3810).
     """
-    return _ENTRY.pack(-1, max(size + 1, batch_v2.HEADER_SIZE))
+    return ENTRY.pack(-1, max(size + 1, HEADER_SIZE))

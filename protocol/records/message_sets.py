@@ -14,21 +14,12 @@ from itertools import islice
 from typing import NamedTuple
 from zlib import crc32
 
+from odradek.protocol.batch import COMPRESSION, ENTRY, LEAST_LENGTH, LOG_OVERHEAD, NO_TIMESTAMP, TIMESTAMP_TYPE
 from odradek.protocol.errors import CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE
 from odradek.protocol.records import codecs
-from odradek.protocol.records.batch_v2 import (
-    CREATE_TIME,
-    LOG_APPEND_TIME,
-    LOG_OVERHEAD,
-    NO_HEADERS,
-    NO_TIMESTAMP,
-    TIMESTAMP_TYPE,
-    Record,
-)
+from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_APPEND_TIME, NO_HEADERS, Record
 from odradek.protocol.records.errors import RecordError
 
-SMALLEST = 14  # bytes after size of a magic 0 message without key and value
-_ENTRY = struct.Struct(">qi")
 _PREFIX = struct.Struct(">qiI")  # offset, size, crc
 _HEAD = {0: struct.Struct(">bb"), 1: struct.Struct(">bbq")}
 _TO_KEY = {0: struct.Struct(">Ibbi"), 1: struct.Struct(">Ibbqi")}  # crc to the size of the key
@@ -47,7 +38,7 @@ class Message(NamedTuple):
 
     @property
     def codec(self) -> int:
-        return self.attributes & codecs.CODEC_MASK
+        return self.attributes & COMPRESSION
 
     @property
     def timestamp_type(self) -> int:
@@ -60,10 +51,10 @@ def entries(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
 
     RecordError CORRUPT_MESSAGE for a size below the smallest message there can be.
     """
-    position, total, unpack = 0, len(data), _ENTRY.unpack_from
+    position, total, unpack = 0, len(data), ENTRY.unpack_from
     while position + LOG_OVERHEAD <= total:
         offset, size = unpack(data, position)
-        if size < SMALLEST:
+        if size < LEAST_LENGTH[0]:
             raise RecordError(CORRUPT_MESSAGE, f"A message of {size} bytes is shorter than any can be")
         position += LOG_OVERHEAD
         if position + size > total:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from odradek.protocol.batch import CONTROL, DELETE_HORIZON, NO_TIMESTAMP, TIMESTAMP_TYPE, TRANSACTIONAL
 from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import batch_v2, codecs, varint
 from odradek.protocol.records.batch_v2 import Header
@@ -69,11 +70,11 @@ def with_records(head: Header, body: bytes, kept: list[Slice], horizon: int | No
     """
     attributes, base_timestamp = head.attributes, head.base_timestamp
     if horizon is not None:
-        attributes, base_timestamp = attributes | batch_v2.DELETE_HORIZON, horizon
+        attributes, base_timestamp = attributes | DELETE_HORIZON, horizon
     shift = head.base_timestamp - base_timestamp
     content = b"".join(_moved(body, kept, shift) if shift else (body[one.start : one.end] for one in kept))
     highest = head.max_timestamp
-    if not attributes & batch_v2.TIMESTAMP_TYPE:
+    if not attributes & TIMESTAMP_TYPE:
         highest = max(head.base_timestamp + one.timestamp_delta for one in kept)
     span = batch_v2.Span(head.base_offset, head.last_offset_delta, base_timestamp, highest, len(kept))
     return batch_v2.assemble(codecs.compress(head.codec, content, None), span, attributes, **_producer(head))
@@ -91,8 +92,8 @@ def _moved(body: bytes, kept: Iterable[Slice], shift: int) -> Iterator[bytes]:
 
 def emptied(head: Header) -> bytes:
     """The batch of `head` without any record, uncompressed: it still tells its producer's last sequence and offset."""
-    kept = batch_v2.TIMESTAMP_TYPE | batch_v2.TRANSACTIONAL | batch_v2.CONTROL
-    times = (batch_v2.NO_TIMESTAMP, head.max_timestamp)
+    kept = TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
+    times = (NO_TIMESTAMP, head.max_timestamp)
     span = batch_v2.Span(head.base_offset, head.last_offset_delta, *times, 0)
     return batch_v2.assemble(b"", span, head.attributes & kept, **_producer(head))
 

@@ -14,6 +14,17 @@ anew. A magic 1 set that claims LogAppendTime, where magic 1 is stored: Kafka br
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from odradek.protocol.batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    OLD_ATTRIBUTES_AT,
+    TIMESTAMP_TYPE,
+)
 from odradek.protocol.errors import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
@@ -24,7 +35,7 @@ from odradek.protocol.errors import (
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
 from odradek.protocol.records import batch_v2, codecs, convert, message_sets
-from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, Header, Record
+from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_APPEND_TIME, Header, Record
 from odradek.protocol.records.errors import RecordError
 
 UNLIMITED = (1 << 63) - 1
@@ -61,8 +72,8 @@ def normalise(records: bytes | memoryview, **rules) -> list[bytes]:
     batches = list(_whole_batches(records, rule))
     if not batches:
         return []
-    magic = batches[0][convert.MAGIC_AT]
-    if any(batch[convert.MAGIC_AT] != magic for batch in batches):
+    magic = batches[0][MAGIC_AT]
+    if any(batch[MAGIC_AT] != magic for batch in batches):
         raise RecordError(INVALID_RECORD, "Records of different magic must not be mixed")
     source = max(_codec(batch) for batch in batches)
     if (magic == 2 or source) and len(batches) > 1:
@@ -87,7 +98,7 @@ def check_request(records: bytes | memoryview, api_version: int) -> None:
     first = next(batches, None)
     if first is None:
         raise RecordError(INVALID_RECORD, f"Produce version {api_version} needs a batch for every partition")
-    if first[convert.MAGIC_AT] != 2:
+    if first[MAGIC_AT] != 2:
         raise RecordError(INVALID_RECORD, f"Produce version {api_version} carries magic 2 only")
     if api_version < 7 and batch_v2.header(first).codec == codecs.ZSTD:
         raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, f"Produce version {api_version} has no zstd")
@@ -100,24 +111,24 @@ def _whole_batches(records: bytes | memoryview, rule: Rules) -> Iterator[memoryv
     for number, batch in enumerate(convert.split(records)):
         if number >= codecs.WORKER_RECORDS:
             raise RecordError(MESSAGE_TOO_LARGE, f"More than {number} messages are too many for one request")
-        if batch[convert.MAGIC_AT] == 2:
-            if len(batch) < batch_v2.HEADER_SIZE:
+        if batch[MAGIC_AT] == 2:
+            if len(batch) < HEADER_SIZE:
                 raise RecordError(CORRUPT_MESSAGE, "A batch is shorter than its header")
             if (base := batch_v2.header(batch).base_offset) != 0:
                 raise RecordError(INVALID_RECORD, f"The base offset of a new batch must be 0, not {base}")
         _check_size(len(batch), rule)
-        if batch[convert.MAGIC_AT] == 2 and not batch_v2.crc_is_right(batch):
+        if batch[MAGIC_AT] == 2 and not batch_v2.crc_is_right(batch):
             raise RecordError(CORRUPT_MESSAGE, "The record batch has a wrong CRC")
-        if batch[convert.MAGIC_AT] < 2:
-            message_sets.read(batch, 0, batch_v2.LOG_OVERHEAD, len(batch))  # raises for a wrong CRC
+        if batch[MAGIC_AT] < 2:
+            message_sets.read(batch, 0, LOG_OVERHEAD, len(batch))  # raises for a wrong CRC
         if _codec(batch) not in codecs.NAMES:
             raise codecs.UnknownCodec(_codec(batch))
         yield batch
 
 
 def _codec(batch: memoryview) -> int:
-    position = batch_v2.ATTRIBUTES_AT + 1 if batch[convert.MAGIC_AT] == 2 else convert.MAGIC_AT + 1
-    return batch[position] & codecs.CODEC_MASK
+    position = ATTRIBUTES_AT + 1 if batch[MAGIC_AT] == 2 else OLD_ATTRIBUTES_AT
+    return batch[position] & COMPRESSION
 
 
 def _check_size(size: int, rule: Rules) -> None:
@@ -181,7 +192,7 @@ def _stamped(head: Header, max_timestamp: int, rule: Rules) -> Header:
     return head._replace(
         base_offset=rule.base_offset,
         leader_epoch=rule.leader_epoch,
-        attributes=head.attributes & ~batch_v2.TIMESTAMP_TYPE | rule.timestamp_type << 3,
+        attributes=head.attributes & ~TIMESTAMP_TYPE | rule.timestamp_type << 3,
         max_timestamp=rule.now_ms if appended else max_timestamp,
     )
 
@@ -189,7 +200,7 @@ def _stamped(head: Header, max_timestamp: int, rule: Rules) -> Header:
 def _rewritten(batch: memoryview, head: Header) -> bytes:
     """The batch with its payload as it came and the header `head`."""
     copy = bytearray(batch)
-    batch_v2.HEADER.pack_into(copy, 0, *head._replace(crc=int.from_bytes(batch[17:21], "big")))
+    HEADER.pack_into(copy, 0, *head._replace(crc=int.from_bytes(batch[17:21], "big")))
     attributes = int.from_bytes(batch[21:23], "big", signed=True)
     if attributes != head.attributes or batch_v2.header(batch).max_timestamp != head.max_timestamp:
         batch_v2.set_crc(copy)
@@ -286,7 +297,7 @@ def _checked_messages(batches: list[memoryview], rule: Rules, errors: list[tuple
     """Every record of the messages; the indexes in `errors` count within a message, as Kafka's do."""
     for batch in batches:
         offset = int.from_bytes(batch[:8], "big", signed=True)
-        outer = message_sets.read(batch, offset, batch_v2.LOG_OVERHEAD, len(batch), check_crc=False)
+        outer = message_sets.read(batch, offset, LOG_OVERHEAD, len(batch), check_crc=False)
         inner = message_sets.unwrap(outer, rule.unpack_limit, most=codecs.WORKER_RECORDS) if outer.codec else [outer]
         for index, message in enumerate(inner):
             record = (message.offset, message.timestamp, message.key, message.value, batch_v2.NO_HEADERS)

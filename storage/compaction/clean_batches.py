@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from odradek.ipc.producers import ProducerEntry
+from odradek.protocol.batch import COMPRESSION, CONTROL, DELETE_HORIZON, TIMESTAMP_TYPE
 from odradek.protocol.records import batch_v2, message_sets, slices
 from odradek.protocol.records.batch_v2 import Record
 from odradek.protocol.records.errors import RecordError
@@ -26,7 +27,7 @@ from odradek.storage.compaction.key_hashes import KeyHasher, packed
 from odradek.storage.compaction.offset_map import OffsetMap
 from odradek.storage.compaction.old_records import old_records
 from odradek.storage.segment.bulk_records import LIMIT
-from odradek.storage.segment.scan import COMPRESSION_MASK, CONTROL, DELETE_HORIZON, TIMESTAMP_TYPE, Batch
+from odradek.storage.segment.scan import Batch
 
 _LATEST = 1 << 62  # a delete horizon; what is beyond is for ever too, and timestamps count from it
 
@@ -116,7 +117,7 @@ class BatchCleaner:
         kept = [row for row, stays in zip(rows, self._legacy_stays(rows), strict=True) if stays]
         if len(kept) == len(rows):
             return payload
-        codec, appended = batch.attributes & COMPRESSION_MASK, batch.attributes & TIMESTAMP_TYPE
+        codec, appended = batch.attributes & COMPRESSION, batch.attributes & TIMESTAMP_TYPE
         kind = (message_sets.LOG_APPEND_TIME, batch.max_timestamp) if appended and batch.magic else (0, -1)
         return message_sets.build(kept, batch.magic, codec=codec, timestamp_type=kind[0], append_time=kind[1])
 

@@ -16,6 +16,23 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from odradek.protocol.batch import (
+    ATTRIBUTES_AT,
+    BASE_TIMESTAMP_AT,
+    COMPRESSION,
+    CONTROL,
+    COUNT_AT,
+    CRC_AT,
+    CRC_START,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LEAST_LENGTH,
+    LENGTH_AT,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP_AT,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
 from odradek.protocol.records import batch_v2, codecs, message_sets, slices
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.compaction.clean_batches import BatchCleaner
@@ -23,11 +40,6 @@ from odradek.storage.compaction.cleaned_segment import Piece
 from odradek.storage.compaction.unreadable import UnreadableBatches
 from odradek.storage.segment.batch_chunks import Chunk, OldBatch
 from odradek.storage.segment.bulk_records import LIMIT, RecordReader, Records
-from odradek.storage.segment.scan import CONTROL, DELETE_HORIZON, TIMESTAMP_TYPE, TRANSACTIONAL
-
-_LENGTH_AT = 8
-_BASE_TIMESTAMP_AT = batch_v2.MAX_TIMESTAMP_AT - 8
-_COUNT_AT = batch_v2.HEADER_SIZE - 4
 
 
 class Judged(NamedTuple):
@@ -75,7 +87,7 @@ class ChunkCleaner:
             kept = payload
         if kept is payload:
             return [Piece(payload, [(batch.last_offset, batch.size, batch.max_timestamp)])], False
-        rows = [(one.offset, end - start + batch_v2.LOG_OVERHEAD, one.timestamp) for one, start, end in _messages(kept)]
+        rows = [(one.offset, end - start + LOG_OVERHEAD, one.timestamp) for one, start, end in _messages(kept)]
         return [Piece(kept, rows)], True
 
     def _transactional(self, chunk: Chunk) -> dict[int, bytes]:
@@ -96,11 +108,11 @@ class ChunkCleaner:
         begin, end = self._offsets.between(base, last)
         latest, dirty = end - begin, (base >= self._going.first_dirty) & (last <= self._offsets.latest)
         readable = self._readable(base)
-        gone = open_ & readable & ((dirty & (latest == 0)) | (heads["count"] == 0))
+        gone = open_ & readable & ((dirty & (latest == 0)) | (heads["num_records"] == 0))
         for index in np.flatnonzero(gone).tolist():
             self._empty(chunk, index, changed)
         settled = (heads["attributes"] & DELETE_HORIZON == 0) & ~self._tombstones(begin, end)
-        return np.flatnonzero(open_ & readable & ~gone & ~(dirty & settled & (latest == heads["count"])))
+        return np.flatnonzero(open_ & readable & ~gone & ~(dirty & settled & (latest == heads["num_records"])))
 
     def _readable(self, base: np.ndarray) -> np.ndarray:
         bad = self._unreadable.bases
@@ -143,7 +155,7 @@ class ChunkCleaner:
             self._empty(chunk, index, changed)
         for index in batches[fresh[batches]].tolist():
             self._with_horizon(chunk, index, judged, changed)
-        thinned = ~fresh & (left > 0) & (left < chunk.heads["count"])
+        thinned = ~fresh & (left > 0) & (left < chunk.heads["num_records"])
         chosen = np.flatnonzero(judged.stays & thinned[records.batches])
         if chosen.size:
             changed.update(_thinned(chunk, records, chosen))
@@ -185,17 +197,17 @@ def _thinned(chunk: Chunk, records: Records, chosen: np.ndarray) -> Iterator[tup
 def _batch(chunk: Chunk, index: int, body: bytes, count: int, highest: int) -> bytes:
     """The batch with the records `body`, of which the largest timestamp delta is `highest`."""
     start = int(chunk.starts[index])
-    head = bytearray(chunk.data[start : start + batch_v2.HEADER_SIZE])
-    attributes = head[batch_v2.ATTRIBUTES_AT + 1]
-    if attributes & codecs.CODEC_MASK:
-        body = codecs.compress(attributes & codecs.CODEC_MASK, body)
-    struct.pack_into(">i", head, _LENGTH_AT, batch_v2.HEADER_SIZE - batch_v2.LOG_OVERHEAD + len(body))
+    head = bytearray(chunk.data[start : start + HEADER_SIZE])
+    attributes = head[ATTRIBUTES_AT + 1]
+    if attributes & COMPRESSION:
+        body = codecs.compress(attributes & COMPRESSION, body)
+    struct.pack_into(">i", head, LENGTH_AT, LEAST_LENGTH[2] + len(body))
     if not attributes & TIMESTAMP_TYPE:
-        base = struct.unpack_from(">q", head, _BASE_TIMESTAMP_AT)[0]
-        struct.pack_into(">q", head, batch_v2.MAX_TIMESTAMP_AT, base + highest)
-    struct.pack_into(">i", head, _COUNT_AT, count)
-    crc = crc32c(body, crc32c(head[batch_v2.ATTRIBUTES_AT :]))
-    struct.pack_into(">I", head, batch_v2.CRC_AT, crc)
+        base = struct.unpack_from(">q", head, BASE_TIMESTAMP_AT)[0]
+        struct.pack_into(">q", head, MAX_TIMESTAMP_AT, base + highest)
+    struct.pack_into(">i", head, COUNT_AT, count)
+    crc = crc32c(body, crc32c(head[CRC_START:]))
+    struct.pack_into(">I", head, CRC_AT, crc)
     return bytes(head) + body
 
 
@@ -210,7 +222,7 @@ def _pieces(chunk: Chunk, changed: dict[int, bytes]) -> list[Piece]:
             found.append(Piece(chunk.data[starts[first] : ends[index - 1]], rows))
         if index < len(starts) and changed[index]:
             new = changed[index]
-            (highest,) = struct.unpack_from(">q", new, batch_v2.MAX_TIMESTAMP_AT)
+            (highest,) = struct.unpack_from(">q", new, MAX_TIMESTAMP_AT)
             found.append(Piece(new, [(lasts[index], len(new), highest)]))
         first = index + 1
     return found

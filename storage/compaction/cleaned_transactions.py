@@ -16,8 +16,9 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
+from odradek.protocol.batch import TRANSACTIONAL
 from odradek.storage.producers.producers import ABORT, COMMIT, AbortedTxn, parse_marker
-from odradek.storage.segment.scan import TRANSACTIONAL, Batch
+from odradek.storage.segment.scan import Batch
 
 _FIRST = attrgetter("first_offset")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from odradek.protocol.batch import CONTROL, TRANSACTIONAL
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
 from odradek.storage.compaction.key_hashes import KeyHasher, packed
@@ -12,7 +13,6 @@ from odradek.storage.compaction.old_records import old_records
 from odradek.storage.compaction.unreadable import UnreadableBatches
 from odradek.storage.segment.batch_chunks import Chunk, OldBatch
 from odradek.storage.segment.bulk_records import RecordReader, Records
-from odradek.storage.segment.scan import CONTROL, TRANSACTIONAL
 
 
 class MapPass:
@@ -41,7 +41,7 @@ class MapPass:
             self.offsets.latest = max(self.offsets.latest, piece.last_offset)
 
     def _add_chunk(self, chunk: Chunk) -> None:
-        wanted = (chunk.last_offsets >= self._first_dirty) & (chunk.heads["count"] > 0)
+        wanted = (chunk.last_offsets >= self._first_dirty) & (chunk.heads["num_records"] > 0)
         for index in np.flatnonzero(chunk.heads["attributes"] & (TRANSACTIONAL | CONTROL)).tolist():
             wanted[index] &= not self._ends_or_aborts(chunk, index)
 

@@ -12,9 +12,6 @@ from crc32c import crc32c
 
 from odradek.protocol import batch as wire
 
-_MAGIC_AT = 16
-_LEAST_LENGTH = wire.HEADER_SIZE - wire.LOG_OVERHEAD
-
 
 class Misplaced(Exception):
     """A batch from `offset` to `last` does not come behind the log end `leo`, or behind the batch before it."""
@@ -71,9 +68,9 @@ def find(data: memoryview, leo: int) -> Found:
     found: list[Received] = []
     fault: Exception | None = None
     at, size, end = 0, len(data), leo
-    while size - at > _MAGIC_AT and fault is None:
-        if data[at + _MAGIC_AT] != 2:
-            fault = _foreign(int.from_bytes(data[at : at + 8], "big"), data[at + _MAGIC_AT])
+    while size - at > wire.MAGIC_AT and fault is None:
+        if data[at + wire.MAGIC_AT] != 2:
+            fault = _foreign(int.from_bytes(data[at : at + 8], "big"), data[at + wire.MAGIC_AT])
         elif size - at < wire.HEADER_SIZE:
             break
         else:
@@ -104,6 +101,6 @@ def _foreign(offset: int, magic: int) -> Corrupt:
 
 def _fault(header: tuple[int, ...], leo: int) -> Exception | None:
     base, length, delta = header[0], header[1], header[6]
-    if length < _LEAST_LENGTH or delta < 0:
+    if length < wire.LEAST_LENGTH[2] or delta < 0:
         return Corrupt(base, f"length {length} with {delta + 1} offsets is impossible")
     return Misplaced(base, leo, base + delta) if base < leo else None

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
+from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records.control import ABORT, COMMIT, read_marker
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.files.durable import StrPath, read_file
 from odradek.storage.files.faults import DamagedIndex
-from odradek.storage.segment.scan import TRANSACTIONAL, Batch
+from odradek.storage.segment.scan import Batch
 
 __all__ = [
     "ABORT",

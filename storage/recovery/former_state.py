@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from odradek.ipc import renewal
+from odradek.protocol.batch import CONTROL, TRANSACTIONAL
 from odradek.storage.files import names
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.files.durable import FILES, Files
@@ -19,7 +20,7 @@ from odradek.storage.recovery.sealed_segment import batch_at
 from odradek.storage.recovery.tidy import Contents
 from odradek.storage.segment import epochs
 from odradek.storage.segment.epochs import Epoch, EpochCache
-from odradek.storage.segment.scan import CONTROL, TRANSACTIONAL, Scan
+from odradek.storage.segment.scan import Scan
 
 _END = 1 << 63
 

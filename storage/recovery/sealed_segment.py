@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from odradek.protocol.batch import CONTROL, TRANSACTIONAL
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES
 from odradek.storage.files.faults import DamagedIndex
@@ -19,7 +20,7 @@ from odradek.storage.recovery.rebuild import position_before
 from odradek.storage.segment import index_files
 from odradek.storage.segment.index import OffsetIndex
 from odradek.storage.segment.index_files import TimestampOffset
-from odradek.storage.segment.scan import CONTROL, TRANSACTIONAL, Batch, Scan
+from odradek.storage.segment.scan import Batch, Scan
 
 _WALKED = 1 << 20  # bytes at a segment's end: a segment that has its largest timestamp early would be read whole
 

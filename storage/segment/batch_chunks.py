@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
+from odradek.protocol.batch import CRC_START, LEAST_LENGTH, LOG_OVERHEAD, TO_MAGIC
 from odradek.protocol.records import bulk
-from odradek.storage.segment.scan import CRC_FROM_V2, LEAST_V2, PREFIX, BadBatch, Batch, Scan
+from odradek.storage.segment.scan import BadBatch, Batch, Scan
 
 CHUNK_BYTES = 4 << 20
 PADDING = 8  # bytes behind a buffer's end that may be read, and mean nothing
-_ENTRY = Struct(">qiib")
+_LEAST = LEAST_LENGTH[2]
 
 
 class Chunk(NamedTuple):
@@ -110,11 +110,11 @@ class ChunkReader:
 
     def _starts(self, filled: int) -> list[int]:
         """Where the first run of whole batches of magic 2 starts in the buffer, and where the last one ends."""
-        starts, at, buffer, unpack = [0], 0, self._buffer, _ENTRY.unpack_from
-        while at + _ENTRY.size <= filled:
+        starts, at, buffer, unpack = [0], 0, self._buffer, TO_MAGIC.unpack_from
+        while at + TO_MAGIC.size <= filled:
             _, length, _, magic = unpack(buffer, at)
-            at += PREFIX + length
-            if magic != 2 or length < LEAST_V2 or at > filled:
+            at += LOG_OVERHEAD + length
+            if magic != 2 or length < _LEAST or at > filled:
                 break
             starts.append(at)
         return starts
@@ -153,6 +153,6 @@ def _unharmed(chunk: Chunk) -> int:
     """How many batches have their checksums right, up to the first that has not."""
     data, crcs = chunk.data, chunk.heads["crc"].tolist()
     for index, (start, end) in enumerate(zip(chunk.starts.tolist(), chunk.ends.tolist(), strict=True)):
-        if crc32c(data[start + CRC_FROM_V2 : end]) != crcs[index]:
+        if crc32c(data[start + CRC_START : end]) != crcs[index]:
             return index
     return len(crcs)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from odradek.protocol.batch import ATTRIBUTES_AT, COMPRESSION, HEADER_SIZE
 from odradek.protocol.errors import MESSAGE_TOO_LARGE
 from odradek.protocol.records import batch_v2, bulk, codecs
 from odradek.protocol.records.errors import RecordError
@@ -68,13 +69,13 @@ class RecordReader:
             yield from _records(chunk, bodies, unreadable, keys)
 
     def _bodies(self, chunk: Chunk, chosen: np.ndarray, unreadable: Unreadable) -> Iterator[Bodies]:
-        packed = chunk.heads["attributes"][chosen] & codecs.CODEC_MASK != 0
+        packed = chunk.heads["attributes"][chosen] & COMPRESSION != 0
         for first, last in bulk.runs(packed):
             some = chosen[first:last]
             if packed[first]:
                 yield from self._unpacked(chunk, some, unreadable)
             else:
-                yield Bodies(chunk.flat, some, chunk.starts[some] + batch_v2.HEADER_SIZE, chunk.ends[some])
+                yield Bodies(chunk.flat, some, chunk.starts[some] + HEADER_SIZE, chunk.ends[some])
 
     def _unpacked(self, chunk: Chunk, chosen: np.ndarray, unreadable: Unreadable) -> Iterator[Bodies]:
         self._scratch = self._scratch or bytearray(_ROOM + PADDING)
@@ -99,8 +100,8 @@ class RecordReader:
     def _unpack(self, chunk: Chunk, index: int, used: int) -> int | None:
         """Unpack a batch behind `used` bytes; how long it is, None when there is no room for it."""
         start, end = int(chunk.starts[index]), int(chunk.ends[index])
-        codec = chunk.data[start + batch_v2.ATTRIBUTES_AT + 1] & codecs.CODEC_MASK
-        packed = chunk.data[start + batch_v2.HEADER_SIZE : end]
+        codec = chunk.data[start + ATTRIBUTES_AT + 1] & COMPRESSION
+        packed = chunk.data[start + HEADER_SIZE : end]
         try:
             with memoryview(self._scratch) as view:
                 return codecs.decompress_into(codec, packed, view[used:-PADDING])
@@ -138,8 +139,8 @@ def _records(chunk: Chunk, bodies: Bodies, unreadable: Unreadable, keys: bool) -
 
 def _parsed(chunk: Chunk, bodies: Bodies, keys: bool) -> Records:
     data, heads = bodies.data, chunk.heads[bodies.batches]
-    starts, ends = bulk.walk(data, bodies.starts, bodies.ends, heads["count"])
-    of = np.repeat(np.arange(len(heads)), heads["count"])
+    starts, ends = bulk.walk(data, bodies.starts, bodies.ends, heads["num_records"])
+    of = np.repeat(np.arange(len(heads)), heads["num_records"])
     _, at = bulk.varints(data, starts)
     times, at = bulk.varints(data, at + 1)  # behind the attributes, of which there are none
     if not _can_be_written(heads["base_timestamp"], times):

@@ -1,10 +1,8 @@
 """Walking the batches of a segment file: headers, checksums, and what a bad end means.
 
-A segment is a run of batches without gaps between them. Layout of the header, big-endian:
+A segment is a run of batches without gaps between them. Layout of the header: odradek.protocol.batch for
+magic 2, and for the formats before it, big-endian:
 
-    magic 2:    base offset q, length i, leader epoch i, magic b, CRC-32C I (of all that follows),
-                attributes h, last offset delta i, base timestamp q, max timestamp q,
-                producer id q, producer epoch h, base sequence i, record count i
     magic 0/1:  offset q (the last one when compressed), length i, CRC-32 I (of all that follows),
                 magic b, attributes b, and with magic 1 a timestamp q
 
@@ -25,25 +23,14 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from odradek.ipc import renewal
+from odradek.protocol.batch import CRC_START, HEADER, HEADER_SIZE, LEAST_LENGTH, LOG_OVERHEAD, MAGIC_AT, OLD_CRC_START
 from odradek.storage.files.durable import pread_exact
 
-HEADER_V2 = Struct(">qiibIhiqqqhii")
 HEADER_LEGACY = Struct(">qiIbbq")
-PREFIX = 12  # base offset and length: what the length does not count
-CRC_FROM_V2 = 21
-CRC_FROM_LEGACY = 16
-LEAST_V2 = HEADER_V2.size - PREFIX
-LEAST_LEGACY = (14, 22)  # length of an empty message of magic 0 and of magic 1
-LEAST_BATCH = PREFIX + LEAST_LEGACY[0]
+LEAST_BATCH = LOG_OVERHEAD + LEAST_LENGTH[0]
 READ_SIZE = 1 << 20
 HEADERS_READ_SIZE = 1 << 16
 SEARCH_LIMIT = 64 << 20
-
-COMPRESSION_MASK = 0x07
-TIMESTAMP_TYPE = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
 
 
 class Batch(NamedTuple):
@@ -99,25 +86,25 @@ class Scan:
         self.least_offset = least_offset
         self.bad: BadBatch | None = None
         most = READ_SIZE if check else HEADERS_READ_SIZE
-        self._buffer = bytearray(min(most, max(self.end - start, 0) + HEADER_V2.size))
+        self._buffer = bytearray(min(most, max(self.end - start, 0) + HEADER_SIZE))
         self._view = memoryview(self._buffer)
         self._from = start
         self._filled = 0
         self._current = (start, 0)
 
     def __iter__(self) -> Iterator[Batch]:
-        unpack, new, head_size = HEADER_V2.unpack_from, tuple.__new__, HEADER_V2.size
+        unpack, new, head_size = HEADER.unpack_from, tuple.__new__, HEADER_SIZE
         while self.position < self.end:
             # The common case in line, 1.2 µs with its checksum: an intact batch of magic 2 in the buffer.
             position, at, filled = self.position, self.position - self._from, self._filled
             if at + head_size <= filled:
                 head = unpack(self._buffer, at)
-                size, last = head[1] + PREFIX, head[0] + head[6]
+                size, last = head[1] + LOG_OVERHEAD, head[0] + head[6]
                 if (
                     head[3] == 2
                     and size >= head_size
                     and (at + size <= filled if self.check else position + size <= self.end)
-                    and (not self.check or crc32c(self._view[at + CRC_FROM_V2 : at + size]) == head[4])
+                    and (not self.check or crc32c(self._view[at + CRC_START : at + size]) == head[4])
                     and self.least_offset <= head[0] <= last
                 ):
                     self._current = (position, size)
@@ -141,16 +128,16 @@ class Scan:
         """The batch at `position`, or why there is none."""
         position = self.position
         at = position - self._from
-        if at + HEADER_V2.size > self._filled:
-            at = self._load(position, HEADER_V2.size)
+        if at + HEADER_SIZE > self._filled:
+            at = self._load(position, HEADER_SIZE)
         room = self.end - position
         if room < LEAST_BATCH:
             return f"{room} bytes are too few for a batch"
-        head = HEADER_V2.unpack_from(self._buffer, at)
+        head = HEADER.unpack_from(self._buffer, at)
         if head[3] != 2:
             return self._next_legacy(at, room)
-        size = head[1] + PREFIX
-        if head[1] < LEAST_V2 or size > room:
+        size = head[1] + LOG_OVERHEAD
+        if head[1] < LEAST_LENGTH[2] or size > room:
             return _bad_length(head[1], room)
         if self.check and (why := self._check_v2(head, position, size)):
             return why
@@ -161,7 +148,7 @@ class Scan:
         at = position - self._from
         if at + size > self._filled:
             at = self._load(position, size)
-        if crc32c(self._view[at + CRC_FROM_V2 : at + size]) != head[4]:
+        if crc32c(self._view[at + CRC_START : at + size]) != head[4]:
             return "the checksum does not match"
         if head[0] < self.least_offset or head[6] < 0:
             return _bad_offset(head[0], head[0] + head[6], self.least_offset)
@@ -169,12 +156,12 @@ class Scan:
 
     def _next_legacy(self, at: int, room: int) -> Batch | str:
         offset, length, crc, magic, attributes, timestamp = HEADER_LEGACY.unpack_from(self._buffer, at)
-        size = length + PREFIX
+        size = length + LOG_OVERHEAD
         if not length:
             return "zeros"
         if magic not in (0, 1):
             return f"magic {magic} is unknown"
-        if length < LEAST_LEGACY[magic] or size > room:
+        if length < LEAST_LENGTH[magic] or size > room:
             return _bad_length(length, room)
         if self.check and (why := self._check_legacy(offset, size, crc)):
             return why
@@ -188,7 +175,7 @@ class Scan:
         at = self.position - self._from
         if at + size > self._filled:
             at = self._load(self.position, size)
-        if zlib.crc32(self._view[at + CRC_FROM_LEGACY : at + size]) != crc:
+        if zlib.crc32(self._view[at + OLD_CRC_START : at + size]) != crc:
             return "the checksum does not match"
         if offset < self.least_offset:
             return _bad_offset(offset, offset, self.least_offset)
@@ -196,8 +183,8 @@ class Scan:
 
     def _load(self, position: int, size: int) -> int:
         """Reads from `position` until at least `size` bytes (if the file has them) are buffered; 0."""
-        if size + HEADER_V2.size > len(self._buffer):
-            self._buffer = bytearray(size + HEADER_V2.size)
+        if size + HEADER_SIZE > len(self._buffer):
+            self._buffer = bytearray(size + HEADER_SIZE)
             self._view = memoryview(self._buffer)
         room = min(len(self._buffer), self.end - position)
         filled = 0
@@ -207,15 +194,15 @@ class Scan:
                 break
             filled += read
         renewal.renew()
-        if filled < HEADER_V2.size:
-            self._buffer[filled : HEADER_V2.size] = bytes(HEADER_V2.size - filled)
+        if filled < HEADER_SIZE:
+            self._buffer[filled:HEADER_SIZE] = bytes(HEADER_SIZE - filled)
         self._from, self._filled = position, filled
         return 0
 
 
 def _bad_length(length: int, room: int) -> str:
-    if length + PREFIX > room:
-        return f"the batch wants {length + PREFIX} bytes, {room} are left"
+    if length + LOG_OVERHEAD > room:
+        return f"the batch wants {length + LOG_OVERHEAD} bytes, {room} are left"
     return f"length {length} is impossible"
 
 
@@ -239,7 +226,7 @@ def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int
     at = position + 1
     while at < end:
         renewal.renew()
-        chunk = pread_exact(fd, READ_SIZE + HEADER_V2.size, at)
+        chunk = pread_exact(fd, READ_SIZE + HEADER_SIZE, at)
         if chunk.count(0) != len(chunk):
             for found in pattern.finditer(chunk, 0, min(len(chunk), end - at)):
                 start = found.start()
@@ -251,9 +238,9 @@ def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int
 
 def _after_named_length(fd: int, position: int, end: int) -> int:
     """Where the bad batch's own length leads to: also finds messages of magic 0 and 1. 0 when nowhere."""
-    length = int.from_bytes(pread_exact(fd, PREFIX, position)[8:], "big")
-    following = position + PREFIX + length
-    return following if LEAST_LEGACY[0] <= length and following < end else 0
+    length = int.from_bytes(pread_exact(fd, LOG_OVERHEAD, position)[8:], "big")
+    following = position + LOG_OVERHEAD + length
+    return following if LEAST_LENGTH[0] <= length and following < end else 0
 
 
 def _header_pattern(least_offset: int) -> re.Pattern[bytes]:
@@ -269,10 +256,10 @@ def _header_pattern(least_offset: int) -> re.Pattern[bytes]:
 
 def _may_be_one(chunk: bytes, at: int) -> bool:
     """Whether the lengths in a message of magic 0 or 1 add up: its header fits too much for a checksum of all that."""
-    length, magic = int.from_bytes(chunk[at + 8 : at + PREFIX], "big"), chunk[at + 16]
+    length, magic = int.from_bytes(chunk[at + 8 : at + LOG_OVERHEAD], "big"), chunk[at + MAGIC_AT]
     if magic == 2:
         return True
-    room, at = length - LEAST_LEGACY[magic], at + PREFIX + LEAST_LEGACY[magic] - 8
+    room, at = length - LEAST_LENGTH[magic], at + LOG_OVERHEAD + LEAST_LENGTH[magic] - 8
     key = int.from_bytes(chunk[at : at + 4], "big", signed=True)
     if not -1 <= key <= room or len(chunk) < at + 4:
         return False

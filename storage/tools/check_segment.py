@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.protocol.batch import COMPRESSION
 from odradek.protocol.records import batch_v2, message_sets
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.files import names
@@ -17,7 +18,7 @@ from odradek.storage.files.durable import FILES
 from odradek.storage.files.faults import Fault
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.segment.index_files import MAX_RELATIVE
-from odradek.storage.segment.scan import COMPRESSION_MASK, Batch, Scan, find_batch_after
+from odradek.storage.segment.scan import Batch, Scan, find_batch_after
 from odradek.storage.tools.check_index import IndexCheck
 from odradek.storage.tools.check_transactions import TransactionCheck
 
@@ -113,7 +114,7 @@ class SegmentCheck:
 
     @staticmethod
     def _tells_first_offset(batch: Batch) -> bool:
-        return batch.magic == 2 or not batch.attributes & COMPRESSION_MASK
+        return batch.magic == 2 or not batch.attributes & COMPRESSION
 
 
 def _begins_below(cache: EpochCache, batch: Batch) -> bool:

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.protocol.batch import CONTROL, TRANSACTIONAL
 from odradek.storage.files.faults import DamagedIndex, Fault
 from odradek.storage.producers.producers import ABORT, AbortedTxn, parse_marker, read_txn_index
-from odradek.storage.segment.scan import CONTROL, TRANSACTIONAL, Batch, Scan
+from odradek.storage.segment.scan import Batch, Scan
 
 
 class _Aborted(NamedTuple):

@@ -8,19 +8,19 @@ from struct import pack
 
 from crc32c import crc32c
 
+from odradek.protocol.batch import (
+    COMPRESSION,
+    CONTROL,
+    CRC_START,
+    DELETE_HORIZON,
+    OLD_CRC_START,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
 from odradek.protocol.records import batch_v2, control, message_sets
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.producers.producers import next_sequence
-from odradek.storage.segment.scan import (
-    COMPRESSION_MASK,
-    CONTROL,
-    CRC_FROM_LEGACY,
-    CRC_FROM_V2,
-    DELETE_HORIZON,
-    TIMESTAMP_TYPE,
-    TRANSACTIONAL,
-    Batch,
-)
+from odradek.storage.segment.scan import Batch
 
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 CONTROL_TYPES = {2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER", 5: "KRAFT_VERSION", 6: "KRAFT_VOTERS"}
@@ -43,7 +43,7 @@ def batch_line(batch: Batch, payload: bytes) -> str:
     return (
         f"{_batch_v2(batch) if batch.magic == 2 else f'offset: {batch.last_offset}'} position: {batch.position} "
         f"{timestamp_type(batch)}: {batch.max_timestamp} size: {batch.size} magic: {batch.magic} "
-        f"compresscodec: {CODECS.get(batch.attributes & COMPRESSION_MASK, 'unknown')} crc: {batch.crc} "
+        f"compresscodec: {CODECS.get(batch.attributes & COMPRESSION, 'unknown')} crc: {batch.crc} "
         f"isvalid: {_java(_is_valid(batch, payload))}"
     )
 
@@ -68,8 +68,8 @@ def timestamp_type(batch: Batch) -> str:
 
 def _is_valid(batch: Batch, payload: bytes) -> bool:
     if batch.magic == 2:
-        return crc32c(memoryview(payload)[CRC_FROM_V2:]) == batch.crc
-    return zlib.crc32(memoryview(payload)[CRC_FROM_LEGACY:]) == batch.crc
+        return crc32c(memoryview(payload)[CRC_START:]) == batch.crc
+    return zlib.crc32(memoryview(payload)[OLD_CRC_START:]) == batch.crc
 
 
 def _java(value: object) -> str:

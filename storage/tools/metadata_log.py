@@ -24,11 +24,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.protocol.batch import CONTROL
 from odradek.protocol.records import batch_v2, control
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES
-from odradek.storage.segment.scan import CONTROL, Scan
+from odradek.storage.segment.scan import Scan
 
 DIRECTORY = names.partition_dir(names.KRAFT_METADATA, 0)
 SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4

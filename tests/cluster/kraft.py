@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.protocol import wire
+from odradek.protocol.batch import CONTROL
 from odradek.protocol.records import batch_v2
 from odradek.storage.files import names
 
@@ -70,7 +71,7 @@ def batch(base: int, values: Sequence[bytes], epoch: int = 1) -> bytes:
 
 def control_batch(base: int, kind: int, value: bytes = b"\0\0\0\0", epoch: int = 1) -> bytes:
     row = (base, 1000, struct.pack(">hh", 0, kind), value, ())
-    return batch_v2.build([row], attributes=batch_v2.CONTROL, leader_epoch=epoch)
+    return batch_v2.build([row], attributes=CONTROL, leader_epoch=epoch)
 
 
 def leader_change(base: int, voters: Sequence[int], epoch: int = 1) -> bytes:

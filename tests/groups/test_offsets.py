@@ -8,6 +8,7 @@ from odradek.groups.groups import Groups
 from odradek.groups.journal import BATCH_BYTES
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import OffsetValue, decode_key, offset_key, offset_value
+from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2, control, message_sets
 
@@ -493,7 +494,7 @@ def test_offsets_of_transactions_count_from_their_commit_on(kind: int | None) ->
     world.commit(5)
     record = (1, 1, offset_key("g", "t", 0), offset_value(OffsetValue(9, -1, "", 1)), ())
     producer = {"producer_id": 1, "producer_epoch": 0}
-    batches = [batch_v2.build([record], attributes=batch_v2.TRANSACTIONAL, base_sequence=0, **producer)]
+    batches = [batch_v2.build([record], attributes=TRANSACTIONAL, base_sequence=0, **producer)]
     if kind is not None:
         batches.append(control.end_marker(kind, coordinator_epoch=0, timestamp=1, base_offset=2, **producer))
     world.journal.batches[0] += batches

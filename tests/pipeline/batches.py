@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from odradek.pipeline.types import Chunk, Range
+from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2, codecs, control, message_sets, slices
 
 TOPIC, PARTITION = "häuser", 7
@@ -63,7 +64,7 @@ class Log:
         if appended is not None:
             options |= {"timestamp_type": batch_v2.LOG_APPEND_TIME, "append_time": appended}
         if producer != -1:
-            options |= {"producer_id": producer, "producer_epoch": 0, "attributes": batch_v2.TRANSACTIONAL}
+            options |= {"producer_id": producer, "producer_epoch": 0, "attributes": TRANSACTIONAL}
         data = batch_v2.build(rows, **options)
         if kept is not None:
             data, rows = _compacted(data, kept), [rows[i] for i in kept]

@@ -14,6 +14,7 @@ from odradek.pipeline.decoding import arrow, headers
 from odradek.pipeline.decoding.columns import LAST_MS
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
+from odradek.protocol.batch import CONTROL, CRC_AT, HEADER_SIZE
 from odradek.protocol.records import batch_v2, codecs, message_sets
 
 from .batches import CODECS, NOW, PARTITION, TOPIC, Log, Row, shown, some_log, some_records, whole
@@ -207,7 +208,7 @@ def test_damage_without_checksums_is_an_error_or_seen_as_by_the_slow_reader(seed
     log.batch(some_records(rnd, data.draw(st.integers(1, 4))))
     batch = bytearray(log.parts[0].data)
     for _ in range(data.draw(st.integers(1, 3))):
-        batch[data.draw(st.integers(batch_v2.HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
+        batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
     everything = Range(TOPIC, PARTITION, 0, 1 << 62)
     chunk = Chunk(bytes(batch), (), 0)
     try:
@@ -240,7 +241,7 @@ def test_the_error_names_the_batch_at_fault() -> None:
     for _ in range(100):
         _ten(log, 2, codecs.NONE)
     parts = [bytearray(part.data) for part in log.parts]
-    parts[57][batch_v2.HEADER_SIZE] += 2
+    parts[57][HEADER_SIZE] += 2
     batch_v2.set_crc(parts[57])
     with pytest.raises(PipelineError, match=rf"^{TOPIC}-{PARTITION}: the batch at offset 570 cannot be read: "):
         list(arrow.batches([Chunk(b"".join(parts), (), 0)], whole(log)))
@@ -283,7 +284,7 @@ def test_checksums_can_be_let_be() -> None:
     log = Log()
     _ten(log, 2, 0)
     batch = bytearray(log.parts[0].data)
-    batch[batch_v2.CRC_AT] ^= 1
+    batch[CRC_AT] ^= 1
     assert shown(arrow.batches([Chunk(batch, (), 0)], whole(log), check_crcs=False)) == [
         row._replace(headers=None) for row in log.rows(0, 10, True)
     ]
@@ -461,7 +462,7 @@ def test_positions_beyond_two_gib_of_a_chunk(tmp_path) -> None:
         log.batch([(NOW, None, b"x", ())] * 3)
     import mmap
 
-    gap = batch_v2.assemble(b"", batch_v2.Span(3, 2, -1, NOW, 0), batch_v2.CONTROL)
+    gap = batch_v2.assemble(b"", batch_v2.Span(3, 2, -1, NOW, 0), CONTROL)
     far = (1 << 31) - 12 - 100
     with open(tmp_path / "log", "wb+") as file:
         file.write(log.parts[0].data)

@@ -37,8 +37,8 @@ from odradek.protocol.batch import (
     CRC_START,
     HEADER,
     HEADER_SIZE,
-    LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
 from odradek.protocol.produce import PartResult
@@ -365,7 +365,7 @@ def _add_transactional(worker: Worker, batch: Pending) -> None:
 
 def _attributes_sound(worker: Worker, pending: Pending, attributes: int, producer_id: int) -> bool:
     """Whether a batch with these attributes can be stored as it came; notes that it is transactional, or takes time."""
-    if attributes & (CONTROL | LOG_APPEND_TIME):
+    if attributes & (CONTROL | TIMESTAMP_TYPE):
         return False
     compression = attributes & COMPRESSION
     if compression:

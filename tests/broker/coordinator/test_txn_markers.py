@@ -27,6 +27,7 @@ from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol import requests
+from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.storage.log import leader_or_follower, transactions
@@ -486,7 +487,5 @@ def _transactional(producer: int, epoch: int = 0) -> bytearray:
 
     rows = [(0, now_ms(), None, b"x", ())]
     return bytearray(
-        batch_v2.build(
-            rows, attributes=batch_v2.TRANSACTIONAL, producer_id=producer, producer_epoch=epoch, base_sequence=0
-        )
+        batch_v2.build(rows, attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=epoch, base_sequence=0)
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from odradek.protocol.batch import COMPRESSION, HEADER, MAGIC_AT
 from odradek.protocol.records import batch_v2, codecs, control, convert, message_sets, validate
 from odradek.protocol.records.errors import RecordError
 
@@ -39,7 +40,7 @@ def theirs(oracle: Oracle, records, magic: int, codec: int, kind: int) -> bytes:
 
 
 def read(data: bytes) -> list[tuple]:
-    return plain(batch_v2.iterate(data) if data[convert.MAGIC_AT] == 2 else message_sets.iterate(data))
+    return plain(batch_v2.iterate(data) if data[MAGIC_AT] == 2 else message_sets.iterate(data))
 
 
 @pytest.mark.parametrize("kind", [0, 1])
@@ -138,11 +139,11 @@ def assert_alike(oracle: Oracle, data: bytes, **changes) -> None:
         assert mine == kafkas
         return
     assert oracle.records(mine) == oracle.records(kafkas)
-    if mine[convert.MAGIC_AT] == 2:
+    if mine[MAGIC_AT] == 2:
         # The size differs with the compressor's version, and with it the CRC.
         unlike = {"length": 0, "crc": 0}
         assert batch_v2.header(mine)._replace(**unlike) == batch_v2.header(kafkas)._replace(**unlike)
-    if not mine[convert.MAGIC_AT + 1 if mine[convert.MAGIC_AT] < 2 else 22] & codecs.CODEC_MASK:
+    if not mine[MAGIC_AT + 1 if mine[MAGIC_AT] < 2 else 22] & COMPRESSION:
         assert mine == kafkas
 
 
@@ -215,7 +216,7 @@ def test_message_sets_are_judged_alike(oracle, records, magic, codec, rule) -> N
 def header_changed(**changes) -> bytes:
     """A batch of four records with a doctored header and a right CRC."""
     batch = bytearray(batch_v2.build(mixed(4), codec=changes.pop("codec", 0)))
-    batch_v2.HEADER.pack_into(batch, 0, *batch_v2.header(batch)._replace(**changes))
+    HEADER.pack_into(batch, 0, *batch_v2.header(batch)._replace(**changes))
     batch_v2.set_crc(batch)
     return bytes(batch)
 
@@ -247,7 +248,7 @@ def test_spoilt_batches_are_refused_alike(oracle, name) -> None:
 def test_wrong_offset_deltas_are_numbered_anew(oracle) -> None:
     """By Kafka when it recompresses anyway (it fails otherwise), by us always."""
     batch = bytearray(batch_v2.build(mixed(12)[::3], codec=1))
-    batch_v2.HEADER.pack_into(batch, 0, *batch_v2.header(batch)._replace(last_offset_delta=3))
+    HEADER.pack_into(batch, 0, *batch_v2.header(batch)._replace(last_offset_delta=3))
     batch_v2.set_crc(batch)
     assert_alike(oracle, bytes(batch), codec=0)
     (stored,) = validate.normalise(bytes(batch), now_ms=NOW)
@@ -259,7 +260,7 @@ def wrapped(inner: bytes, magic: int = 1, offset: int = 0, attributes: int = 1, 
     value = codecs.compress(codecs.GZIP, inner) if value == b"" else value
     record = (offset, NOW, None, value, [])
     message = bytearray(message_sets.build([record], magic))
-    message[convert.MAGIC_AT + 1] = attributes
+    message[MAGIC_AT + 1] = attributes
     return with_crc(bytes(message))
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.protocol.batch import CONTROL, HEADER
 from odradek.protocol.errors import CORRUPT_MESSAGE, INVALID_RECORD
 from odradek.protocol.records import batch_v2, codecs, control, varint
 from odradek.protocol.records.errors import RecordError
@@ -142,7 +143,7 @@ def test_damage_under_a_right_crc_never_escapes(records, data) -> None:
 @pytest.mark.parametrize("change", [{"num_records": 2}, {"num_records": 4}, {"last_offset_delta": 1}])
 def test_header_that_disagrees_with_the_records(change) -> None:
     batch = bytearray(batch_v2.build(mixed(3)))
-    batch_v2.HEADER.pack_into(batch, 0, *batch_v2.header(batch)._replace(**change))
+    HEADER.pack_into(batch, 0, *batch_v2.header(batch)._replace(**change))
     batch_v2.set_crc(batch)
     with pytest.raises(RecordError) as caught:
         batch_v2.check(batch)
@@ -181,7 +182,7 @@ def test_markers() -> None:
     [(b"\0", b""), (None, b""), (b"\0\0\0\1", b"\0"), (b"\0\0\0\5", b"\0" * 6), (b"\xff\xff\0\1", b"")],
 )
 def test_markers_that_are_none(key, value) -> None:
-    batch = batch_v2.build([(0, NOW, key, value, [])], attributes=batch_v2.CONTROL)
+    batch = batch_v2.build([(0, NOW, key, value, [])], attributes=CONTROL)
     with pytest.raises(RecordError):
         control.read_marker(batch)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.protocol.batch import DELETE_HORIZON, HEADER_SIZE
 from odradek.protocol.records import batch_v2, codecs, slices
 from odradek.protocol.records.errors import RecordError
 
@@ -43,13 +44,13 @@ def test_against_the_reader_of_records(rows: list, codec: int, data: st.DataObje
         assert new.max_timestamp == max(records[n][1] for n in chosen)
         assert new.codec == codec
         if horizon is not None:
-            assert (new.base_timestamp, new.attributes & batch_v2.DELETE_HORIZON) == (horizon, 0x40)
+            assert (new.base_timestamp, new.attributes & DELETE_HORIZON) == (horizon, 0x40)
 
 
 def test_an_emptied_batch_keeps_what_a_producer_left() -> None:
     raw = batch([(1, 5, b"k", b"v", ())] * 3, codec=codecs.GZIP, producer_id=7, producer_epoch=1, base_sequence=4)
     head, new = batch_v2.header(raw), batch_v2.check(slices.emptied(batch_v2.header(raw)))
-    assert (new.num_records, new.codec, new.size) == (0, codecs.NONE, batch_v2.HEADER_SIZE)
+    assert (new.num_records, new.codec, new.size) == (0, codecs.NONE, HEADER_SIZE)
     assert (new.base_offset, new.last_offset, new.base_sequence) == (head.base_offset, head.last_offset, 4)
 
 

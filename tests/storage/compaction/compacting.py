@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from odradek.ipc import slots
+from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2, convert
 from odradek.storage.compaction import compaction
 from odradek.storage.compaction.compaction import BUSY, Compaction, Memory
@@ -37,7 +38,7 @@ def keyed(
     """A batch as a client sends it; `transaction` makes it part of one."""
     records = [(n, timestamp + n, key, value, ()) for n, (key, value) in enumerate(rows)]
     fields = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence} if producer >= 0 else {}
-    attributes = batch_v2.TRANSACTIONAL if transaction else 0
+    attributes = TRANSACTIONAL if transaction else 0
     data = bytearray(batch_v2.build(records, base_offset=0, codec=codec, attributes=attributes, **fields))
     last = timestamp + len(records) - 1
     batch = Batch(memoryview(data), len(records), last, producer, epoch if producer >= 0 else -1, sequence)

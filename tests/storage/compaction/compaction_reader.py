@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from odradek.ipc import slots
+from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2, convert
 from odradek.storage.log import read, transactions
 from odradek.storage.log.partition import Partition
@@ -60,5 +61,5 @@ def _kept(data: bytes, rows: list[tuple[int, int]]) -> Iterator[Seen]:
         if head.is_control:
             if head.num_records and (parse_marker(bytes(piece)) or (-1, 0))[0] == ABORT:
                 aborted.discard(head.producer_id)
-        elif not (head.attributes & batch_v2.TRANSACTIONAL and head.producer_id in aborted):
+        elif not (head.attributes & TRANSACTIONAL and head.producer_id in aborted):
             yield from (Seen(one[0], one[1], one[2], one[3], tuple(one[4])) for one in batch_v2.iterate(piece))

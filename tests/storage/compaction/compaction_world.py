@@ -15,6 +15,7 @@ import pytest
 from odradek.broker.janitor.retention import Aging
 from odradek.ipc import slots
 from odradek.protocol import errors
+from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2
 from odradek.storage.compaction import compaction
 from odradek.storage.compaction.compaction import BUSY, Compaction, Memory, Moved
@@ -168,7 +169,7 @@ class World:
         records = [(n, timestamp + n, key, value, headers) for n, (key, value, headers) in enumerate(rows)]
         who = (producer.id, producer.epoch, sequence) if producer is not None else (-1, -1, -1)
         fields = dict(zip(("producer_id", "producer_epoch", "base_sequence"), who, strict=True))
-        attributes = batch_v2.TRANSACTIONAL if inside else 0
+        attributes = TRANSACTIONAL if inside else 0
         data = bytearray(batch_v2.build(records, base_offset=0, codec=codec, attributes=attributes, **fields))
         batch = Batch(memoryview(data), len(rows), records[-1][1], *who)
         batch.transactional = inside

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.protocol.records import batch_v2, codecs, convert
+from odradek.protocol.batch import DELETE_HORIZON
+from odradek.protocol.records import codecs, convert
 from odradek.storage.compaction.compaction import Compaction, Memory, Moved, Unclean, look
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.files import names
@@ -143,7 +144,7 @@ def test_a_tombstone_stays_until_delete_retention_after_it_was_first_cleaned(tmp
         tombstone, kept = Kept(1, b"a", None, NOW + 1), Kept(2, b"b", b"2", NOW + 2)
         assert consume(partition) == [tombstone, kept]
         (head,) = headers(partition)
-        assert (head.attributes & batch_v2.DELETE_HORIZON, head.base_timestamp) == (0x40, NOW + DAY + 1000)
+        assert (head.attributes & DELETE_HORIZON, head.base_timestamp) == (0x40, NOW + DAY + 1000)
         for later, expected in ((999, [tombstone, kept]), (1000, [kept])):
             put(partition, keyed([(b"c", b"")], timestamp=NOW))
             seal(partition)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.protocol.batch import DELETE_HORIZON
 from odradek.protocol.records import batch_v2, codecs, convert
 from odradek.storage.config import LogConfig
 from odradek.storage.files import checkpoints, names
@@ -41,9 +42,7 @@ def test_kafkas_tool_accepts_what_we_compacted(tmp_path: Path) -> None:
         put(partition, keyed([(b"2", b"the end")]))
         seal(partition)
         assert compact(partition, world) is not None
-        kinds = {
-            (head.num_records == 0, bool(head.attributes & batch_v2.DELETE_HORIZON)) for head in headers(partition)
-        }
+        kinds = {(head.num_records == 0, bool(head.attributes & DELETE_HORIZON)) for head in headers(partition)}
         assert kinds == {(False, False), (True, False), (False, True)}
         directory = tmp_path / "t-0"
         kinds_of_files = (names.LOG, *names.INDEXES)

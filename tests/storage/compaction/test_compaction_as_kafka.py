@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from odradek.protocol.batch import DELETE_HORIZON
 from odradek.protocol.records import batch_v2, codecs, convert
 from odradek.storage.compaction import compaction
 from odradek.storage.compaction.compaction import Memory
@@ -136,7 +137,7 @@ def left(directory: Path) -> set[Left]:
         for one in convert.split(path.read_bytes()):
             head = batch_v2.header(one)
             records = tuple((*record[:4], tuple(record[4])) for record in batch_v2.iterate(one))
-            horizon = head.base_timestamp if head.attributes & batch_v2.DELETE_HORIZON else None
+            horizon = head.base_timestamp if head.attributes & DELETE_HORIZON else None
             times = horizon, head.max_timestamp
             producer = head.producer_id, head.producer_epoch, head.base_sequence
             found.add(Left(head.base_offset, head.last_offset, head.attributes, *times, producer, records))

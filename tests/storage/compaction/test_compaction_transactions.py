@@ -195,7 +195,8 @@ def test_the_state_of_a_pass(tmp_path: Path) -> None:
 
 def _walk(world: Live, rows: list[AbortedTxn], start: int = 0) -> tuple[list[PassState], list[bool]]:
     """The states after each batch from offset `start` on, and which markers end nothing."""
-    from odradek.storage.segment.scan import CONTROL, Scan
+    from odradek.protocol.batch import CONTROL
+    from odradek.storage.segment.scan import Scan
 
     passing, states, spent = CleanedTransactions(rows), [], []
     with (world.root / "t-0" / f"{0:020d}.log").open("rb") as file:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.broker.commands.check import command
+from odradek.protocol.batch import HEADER_SIZE
 from odradek.protocol.records import batch_v2
 from odradek.storage.config import LogConfig
 from odradek.storage.files import checkpoints, names
@@ -230,7 +231,7 @@ def test_gaps_are_right_where_the_log_is_compacted(tmp_path: Path) -> None:
 
 def test_deep_finds_records_that_do_not_decode(tmp_path: Path) -> None:
     raw = bytearray(batch(0, 3))
-    raw[batch_v2.HEADER_SIZE] = 100  # the first record's length
+    raw[HEADER_SIZE] = 100  # the first record's length
     batch_v2.set_crc(raw)
     write_segment(tmp_path / "t-0", 0, [bytes(raw)], sealed=False)
     assert faults(tmp_path) == []

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.broker.commands.dump_log import command
+from odradek.protocol.batch import HEADER_SIZE
 from odradek.protocol.records import batch_v2, message_sets
 from odradek.storage.files import names
 from odradek.storage.producers import snapshots
@@ -116,7 +117,7 @@ def test_an_index_that_a_broker_would_rebuild(tmp_path: Path) -> None:
 
 def test_records_that_do_not_decode_do_not_end_the_dump(tmp_path: Path) -> None:
     raw = bytearray(batch(0, 3))
-    raw[batch_v2.HEADER_SIZE] = 100
+    raw[HEADER_SIZE] = 100
     batch_v2.set_crc(raw)
     path = write_segment(tmp_path, 0, [bytes(raw), batch(3)])
     done = run("--print-data-log", "--files", str(path))
