@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from odradek.groups.fields import RecordError
 from odradek.groups.offsets import Committed, TopicPartition
 from odradek.groups.records import (
     GroupKey,
     GroupValue,
     OffsetKey,
-    RecordError,
     decode_group_value,
     decode_key,
     decode_offset_value,

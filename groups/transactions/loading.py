@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from odradek.groups.records import RecordError
+from odradek.groups.fields import RecordError
 from odradek.groups.transactions import records
 from odradek.groups.transactions.transaction import Metadata
 from odradek.protocol.errors import CORRUPT_MESSAGE

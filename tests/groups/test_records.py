@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.groups.fields import RecordError
 from odradek.groups.records import (
     GroupKey,
     GroupValue,
     MemberValue,
     OffsetKey,
     OffsetValue,
-    RecordError,
     decode_group_value,
     decode_key,
     decode_offset_value,

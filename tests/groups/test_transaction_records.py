@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.groups.records import RecordError
+from odradek.groups.fields import RecordError
+from odradek.groups.records import partition_for
 from odradek.groups.transactions.loading import Replay
-from odradek.groups.transactions.records import decode_key, decode_value, key, partition_for, value
+from odradek.groups.transactions.records import decode_key, decode_value, key, value
 from odradek.groups.transactions.states import State
 from odradek.groups.transactions.transaction import Metadata
 from odradek.protocol.records import batch_v2

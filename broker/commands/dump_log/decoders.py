@@ -9,22 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from functools import partial
 from typing import Any
 
 from odradek.groups import records
+from odradek.groups.fields import Reader, RecordError
+from odradek.groups.transactions import records as transaction_records
 
 Text = tuple[str | None, str | None]
-
-TRANSACTION_STATES = (
-    "Empty",
-    "Ongoing",
-    "PrepareCommit",
-    "PrepareAbort",
-    "CompleteCommit",
-    "CompleteAbort",
-    "Dead",
-    "PrepareEpochFence",
-)
 
 
 def offsets(offset: int, key: bytes | None, value: bytes | None) -> Text:
@@ -35,7 +27,7 @@ def offsets(offset: int, key: bytes | None, value: bytes | None) -> Text:
             return f"Unknown record type {_version(key)} at offset {offset}, skipping.", None
         fields = _offset_key(known) if isinstance(known, records.OffsetKey) else {"group": known.group}
         return _json(type=str(_version(key)), data=fields), _offset_value(known, value)
-    except (records.RecordError, struct.error) as problem:
+    except (RecordError, struct.error) as problem:
         return f"Error at offset {offset}, skipping. {problem}", None
 
 
@@ -93,7 +85,7 @@ def _member(member: records.MemberValue, version: int, consumer: bool) -> dict[s
 def _embedded(data: bytes, decode: Any) -> Any:
     """What a consumer's client wrote; the bytes as they are when it wrote something else."""
     try:
-        return decode(_Reader(data))
+        return decode(Reader(data, errors="strict"))
     except (struct.error, ValueError):
         return _base64(data)
 
@@ -102,90 +94,61 @@ def _base64(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-# --- the consumers' embedded protocol (KIP-429, KIP-792, KIP-881) ---
+# --- the consumers' embedded protocol (KIP-429, KIP-792, KIP-881), which is not flexible ---
 
 
-class _Reader:
-    """Numbers, strings and arrays of Kafka's plain (not flexible) encoding, one after the other."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def number(self, kind: str) -> int:
-        (value,) = struct.unpack_from(">" + kind, self.data, self.at)
-        self.at += struct.calcsize(">" + kind)
-        return value
-
-    def _take(self, length: int) -> bytes | None:
-        if length < 0:
-            return None
-        if length > len(self.data) - self.at:
-            raise ValueError(f"{length} bytes are wanted, {len(self.data) - self.at} are left")
-        self.at += length
-        return self.data[self.at - length : self.at]
-
-    def string(self) -> str | None:
-        data = self._take(self.number("h"))
-        return None if data is None else data.decode()
-
-    def blob(self) -> bytes | None:
-        return self._take(self.number("i"))
-
-    def many(self, read: Any) -> list[Any]:
-        return [read() for _ in range(min(max(self.number("i"), 0), len(self.data)))]
-
-    def int32(self) -> int:
-        return self.number("i")
-
-    def topic_partitions(self) -> dict[str, Any]:
-        return {"topic": self.string(), "partitions": self.many(self.int32)}
+def _many(reader: Reader, read: Any) -> list[Any]:
+    return [read() for _ in range(reader.count())]
 
 
-def subscription(reader: _Reader) -> dict[str, Any]:
-    version = reader.number("h")
-    fields: dict[str, Any] = {"topics": reader.many(reader.string), "userData": _base64(reader.blob())}
+def _topic_partitions(reader: Reader) -> dict[str, Any]:
+    return {"topic": reader.nullable(), "partitions": _many(reader, reader.i32)}
+
+
+def subscription(reader: Reader) -> dict[str, Any]:
+    version = reader.i16()
+    fields: dict[str, Any] = {
+        "topics": _many(reader, reader.nullable), "userData": _base64(reader.nullable_blob()),
+    }  # fmt: skip
     if version >= 1:
-        fields["ownedPartitions"] = reader.many(reader.topic_partitions)
+        fields["ownedPartitions"] = _many(reader, partial(_topic_partitions, reader))
     if version >= 2:
-        fields["generationId"] = reader.int32()
+        fields["generationId"] = reader.i32()
     if version >= 3:
-        fields["rackId"] = reader.string()
+        fields["rackId"] = reader.nullable()
     return fields
 
 
-def assignment(reader: _Reader) -> dict[str, Any]:
-    reader.number("h")
-    return {"assignedPartitions": reader.many(reader.topic_partitions), "userData": _base64(reader.blob())}
+def assignment(reader: Reader) -> dict[str, Any]:
+    reader.i16()
+    return {
+        "assignedPartitions": _many(reader, partial(_topic_partitions, reader)),
+        "userData": _base64(reader.nullable_blob()),
+    }
 
 
 # --- transactions ---
 
 
 def transactions(offset: int, key: bytes | None, value: bytes | None) -> Text:
-    """A record of `__transaction_state` (value version 0, which all Kafka brokers up to 3.9 write)."""
+    """A record of `__transaction_state`."""
     try:
-        reader = _Reader(key or b"")
-        if (version := reader.number("h")) != 0:
-            return f"unknown::version={version}", None
-        return f"transaction_metadata::transactionalId={reader.string()}", _transaction(value)
-    except (struct.error, ValueError) as problem:
+        name = transaction_records.decode_key(key or b"")
+        if name is None:
+            return f"unknown::version={_version(key)}", None
+        return f"transaction_metadata::transactionalId={name}", _transaction(value)
+    except ValueError as problem:
         return f"Error at offset {offset}, skipping. {problem}", None
 
 
 def _transaction(value: bytes | None) -> str:
     if value is None:
         return "<DELETE>"
-    reader = _Reader(value)
-    if (version := reader.number("h")) != 0:
-        raise ValueError(f"a transaction of version {version}, known is 0")
-    producer_id, epoch, timeout, state = (reader.number(kind) for kind in "qhib")
-    topics = reader.many(reader.topic_partitions)
-    partitions = ",".join(f"{topic['topic']}-{index}" for topic in topics for index in topic["partitions"])
-    name = TRANSACTION_STATES[state] if 0 <= state < len(TRANSACTION_STATES) else str(state)
+    known = transaction_records.decode_value(value)
+    partitions = ",".join(f"{topic}-{index}" for topic, index in sorted(known.partitions))
     return (
-        f"producerId:{producer_id},producerEpoch:{epoch},state={name},partitions=[{partitions}],"
-        f"txnLastUpdateTimestamp={reader.number('q')},txnTimeoutMs={timeout}"
+        f"producerId:{known.producer_id},producerEpoch:{known.epoch},state={known.state.title},"
+        f"partitions=[{partitions}],txnLastUpdateTimestamp={known.updated_ms},txnTimeoutMs={known.timeout_ms}"
     )
 
 
