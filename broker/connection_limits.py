@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.cluster.configs.broker_configs import connection_overrides
+from odradek.protocol.wire import INT32_MAX
 
-UNLIMITED = 0x7FFFFFFF
+UNLIMITED = INT32_MAX
 TOTAL, RATE = "max.connections", "max.connection.creation.rate"
 NAMES = (TOTAL, "max.connections.per.ip", "max.connections.per.ip.overrides", RATE)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
 from odradek.protocol.errors import Error
+from odradek.protocol.wire import INT32_MAX
 
 Protocols = tuple[tuple[str, bytes], ...]
 Record = tuple[bytes, bytes | None]
@@ -31,7 +32,7 @@ class Limits(NamedTuple):
     min_session_ms: int = 6_000
     max_session_ms: int = 1_800_000
     initial_delay_ms: int = 3_000
-    max_size: int = 2**31 - 1
+    max_size: int = INT32_MAX
     max_metadata: int = 4_096
     retention_ms: int = 7 * 24 * 3600 * 1000
     commit_timeout_ms: int = 5_000

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 
 from odradek.pipeline.errors import OptionError
+from odradek.protocol.wire import INT32_MAX, INT64_MAX
 
-INT, LONG = 2**31 - 1, 2**63 - 1  # the largest numbers that Spark and Kafka have
+INT, LONG = INT32_MAX, INT64_MAX  # the largest numbers that Spark and Kafka have
 
 _WITH_UNIT = re.compile(r"(\d{1,18})\s*([a-z]*)")
 _MS = {"us": 0.001, "": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from odradek.protocol.wire import INT64_MAX
+
 Partition = tuple[str, int]
 """Topic and index."""
 
@@ -13,6 +15,9 @@ NO_ID = bytes(16)
 
 EARLIEST, LATEST = -2, -1
 """Offsets that stand for the first and the end, in Spark's JSON as in Kafka's ListOffsets."""
+
+LAST_MS = INT64_MAX // 1000 - 1
+"""The latest time that Spark's timestamps, in µs, can hold; the earliest is as far from 1970."""
 
 
 @dataclass(frozen=True, order=True)

@@ -18,7 +18,7 @@ from odradek.protocol import wire
 FLEXIBLE = 12
 TOPIC_IDS = 13
 VERSIONS = (0, 18)
-NO_LIMIT = 0x7FFFFFFF
+NO_LIMIT = wire.INT32_MAX
 
 _SESSION = struct.Struct(">ii")
 

@@ -20,6 +20,11 @@ INT64_MAX = 0x7FFFFFFFFFFFFFFF
 MOST_ELEMENTS = 1 << 16
 
 
+def next_correlation(last: int) -> int:
+    """The correlation id of the request after the one with `last`; 31 bits, wrapping to 0."""
+    return last + 1 & INT32_MAX
+
+
 class WireError(ValueError):
     """The frame does not hold what its version promises."""
 

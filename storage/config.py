@@ -8,7 +8,9 @@ from functools import cached_property
 from typing import Any
 from zlib import crc32
 
-_NEVER = 0x7FFFFFFFFFFFFFFF
+from odradek.protocol.wire import INT64_MAX
+
+_NEVER = INT64_MAX
 _INDEX_ENTRY = 8
 
 

@@ -23,7 +23,7 @@ from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.offsets import TopicPartition
 from odradek.protocol import interbroker
 from odradek.protocol.errors import Error
-from odradek.protocol.wire import WireError
+from odradek.protocol.wire import WireError, next_correlation
 from odradek.storage.dirs.boot_id import boot_id
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class CoordinatorLink(Generic[Item]):
         self._under_way = list(itertools.islice(self.queue, MOST))
         for item in self._under_way:
             del self.queue[item]
-        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._correlation = next_correlation(self._correlation)
         self._client_id = self._client_id or client_id(self._own)
         kind = self._kind
         fields = kind.fields(self._under_way)

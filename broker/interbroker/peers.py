@@ -23,6 +23,7 @@ from weakref import WeakSet
 from odradek.broker.interbroker.connection import SMALL, Address, Limits, Link
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.cluster.metadata.view import CONTROLLER
+from odradek.protocol.wire import next_correlation
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class Peer:
         if not self._queue:
             return None
         self._under_way = self._queue[0]
-        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._correlation = next_correlation(self._correlation)
         return self._under_way.encode(self._correlation)
 
     def answer(self, link: Link, frame: memoryview) -> None:

@@ -30,6 +30,7 @@ from odradek.ipc.slots import F_HW, F_LEO
 from odradek.protocol import errors, fetch_client
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import Part, Place
+from odradek.protocol.wire import next_correlation
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import fetched_batches
 from odradek.storage.log.fetched_batches import Corrupt, Found, Misplaced
@@ -161,7 +162,7 @@ class Leader:
         if self._held_back is not None:
             self._following.rest(self._held_back.now(now_ms), now_ms, PAUSE_MS)
         self._under_way = wanted = self._following.request(now_ms)
-        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._correlation = next_correlation(self._correlation)
         if isinstance(wanted, FetchRequest):
             self._row[_FETCHES] += 1
             return fetch_client.encode_fetch(wanted, self._correlation, self._client)

@@ -27,6 +27,7 @@ from odradek.cluster.configs.configtypes import (
     one_of,
     or_value,
 )
+from odradek.protocol.wire import INT32_MAX
 
 _HOST = re.compile(r"[0-9a-zA-Z\-%._:\[\]]+")  # Kafka's Utils.validHostPattern, and the brackets of IPv6
 
@@ -36,7 +37,7 @@ def connection_overrides(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         host, colon, number = entry.rpartition(":")
-        if not (colon and _HOST.fullmatch(host.strip()) and number.strip().isdecimal() and int(number) < 1 << 31):
+        if not (colon and _HOST.fullmatch(host.strip()) and number.strip().isdecimal() and int(number) <= INT32_MAX):
             raise ValueError(f"max.connections.per.ip.overrides: {entry!r} is not of the form host:number")
         found[host.strip().strip("[]")] = int(number)
     return found

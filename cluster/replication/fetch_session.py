@@ -10,10 +10,11 @@ from collections.abc import Iterable
 
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart
+from odradek.protocol.wire import INT32_MAX
 
 Key = tuple[bytes, int]  # topic id, partition
 
-NO_SESSION, INITIAL, _LAST = 0, 0, 0x7FFFFFFF
+NO_SESSION, INITIAL, _LAST = 0, 0, INT32_MAX
 
 
 class Session:

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles
 from odradek.ipc.traffic import SAMPLES, Traffic
+from odradek.protocol.wire import INT32_MAX, INT64_MAX
 
-UNLIMITED = (1 << 63) - 1  # bytes a second
+UNLIMITED = INT64_MAX  # bytes a second
 PAUSE_MS = 100  # how soon a replica that was held back is looked at again
-ALL: range = range(1 << 31)  # partitions
+ALL: range = range(INT32_MAX + 1)  # partitions
 
 
 class Side(NamedTuple):

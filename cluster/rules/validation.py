@@ -19,12 +19,12 @@ from odradek.protocol.errors import (
     NONE,
     POLICY_VIOLATION,
 )
+from odradek.protocol.wire import INT32_MAX
 
 MOST_REPLICAS = 1 + followers.ROWS  # of a partition: its leader, and the followers that the leader has rows for
 # Of a topic. In ZooKeeper a topic is one node of at most a MiB, which 100,000 partitions of one replica fill.
 MOST_PARTITIONS = 100_000
 MOST_KNOWN = 1_000_000  # partitions of all topics that one broker keeps rows for; ZooKeeper's clusters end before
-_MOST_INT32 = (1 << 31) - 1
 _LONGEST = 200  # characters of a fault: each partition has one, of a name that the request has once
 
 
@@ -45,7 +45,7 @@ def replicas_problem(replicas: Sequence[int]) -> str | None:
         return f"{len(replicas)} replicas are more than the {MOST_REPLICAS} that a partition may have"
     if len(set(replicas)) < len(replicas):
         return f"a broker is named twice among the replicas {list(replicas)}"
-    wrong = [broker for broker in replicas if not 0 <= broker <= _MOST_INT32]
+    wrong = [broker for broker in replicas if not 0 <= broker <= INT32_MAX]
     return f"{wrong[0]} is no broker's id" if wrong else None
 
 

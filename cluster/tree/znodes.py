@@ -15,6 +15,7 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.cluster.rules import validation
+from odradek.protocol.wire import INT32_MAX, INT64_MAX
 
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
@@ -69,7 +70,6 @@ _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)]?:(-?[0-9]+)")
 
 T = TypeVar("T")
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError)
-_MOST_INT32 = (1 << 31) - 1
 
 
 class Malformed(ValueError):
@@ -90,8 +90,8 @@ def _strict(decode: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def _int32(value: Any) -> int:
-    if type(value) is not int or not -1 <= value <= _MOST_INT32:
-        raise Malformed(f"{value!r} is no number from -1 to {_MOST_INT32}")
+    if type(value) is not int or not -1 <= value <= INT32_MAX:
+        raise Malformed(f"{value!r} is no number from -1 to {INT32_MAX}")
     return value
 
 
@@ -287,7 +287,7 @@ def decode_controller(data: bytes) -> int:
 
 def decode_broker_id(name: str) -> int:
     """The id that a node under `/brokers/ids` is named. Malformed."""
-    if not (name.isdecimal() and name.isascii() and int(name) <= _MOST_INT32):
+    if not (name.isdecimal() and name.isascii() and int(name) <= INT32_MAX):
         raise Malformed(f"{name!r} is no broker's id")
     return int(name)
 
@@ -343,6 +343,6 @@ def encode_producer_block(broker: int, start: int, end: int) -> bytes:
 def next_producer_block(data: bytes | None, broker: int, size: int = 1000) -> tuple[int, bytes]:
     """(first id of the next block, the node that claims it), from the node that claims the last. KIP-360's format."""
     start = int(json.loads(data)["block_end"]) + 1 if data else 0
-    if start > (1 << 63) - 1 - size:
+    if start > INT64_MAX - size:
         raise OverflowError("no producer ids are left")
     return start, encode_producer_block(broker, start, start + size - 1)

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from odradek.pipeline.decoding.bodies import Bodies
+from odradek.pipeline.types import LAST_MS
 from odradek.protocol.batch import TIMESTAMP_TYPE
 from odradek.protocol.records.bulk import indexable, marks, varints, walk, wrong
-
-LAST_MS = (1 << 63) // 1000 - 1  # what Spark's timestamps, in µs, can hold
 
 
 class Records(NamedTuple):

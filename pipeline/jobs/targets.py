@@ -13,10 +13,11 @@ from collections.abc import Mapping
 
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.options import KAFKA
+from odradek.protocol.wire import INT64_MAX
 
 log = logging.getLogger(__name__)
 
-_EVER = str((1 << 63) - 1)  # ms
+_EVER = str(INT64_MAX)  # ms
 _TIMES = {f"message.timestamp.{which}.max.ms": _EVER for which in ("before", "after", "difference")}
 _DIFFERENT = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime", **_TIMES}
 _CLUSTERS = (

@@ -14,8 +14,9 @@ from typing import Any
 from pyspark.sql import datasource as spark
 
 from odradek.pipeline.types import Partition, Range
+from odradek.protocol.wire import INT64_MAX
 
-_LAST = (1 << 63) - 1
+_LAST = INT64_MAX
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

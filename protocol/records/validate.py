@@ -37,8 +37,9 @@ from odradek.protocol.errors import (
 from odradek.protocol.records import batch_v2, codecs, convert, message_sets
 from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_APPEND_TIME, Header, Record
 from odradek.protocol.records.errors import RecordError
+from odradek.protocol.wire import INT64_MAX
 
-UNLIMITED = (1 << 63) - 1
+UNLIMITED = INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)

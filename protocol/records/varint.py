@@ -4,16 +4,11 @@ from mmap import mmap
 
 from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records.errors import RecordError
+from odradek.protocol.wire import pack_uvarint
 
 
 def _encode(number: int) -> bytes:
-    rest = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return pack_uvarint((number << 1) ^ (number >> 63))
 
 
 # Lengths and deltas are nearly always small: a dict look-up is four times faster than the loop.

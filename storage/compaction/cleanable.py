@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_FARTHEST = 0x7FFFFFFF  # of an offset from its segment's base
+from odradek.protocol.wire import INT64_MAX
+from odradek.storage.segment.index import MAX_RELATIVE
+
 _MOST = 64  # segments in a group: what a swap renames while it holds the lock
 
 
@@ -30,7 +32,7 @@ class Rules(NamedTuple):
     """A topic's configs; times in ms, sizes in bytes."""
 
     min_lag_ms: int = 0
-    max_lag_ms: int = 0x7FFFFFFFFFFFFFFF
+    max_lag_ms: int = INT64_MAX
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
 
@@ -122,5 +124,5 @@ def _fits(group: list[Segment], one: Segment, end: int, rules: Rules) -> bool:
         and sum(each.size for each in both) <= rules.segment_bytes
         and sum(each.index_size for each in both) <= rules.segment_index_bytes
         and sum(each.time_index_size for each in both) <= rules.segment_index_bytes
-        and (not one.size or end - 1 - group[0].base <= _FARTHEST)
+        and (not one.size or end - 1 - group[0].base <= MAX_RELATIVE)
     )

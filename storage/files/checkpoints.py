@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, overload
 
+from odradek.protocol.wire import INT32_MAX, INT64_MAX
 from odradek.storage.files.durable import FILES, Files, StrPath, read_file, remove, replace
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
@@ -126,7 +127,7 @@ class OffsetFile:
 
 def _parse_offset(words: list[str]) -> tuple[tuple[str, int], int]:
     topic, partition, offset = words
-    if not -1 << 63 <= int(offset) < 1 << 63:
+    if not -INT64_MAX - 1 <= int(offset) <= INT64_MAX:
         raise ValueError(offset)
     return (topic, int(partition)), int(offset)
 
@@ -273,6 +274,6 @@ def _number(name: str, text: str | None) -> int | None:
     """A value that is an int32 of the protocol and not negative; None stays. ValueError says what it is instead."""
     if text is None:
         return None
-    if text.isascii() and text.isdigit() and int(text) < 1 << 31:
+    if text.isascii() and text.isdigit() and int(text) <= INT32_MAX:
         return int(text)
-    raise ValueError(f"{name} is {text!r}, not a number from 0 to {(1 << 31) - 1}")
+    raise ValueError(f"{name} is {text!r}, not a number from 0 to {INT32_MAX}")

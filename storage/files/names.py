@@ -24,6 +24,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.protocol.wire import INT32_MAX, INT64_MAX
+
 LOG = ".log"
 INDEX = ".index"
 TIME_INDEX = ".timeindex"
@@ -50,8 +52,8 @@ _NUMBER = "0|[1-9][0-9]{0,9}"
 _MARKED = re.compile(rf"(\S+)-({_NUMBER})\.(\S+)(-delete|-future|-stray)")
 _PLAIN = re.compile(rf"(.+)-({_NUMBER})", re.DOTALL)
 _DIGITS = re.compile(r"([0-9]{20})(\.[a-z]+)((?:\.(?:deleted|cleaned|swap|tmp))*)")
-_LARGEST_PARTITION = (1 << 31) - 1
-_LARGEST_OFFSET = (1 << 63) - 1
+_LARGEST_PARTITION = INT32_MAX
+_LARGEST_OFFSET = INT64_MAX
 
 
 class PartitionDir(NamedTuple):

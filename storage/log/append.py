@@ -38,7 +38,7 @@ from odradek.protocol.batch import PLACE
 from odradek.storage.files import disks
 from odradek.storage.files.durable import FILES
 from odradek.storage.log import producer_room, roll, transactions
-from odradek.storage.segment.index import OFFSET_ENTRY, TIME_ENTRY
+from odradek.storage.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
@@ -151,7 +151,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         files = partition.active(base, generation, make=True)
     words[dirty] = 1
     room, interval = config.segment_bytes, config.index_interval_bytes
-    leo, size, last_allowed = begin, start, base + 0x7FFFFFFF
+    leo, size, last_allowed = begin, start, base + MAX_RELATIVE
     staged: Staged | None = None
     entries: list[tuple[int, int, int, int]] = []  # for the indexes: offset, position, largest timestamp, its offset
     out: list[memoryview] = []

@@ -27,13 +27,12 @@ from odradek.storage.log import producer_room, replay, roll, transactions, trim,
 from odradek.storage.log.fetched_batches import Found, Received, find, sound
 from odradek.storage.log.sequences import Staged
 from odradek.storage.producers.producers import ABORT, AbortedTxn, parse_marker
+from odradek.storage.segment.index import MAX_RELATIVE
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.storage.config import LogConfig
     from odradek.storage.log.partition import Partition
-
-_FARTHEST = 0x7FFFFFFF  # of an offset from its segment's base
 
 
 def append(
@@ -82,7 +81,7 @@ def _piece(
     upto = _fitting(partition, values, batches, at, now_ms)
     if upto == at:
         base = batches[at].header[0]
-        skip = not values[slots.F_ACTIVE_SIZE] or batches[at].last_offset - values[F_LEO] > _FARTHEST
+        skip = not values[slots.F_ACTIVE_SIZE] or batches[at].last_offset - values[F_LEO] > MAX_RELATIVE
         roll.roll(partition, values, now_ms, base if skip else -1)
         return at
     partition.slot.dirty = 1
@@ -111,7 +110,7 @@ def _fitting(partition: Partition, values: Fields, batches: list[Received], at: 
     At least one is for an empty segment, unless it is too far from its base.
     """
     config, base = partition.config, values[slots.F_ACTIVE_BASE]
-    size, farthest = values[slots.F_ACTIVE_SIZE], base + _FARTHEST
+    size, farthest = values[slots.F_ACTIVE_SIZE], base + MAX_RELATIVE
     full = values[slots.F_INDEX_ENTRIES] >= config.most_index_entries
     since, timestamp = values[slots.F_ACTIVE_SINCE], batches[at].header[8]
     if size and (full or config.too_old(partition.directory, base, since, timestamp, now_ms)):

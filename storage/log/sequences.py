@@ -14,6 +14,7 @@ from odradek.ipc import region, renewal
 from odradek.ipc.producers import EPOCH, KEPT, Entry, ProducerBatch, ProducerEntry, ProducerTable, Row
 from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
+from odradek.protocol.wire import INT32_MAX
 from odradek.storage.producers import producers as producers_file
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class Staged:
             first != self._next
             or batch.producer_id != self.producer_id
             or batch.epoch != self.epoch
-            or following > 0x7FFFFFFF
+            or following > INT32_MAX
             or batch.transactional
         ):
             return False
@@ -241,7 +242,7 @@ class Staged:
         """
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.sequence
         last = first + batch.count - 1
-        if last > 0x7FFFFFFF:
+        if last > INT32_MAX:
             last -= 0x80000000
         self._park()
         expected = self._expected.get(producer_id) or self._known(producer_id)
@@ -251,10 +252,10 @@ class Staged:
                 return error, original
         if some_open and not batch.transactional and self._in_transaction(producer_id):
             return errors.INVALID_TXN_STATE, None
-        self._expected[producer_id] = (epoch, last + 1 if last != 0x7FFFFFFF else 0)
+        self._expected[producer_id] = (epoch, last + 1 if last != INT32_MAX else 0)
         kind = TRANSACTIONAL if batch.transactional else PLAIN
         self.note(producer_id, epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, kind)
-        if kind == PLAIN and last != 0x7FFFFFFF:
+        if kind == PLAIN and last != INT32_MAX:
             self.producer_id, self.epoch, self._next = producer_id, epoch, last + 1
         return _LET_IN
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
 from odradek.protocol.batch import LOG_OVERHEAD
+from odradek.protocol.wire import INT64_MAX
 from odradek.storage.files.openfile import FileSlice, OpenFile
 from odradek.storage.log import read
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 SEGMENTS, BATCHES, RECORDS = 32, 2048, 4096  # looked at in one step: a few milliseconds each
 _WALKED = 1 << 16  # bytes at a segment's end that may tell of a larger timestamp than its time index
-_LAST_OFFSET = (1 << 63) - 1
+_LAST_OFFSET = INT64_MAX
 
 
 class Found(NamedTuple):

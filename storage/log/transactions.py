@@ -19,6 +19,7 @@ from odradek.ipc import renewal, slots
 from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, MARKED
 from odradek.protocol import errors
 from odradek.protocol.records import control
+from odradek.protocol.wire import INT64_MAX
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, read_file
 from odradek.storage.files.faults import DamagedIndex
@@ -40,7 +41,7 @@ class Guard(NamedTuple):
 
 
 NOT_ASKED = Guard(-1, -1)
-EVERY_SEGMENT = (1 << 63) - 2
+EVERY_SEGMENT = INT64_MAX - 1
 """Where a reader names the base offset of a damaged segment: rows are missing, and nothing says in which."""
 
 

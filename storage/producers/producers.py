@@ -18,6 +18,7 @@ from typing import NamedTuple
 from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records.control import ABORT, COMMIT, read_marker
 from odradek.protocol.records.errors import RecordError
+from odradek.protocol.wire import INT32_MAX
 from odradek.storage.files.durable import StrPath, read_file
 from odradek.storage.files.faults import DamagedIndex
 from odradek.storage.segment.scan import Batch
@@ -38,7 +39,7 @@ __all__ = [
 
 BATCHES_KEPT = 5
 NO_SEQUENCE = -1
-MAX_SEQUENCE = 0x7FFFFFFF
+MAX_SEQUENCE = INT32_MAX
 TXN_ENTRY = Struct(">hqqqq")
 
 

@@ -14,7 +14,8 @@ from odradek.storage.files.durable import FILES, read_file
 from odradek.storage.recovery import sealed_segment
 from odradek.storage.recovery.rebuild import Scanned
 from odradek.storage.segment import index_files
-from odradek.storage.segment.index_files import MAX_RELATIVE, NO_TIMESTAMP, OffsetPosition
+from odradek.storage.segment.index import MAX_RELATIVE
+from odradek.storage.segment.index_files import NO_TIMESTAMP, OffsetPosition
 from odradek.storage.segment.scan import Scan
 
 

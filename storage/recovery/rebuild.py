@@ -15,8 +15,8 @@ from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, Files, remove, replace
 from odradek.storage.producers.producers import AbortedTxn, ProducerEntry, Replay
 from odradek.storage.segment.epochs import EpochCache
-from odradek.storage.segment.index import OffsetIndex
-from odradek.storage.segment.index_files import MAX_RELATIVE, NO_TIMESTAMP, IndexBuilder
+from odradek.storage.segment.index import MAX_RELATIVE, OffsetIndex
+from odradek.storage.segment.index_files import NO_TIMESTAMP, IndexBuilder
 from odradek.storage.segment.scan import BadBatch, Batch, Scan
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.protocol.wire import INT32_MAX, INT64_MAX
 from odradek.storage.files.checkpoints import CheckpointError, read_entries, write_entries
 from odradek.storage.files.durable import FILES, Files, StrPath
 
@@ -156,7 +157,7 @@ def common_end(cache: EpochCache, epoch: int, end_offset: int, leo: int) -> int:
 
 def _parse(words: list[str]) -> tuple[int, int]:
     epoch, start = map(int, words)
-    if not (0 <= epoch < 1 << 31 and 0 <= start < 1 << 63):
+    if not (0 <= epoch <= INT32_MAX and 0 <= start <= INT64_MAX):
         raise ValueError(words)
     return epoch, start
 

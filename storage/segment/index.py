@@ -23,10 +23,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any
 
+from odradek.protocol.wire import INT32_MAX
 from odradek.storage.files.openfile import OpenFile
 
 OFFSET_ENTRY = struct.Struct(">II")
 TIME_ENTRY = struct.Struct(">qI")
+MAX_RELATIVE = INT32_MAX  # the largest distance of an offset from its segment's base
 Fail = Callable[[str], Exception]
 """What to raise where the file ends before an entry that counts, made of the words why."""
 

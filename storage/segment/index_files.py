@@ -25,7 +25,6 @@ from odradek.storage.files.durable import FILES, Files, StrPath, pread_exact, re
 OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
 NO_TIMESTAMP = -1
-MAX_RELATIVE = 0x7FFFFFFF  # the largest distance of an offset from its segment's base
 
 
 class IndexBuilder:

@@ -17,7 +17,7 @@ from odradek.storage.files import names
 from odradek.storage.files.durable import FILES
 from odradek.storage.files.faults import Fault
 from odradek.storage.segment.epochs import EpochCache
-from odradek.storage.segment.index_files import MAX_RELATIVE
+from odradek.storage.segment.index import MAX_RELATIVE
 from odradek.storage.segment.scan import Batch, Scan, find_batch_after
 from odradek.storage.tools.check_index import IndexCheck
 from odradek.storage.tools.check_transactions import TransactionCheck

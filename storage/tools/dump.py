@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from odradek.protocol.wire import INT32_MAX
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES
 from odradek.storage.producers.producers import read_txn_index
@@ -21,7 +22,7 @@ from odradek.storage.segment.index_files import OFFSET_ENTRY, TIME_ENTRY
 from odradek.storage.segment.scan import Batch, Scan
 from odradek.storage.tools.dump_records import RecordDecoder, batch_line, record_lines, text_decoder
 
-NO_LIMIT = 0x7FFFFFFF
+NO_LIMIT = INT32_MAX
 
 
 @dataclass

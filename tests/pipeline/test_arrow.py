@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.pipeline.decoding import arrow, headers
-from odradek.pipeline.decoding.columns import LAST_MS
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.types import Chunk, Range
+from odradek.pipeline.types import LAST_MS, Chunk, Range
 from odradek.protocol.batch import CONTROL, CRC_AT, HEADER_SIZE
 from odradek.protocol.records import batch_v2, codecs, message_sets
 

@@ -18,11 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.pipeline.decoding.arrow import SCHEMA
-from odradek.pipeline.decoding.columns import LAST_MS
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import parquet
-from odradek.pipeline.types import Range, Target
+from odradek.pipeline.types import LAST_MS, Range, Target
 
 from ..clients.admin import create_topic
 from .frames import load

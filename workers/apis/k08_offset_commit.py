@@ -19,12 +19,13 @@ from odradek.groups.groups import PartitionErrors
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue, java_length
 from odradek.protocol.errors import Error
+from odradek.protocol.wire import INT64_MAX
 from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, answered, exists, topic_name
 
 TOPIC_IDS = 10
-LATEST_MS = (1 << 63) - 1  # that a record can say
+LATEST_MS = INT64_MAX  # that a record can say
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:

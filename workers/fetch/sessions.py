@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
-from odradek.protocol.wire import MOST_ELEMENTS
+from odradek.protocol.wire import INT32_MAX, MOST_ELEMENTS
 
 if TYPE_CHECKING:
     from odradek.workers.fetch.follower_fetch import Following
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SESSIONLESS, INITIAL = -1, 0
 MOST_PARTS = 1 << 20  # of all sessions together: a client may ask for partitions that do not exist
 EVICTION_S = 120.0  # Kafka's min.incremental.fetch.session.eviction.ms
-_LAST_EPOCH = 0x7FFFFFFF
+_LAST_EPOCH = INT32_MAX
 
 Key = tuple[bytes, int]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import click
 
+from odradek.protocol.wire import INT32_MAX
+
 TopicFilter = Callable[[str], bool]
 PartitionFilter = Callable[[str, int], bool]
 
@@ -58,5 +60,5 @@ def _rule(text: str) -> PartitionFilter:
     allowed = topic_filter(topic) if topic else _any_topic
     if one:
         return lambda name, index: allowed(name) and index == int(one)
-    lowest, below = int(low or 0), int(high) if high else 2**31
+    lowest, below = int(low or 0), int(high) if high else INT32_MAX + 1
     return lambda name, index: allowed(name) and lowest <= index < below

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from odradek.broker.errors import FAILED
+from odradek.protocol.wire import INT32_MAX
 
 _KAFKA_DECODERS = ("org.apache.kafka.tools.api.StringDecoder", "kafka.serializer.StringDecoder")
 _MISSING = "is not known here: records are printed as UTF-8, and Java classes cannot be loaded"
@@ -30,7 +31,7 @@ def _decoder_class(_ctx: click.Context, _param: click.Parameter, value: str | No
 @click.option("--index-sanity-check", is_flag=True, help="Only the check of indexes that a broker does when it starts.")
 @click.option("--verify-index-only", is_flag=True, help="Verify indexes without printing their entries.")
 @click.option("--max-message-size", type=int, default=5 << 20, show_default=True, help="Size of the largest message.")
-@click.option("--max-bytes", type=int, default=0x7FFFFFFF, help="Read no more than this of each .log file.")
+@click.option("--max-bytes", type=int, default=INT32_MAX, help="Read no more than this of each .log file.")
 @click.option("--skip-record-metadata", is_flag=True, help="Leave out offsets, timestamps and sizes of records.")
 @click.option("--offsets-decoder", is_flag=True, help="The log is of __consumer_offsets.")
 @click.option("--transaction-log-decoder", is_flag=True, help="The log is of __transaction_state.")

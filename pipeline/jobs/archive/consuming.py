@@ -18,7 +18,7 @@ from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, Unr
 from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.parsing import positive
 from odradek.pipeline.reading import planning
-from odradek.pipeline.types import Range
+from odradek.pipeline.types import LAST_MS, Range
 from odradek.pipeline.writing import producer_settings
 from odradek.pipeline.writing.producing import reason
 
@@ -29,7 +29,6 @@ _RECORDS = 2_000_000  # offsets of a task
 _AT_ONCE = 5000
 _SECONDS = 0.2
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
-_LAST_MS = (1 << 63) // 1000 - 1  # Spark's timestamps are µs
 NO_TIME = -1  # ms
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _COLUMNS = [
@@ -134,7 +133,7 @@ def _batch(messages: Sequence[Message]) -> pa.RecordBatch:
 
 def _row(message: Message) -> tuple[Any, ...]:
     kind, ms = message.timestamp()
-    shown = max(-_LAST_MS, min(ms, _LAST_MS)) * 1000
+    shown = max(-LAST_MS, min(ms, LAST_MS)) * 1000
     known: tuple[Any, ...] = (shown, kind - 1) if ms != NO_TIME else (NO_TIME * 1000, NO_TIME)
     return (message.key(), message.value(), message.partition(), message.offset(), *known, _headers(message))
 

@@ -11,8 +11,9 @@ from odradek.pipeline.jobs.topics import client, configs
 from odradek.pipeline.options import bare
 from odradek.pipeline.types import EARLIEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
+from odradek.protocol.wire import INT64_MAX
 
-_NEVER = 1 << 63
+_NEVER = INT64_MAX
 
 
 class Whole(NamedTuple):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.pipeline.decoding.columns import LAST_MS
 from odradek.pipeline.jobs import restore
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.formats import Format, Formats
@@ -15,6 +14,7 @@ from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.verify import verify
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.jobs.restoring import RestorePlan
+from odradek.pipeline.types import LAST_MS
 
 from ...clients.admin import create_topic
 from ...clients.raw.batches import batch
