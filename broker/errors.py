@@ -2,7 +2,6 @@
 
 OK = 0
 FAILED = 1
-USAGE = 2
 FATAL_BOOT = 3  # of a broker that starts: starting again cannot help, no supervisor, ours or systemd, should try
 INTERRUPTED = 130
 

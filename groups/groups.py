@@ -365,13 +365,11 @@ class Groups(Ownership):
             _forget_pending(group)
         self._remove_offsets(group, removed, now, lambda failed: Answer(token, (failed, {} if failed else errors)))
 
-    def topics_deleted(self, topics: set[str], now: Now) -> None:
-        """Offsets of partitions that are no more are forgotten, those of groups that are being read when they are."""
-        for _ in self.forgetting(topics, now):
-            pass
-
     def forgetting(self, topics: set[str], now: Now) -> Iterator[None]:
-        """The same in steps, a group each: go through them before anything of these names is committed again."""
+        """Forget offsets of partitions that are no more, those of groups that are being read when they are.
+
+        In steps, a group each: go through them before anything of these names is committed again.
+        """
         reading: list[int | str] = [*self._loading, *self._resetting]
         for key in reading:
             self._deleted.setdefault(key, set()).update(topics)
@@ -390,13 +388,8 @@ class Groups(Ownership):
             except Exception:
                 self._fault(group.id, now)
 
-    def expire_offsets(self, now: Now) -> None:
-        """Forget offsets past `offsets.retention.minutes`, and groups that have neither members nor offsets."""
-        for _ in self.expiring(now):
-            pass
-
     def expiring(self, now: Now) -> Iterator[None]:
-        """The same in steps, a group each."""
+        """Forget offsets past `offsets.retention.minutes`, and groups without members and offsets; a group a step."""
         for name in list(self._groups):
             group = self._groups.get(name)
             if group is not None:

@@ -35,7 +35,7 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.ipc import memory_order
@@ -390,7 +390,3 @@ class SlotTable:
             bases = region.words[DAMAGED::STRIDE].tolist()
             found += [chunk * CHUNK + row for row, base in enumerate(bases) if base]
         return found
-
-    def wake_all(self, numbers: Iterable[int]) -> set[int]:
-        """Roles that wait on any of `numbers`, whose waiter bytes are cleared."""
-        return {role for number in numbers for role in self[number].waiters()}

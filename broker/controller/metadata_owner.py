@@ -109,9 +109,6 @@ class MetadataOwner:
     def look_for_brokers(self) -> None:
         """There is none."""
 
-    def check_office(self) -> None:
-        """This broker is the controller."""
-
     @property
     def topics(self) -> dict[str, dict[str, Any]]:
         """Topics by name, as in snapshots."""
@@ -327,14 +324,6 @@ class MetadataOwner:
         """Replace dynamic broker configs (already validated)."""
         self._stored(lambda: self.state.set_broker_config(broker, configs))
         self.changed = True
-
-    def current_config(self, topic: str) -> dict[str, str]:
-        """A topic's overrides as text."""
-        return dict(self.state.topics[topic]["config"])
-
-    def broker_setting(self, name: str) -> Any:
-        """A broker config in force on this broker."""
-        return self.snapshot.broker_config(name, self.state.broker)
 
     def producer_ids(self) -> tuple[int, int]:
         """(first, count) of a block of producer ids. ApiError KAFKA_STORAGE_ERROR."""

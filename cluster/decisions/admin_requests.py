@@ -1,8 +1,7 @@
-"""Decisions that the elected controller is asked for: ElectLeaders, the rebalancing of leaders, AlterPartition.
+"""Decisions that the elected controller is asked for: ElectLeaders, the rebalancing of leaders, ControlledShutdown.
 
 Functions of the state that change nothing, as those of `Leadership`; refusals are Kafka's codes and messages
-(kafka.controller.KafkaController: processReplicaLeaderElection, checkAndTriggerAutoLeaderRebalance,
-tryProcessAlterPartition).
+(kafka.controller.KafkaController: processReplicaLeaderElection, checkAndTriggerAutoLeaderRebalance).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
-from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
+from odradek.cluster.decisions.controller_state import Change, Leadership
 from odradek.cluster.decisions.elections import Elected
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree.znodes import Partition
@@ -20,11 +19,7 @@ from odradek.protocol.errors import (
     BROKER_NOT_AVAILABLE,
     ELECTION_NOT_NEEDED,
     ELIGIBLE_LEADERS_NOT_AVAILABLE,
-    FENCED_LEADER_EPOCH,
-    INELIGIBLE_REPLICA,
-    INVALID_REQUEST,
     INVALID_TOPIC_EXCEPTION,
-    INVALID_UPDATE_VERSION,
     NOT_CONTROLLER,
     PREFERRED_LEADER_NOT_AVAILABLE,
     STALE_BROKER_EPOCH,
@@ -39,16 +34,6 @@ class Elections(NamedTuple):
 
     changes: list[Change]
     refused: dict[Partition, ApiError]
-
-
-class NewIsr(NamedTuple):
-    """A partition of an AlterPartition request: what its leader wants, and what it believes to be so."""
-
-    partition: Partition
-    isr: tuple[int, ...]
-    leader_epoch: int
-    partition_epoch: int
-    recovering: bool = False
 
 
 def preferred(state: Leadership, partitions: Iterable[Partition]) -> Elections:
@@ -137,40 +122,3 @@ def check_shutdown(state: Leadership, broker: int, epoch: int) -> None:
         raise ApiError(BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
     if epoch not in (UNKNOWN_EPOCH, registered) and epoch < registered:
         raise ApiError(STALE_BROKER_EPOCH, f"Broker {broker} has registered anew since epoch {epoch}.")
-
-
-def check_sender(state: Leadership, broker: int, epoch: int) -> None:
-    """ApiError unless an AlterPartition request is from a broker that is registered with that epoch."""
-    if state.live.get(broker) != epoch:
-        raise ApiError(STALE_BROKER_EPOCH, "Broker epoch has changed.")
-
-
-def isr_from_leader(state: Leadership, broker: int, asked: NewIsr) -> Change | LeaderIsrAndControllerEpoch:
-    """A leader's new isr: the change to be written, or what stands if it is so already; ApiError with Kafka's codes.
-
-    The leader epoch stays. A write that is refused is INVALID_UPDATE_VERSION. Before version 2 of the request
-    INELIGIBLE_REPLICA was called OPERATION_NOT_ATTEMPTED.
-    """
-    now = state.standings.get(asked.partition)
-    if now is None or asked.partition[0] in state.deleting:
-        raise ApiError(UNKNOWN_TOPIC_OR_PARTITION)
-    if asked.partition_epoch > now.version or asked.leader_epoch > now.leader_epoch:
-        raise ApiError(NOT_CONTROLLER)  # the leader knows more than we do: there must be another controller
-    if asked.leader_epoch < now.leader_epoch:
-        raise ApiError(FENCED_LEADER_EPOCH)
-    if (broker, asked.isr, asked.recovering) == (now.leader, now.isr, False):
-        return now  # it asks again, not having heard the answer
-    if asked.partition_epoch < now.version:
-        raise ApiError(INVALID_UPDATE_VERSION)
-    _check_isr(state, broker, asked, now)
-    return Change(asked.partition, now, now._replace(isr=asked.isr, controller_epoch=state.controller_epoch))
-
-
-def _check_isr(state: Leadership, broker: int, asked: NewIsr, now: LeaderIsrAndControllerEpoch) -> None:
-    """Kafka in ZooKeeper mode trusts a leader to be one and to be in its isr; with KRaft it looks, and so do we."""
-    members = set(asked.isr)
-    lasting = members <= set(state.replicas(asked.partition)) and len(members) == len(asked.isr)
-    if asked.recovering or broker != now.leader or broker not in members or not lasting:
-        raise ApiError(INVALID_REQUEST)
-    if not members <= set(state.live) - state.shutting_down:
-        raise ApiError(INELIGIBLE_REPLICA)

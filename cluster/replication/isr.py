@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from odradek.ipc.replicas import OUT, Replica
+from odradek.ipc.replicas import Replica
 
 
 def joining(
@@ -32,8 +32,3 @@ def leaving(followers: Iterable[Replica], isr: Collection[int], leo: int, now_ms
 def changed(isr: Sequence[int], joining: Sequence[int], leaving: Sequence[int]) -> list[int]:
     """The next ISR."""
     return [broker for broker in isr if broker not in leaving] + [broker for broker in joining if broker not in isr]
-
-
-def standing_out(followers: Iterable[Replica]) -> bool:
-    """Whether any follower is out of sync."""
-    return any(one.standing == OUT for one in followers)

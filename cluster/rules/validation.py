@@ -6,7 +6,7 @@ A broker keeps a row for every partition of every topic, and a leader a row for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odradek.cluster.rules import topicnames
@@ -86,12 +86,3 @@ class Room:
         self._left -= more
         self._rows[topic] = self._rows.get(topic, 0) + more
         return NONE, ""
-
-
-def topic_problem(name: str, replicas: Mapping[int, Any]) -> str | None:
-    """What is wrong with a topic as ZooKeeper has it, None for a good one."""
-    return topicnames.problem(name) or _first(partition_problem(index) for index in replicas)
-
-
-def _first(problems: Iterable[str | None]) -> str | None:
-    return next((problem for problem in problems if problem), None)

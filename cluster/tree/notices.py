@@ -8,7 +8,7 @@ REASSIGN_PARTITIONS are one node each, written by Kafka's command line tools bef
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from odradek.cluster.tree.znodes import MALFORMED, Partition, to_json
 
@@ -25,12 +25,6 @@ def decode_partitions(data: bytes) -> list[Partition]:
         return [(str(row["topic"]), int(row["partition"])) for row in json.loads(data)["partitions"]]
     except MALFORMED:
         return []
-
-
-def encode_reassignment(targets: Mapping[Partition, Sequence[int]]) -> bytes:
-    """For REASSIGN_PARTITIONS: where partitions shall move to."""
-    rows = [{"topic": topic, "partition": index, "replicas": list(to)} for (topic, index), to in targets.items()]
-    return to_json({"version": 1, "partitions": rows})
 
 
 def decode_reassignment(data: bytes) -> dict[Partition, list[int]]:
@@ -58,18 +52,3 @@ def decode_log_dir_event(data: bytes) -> int | None:
 def encode_config_change(kind: str, name: str) -> bytes:
     """For a node under CONFIG_CHANGES: `/config/<kind>/<name>` was written."""
     return to_json({"version": 2, "entity_path": f"{kind}/{name}"})
-
-
-def decode_config_change(data: bytes) -> tuple[str, str] | None:
-    """(kind, name) of the changed `/config/<kind>/<name>`, from versions 1 and 2; None when it makes no sense.
-
-    The name of a user's client has slashes: `alice/clients/app`.
-    """
-    try:
-        value = json.loads(data)
-        if value["version"] == 1:
-            return str(value["entity_type"]), str(value["entity_name"])
-        kind, slash, name = value["entity_path"].partition("/")
-        return (kind, name) if slash else None
-    except MALFORMED:
-        return None

@@ -38,7 +38,6 @@ CONSUMERS = "/consumers"
 STARTS = "/odradek/starts"  # how often the controller started: the upper half of slot incarnations
 ADOPTION = "/odradek/adoption"  # there while logs of another broker are still to be taken over
 UNRENAMED = "/odradek/unrenamed"  # below: ids of deleted topics some of whose directories still have their names
-SNAPSHOT_VERSION = "/odradek/metadata_version"
 LIVES = "/odradek/lives"  # registrations that controllers have seen to (broker.controller.elected.settled_lives)
 CLUSTER_WIDE = "<default>"  # the name of the cluster-wide broker config
 

@@ -14,9 +14,8 @@ from functools import cache
 from typing import Any
 
 from odradek.protocol import library
+from odradek.protocol.errors import UNSUPPORTED_VERSION
 from odradek.protocol.interbroker import (
-    allocate_producer_ids,
-    alter_partition,
     controlled_shutdown,
     leader_and_isr,
     stop_replica,
@@ -26,11 +25,10 @@ from odradek.protocol.interbroker import (
 from odradek.protocol.responses import encoded
 from odradek.protocol.wire import I16, I32, WireError, pack_string, skip_tags
 
-_MODULES = (leader_and_isr, stop_replica, update_metadata, controlled_shutdown, alter_partition, allocate_producer_ids)
+_MODULES = (leader_and_isr, stop_replica, update_metadata, controlled_shutdown)
 _SCHEMAS = {module.SCHEMA.name: module.SCHEMA for module in _MODULES}
 
 _CONTROLLED_SHUTDOWN, _API_VERSIONS = 7, 18
-_UNSUPPORTED_VERSION = 35
 _HEADER = struct.Struct(">hhi")
 
 
@@ -70,7 +68,7 @@ def response(name: str, version: int, frame: bytes | memoryview) -> tuple[int, A
     try:
         (correlation,), at = I32.unpack_from(view), 4
         if kind.API_KEY == _API_VERSIONS:  # no tags in its header ever, and who asked for too much is told in v0
-            version = 0 if I16.unpack_from(view, at)[0] == _UNSUPPORTED_VERSION else version
+            version = 0 if I16.unpack_from(view, at)[0] == UNSUPPORTED_VERSION else version
         elif kind.flexible_version_q(version):
             at = skip_tags(view, at, len(view))
     except (struct.error, IndexError) as error:

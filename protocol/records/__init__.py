@@ -11,7 +11,7 @@ headers a sequence of `(bytes, bytes | None)`, always empty below magic 2.
     errors        RecordError and the Kafka error codes records can earn
     codecs        gzip, snappy, lz4, zstd, each with a bound on what it unpacks to
     varint        zig-zag varints
-    batch_v2      magic 2: header, build, iterate, check, LogAppendTime, recompress
+    batch_v2      magic 2: header, build, iterate, check, repack
     control       end-of-transaction markers
     message_sets  magic 0 and 1
     convert       up (produce from old clients) and down (fetch by old clients)

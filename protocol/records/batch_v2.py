@@ -21,7 +21,6 @@ from odradek.protocol.batch import (
     HEADER_SIZE,
     LEAST_LENGTH,
     LOG_OVERHEAD,
-    MAX_TIMESTAMP_AT,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
@@ -345,33 +344,9 @@ def check(batch: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT, dense: b
     return head
 
 
-def set_timestamp(batch: bytearray | memoryview, timestamp_type: int, max_timestamp: int) -> None:
-    """Set type and maximum timestamp of one batch in place, and so its CRC; nothing when they are so already.
-
-    This is all that `message.timestamp.type=LogAppendTime` does to a batch: records keep their deltas and
-    readers take the maximum instead.
-    """
-    attributes, _ = struct.unpack_from(">hi", batch, ATTRIBUTES_AT)
-    wanted = attributes & ~TIMESTAMP_TYPE | timestamp_type << 3
-    (current,) = struct.unpack_from(">q", batch, MAX_TIMESTAMP_AT)
-    if wanted == attributes and current == max_timestamp:
-        return
-    struct.pack_into(">h", batch, ATTRIBUTES_AT, wanted)
-    struct.pack_into(">q", batch, MAX_TIMESTAMP_AT, max_timestamp)
-    set_crc(batch)
-
-
 def set_crc(batch: bytearray | memoryview) -> None:
     """Make the CRC of one batch right, in place."""
     struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[CRC_START:]))
-
-
-def recompress(
-    batch: bytes | memoryview, codec: int, level: int | None = None, limit: int = codecs.DEFAULT_LIMIT
-) -> bytes:
-    """The same batch in another codec; records, offsets and producer fields stay. RecordError if it is broken."""
-    head = header(batch)
-    return repack(head, payload(batch, limit), codec, level)
 
 
 def repack(head: Header, body: bytes, codec: int, level: int | None = None) -> bytes:

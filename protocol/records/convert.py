@@ -6,7 +6,7 @@ RecordsUtil. Headers, producer fields and control batches have no place below ma
 
 from collections.abc import Iterable, Iterator
 
-from odradek.protocol.batch import ENTRY, HEADER_SIZE, LEAST_LENGTH, LOG_OVERHEAD, MAGIC_AT, NO_TIMESTAMP
+from odradek.protocol.batch import ENTRY, LEAST_LENGTH, LOG_OVERHEAD, MAGIC_AT, NO_TIMESTAMP
 from odradek.protocol.errors import CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE
 from odradek.protocol.records import batch_v2, codecs, message_sets
 from odradek.protocol.records.batch_v2 import CREATE_TIME, Record
@@ -106,12 +106,3 @@ def _one_to_zero(batch: memoryview, first_offset: int, limit: int) -> bytes:
         return b""
     records = message_sets.iterate(batch, limit, check_crc=False)
     return message_sets.build(records, 0, codec=message.codec, timestamp_type=CREATE_TIME)
-
-
-def too_long(size: int) -> bytes:
-    """Twelve bytes that an old consumer takes for the start of a batch of more than `size` bytes.
-
-    Below Fetch v3 the answer may not exceed what the client asked for; when not even the first batch fits after
-    conversion, this makes it report a message too large instead of waiting for ever (KAFKA-3810).
-    """
-    return ENTRY.pack(-1, max(size + 1, HEADER_SIZE))

@@ -3,8 +3,8 @@
 The rules and error codes are those of Apache Kafka 3.9 (LogValidator, UnifiedLog.analyzeAndValidateRecords,
 ProduceRequest.validateRecords). The fast path stores a plain magic 2 batch as it came, once its header, its CRC and
 the shape of its records (`columns`) are found right; this one opens batches: what is not right, old magic,
-`compression.type` other than the producer's, compacted topics (null keys), `message.timestamp.before|after.max.ms`.
-LogAppendTime alone needs only `batch_v2.set_timestamp`.
+`compression.type` other than the producer's, compacted topics (null keys), LogAppendTime,
+`message.timestamp.before|after.max.ms`.
 
 Two differences, both for producers that are broken. Offset deltas other than 0, 1, 2, …: Kafka stores the batch
 when it is uncompressed, numbers its records anew when it recompresses, and fails otherwise; we always number
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from odradek.protocol.batch import (
     ATTRIBUTES_AT,
     COMPRESSION,
+    CRC_AT,
+    CRC_START,
     HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -201,8 +203,8 @@ def _stamped(head: Header, max_timestamp: int, rule: Rules) -> Header:
 def _rewritten(batch: memoryview, head: Header) -> bytes:
     """The batch with its payload as it came and the header `head`."""
     copy = bytearray(batch)
-    HEADER.pack_into(copy, 0, *head._replace(crc=int.from_bytes(batch[17:21], "big")))
-    attributes = int.from_bytes(batch[21:23], "big", signed=True)
+    HEADER.pack_into(copy, 0, *head._replace(crc=int.from_bytes(batch[CRC_AT:CRC_START], "big")))
+    attributes = int.from_bytes(batch[ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big", signed=True)
     if attributes != head.attributes or batch_v2.header(batch).max_timestamp != head.max_timestamp:
         batch_v2.set_crc(copy)
     return bytes(copy)

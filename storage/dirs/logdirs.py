@@ -284,14 +284,3 @@ def refuse_doubles(places: Iterable[PartitionPlace]) -> None:
 
 def _name(entry: os.DirEntry[str]) -> str:
     return entry.name
-
-
-def least_loaded(partitions: Mapping[int, int], usable: Iterable[int]) -> int:
-    """Index of the usable directory with the fewest partitions, the first of equals.
-
-    `partitions`: index → count, absent is 0. Raises LogDirError when none is usable.
-    """
-    indexes = sorted(usable)
-    if not indexes:
-        raise LogDirError("no usable log directory is left")
-    return min(indexes, key=lambda index: partitions.get(index, 0))

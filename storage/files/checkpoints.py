@@ -172,10 +172,10 @@ def parse_uuid(text: str) -> bytes:
     return value
 
 
-def write_partition_metadata(directory: StrPath, topic_id: bytes, *, files: Files = FILES) -> None:
+def write_partition_metadata(directory: StrPath, topic_id: bytes, *, sync: bool = True) -> None:
     """Writes `partition.metadata` for the topic with this 16-byte id."""
     content = f"version: 0\ntopic_id: {format_uuid(topic_id)}"
-    replace(Path(directory, PARTITION_METADATA), content.encode(), files=files)
+    replace(Path(directory, PARTITION_METADATA), content.encode(), sync=sync)
 
 
 def read_partition_metadata(directory: StrPath) -> bytes | None:

@@ -195,13 +195,3 @@ def raw(partition: Partition, values: Values, offset: int, max_bytes: int) -> by
     """The batches from `offset` on as bytes, up to the log end; b"" at the end."""
     piece = fetch(partition, values, offset, values[slots.F_LEO], max_bytes)
     return b"" if piece is None else piece.read()
-
-
-def batches_from(partition: Partition, values: Values, offset: int, limit: int) -> Iterator[tuple[int, ...]]:
-    """Headers of the batches with records in [offset, limit), across segments."""
-    while offset < limit:
-        base, position = locate(partition, values, offset)
-        file, end, following = extent(partition, values, base, limit)
-        for _, header in batch_headers(file, position, end):
-            yield header
-        offset = following

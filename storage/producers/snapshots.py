@@ -98,22 +98,11 @@ def _unpack(data: bytes, at: int) -> tuple[int, ProducerEntry]:
     return producer_id, entry
 
 
-def write_snapshot(
-    directory: StrPath,
-    offset: int,
-    producers: Mapping[int, ProducerEntry],
-    *,
-    sync: bool = True,
-    files: Files = FILES,
-) -> Path:
-    """Writes the snapshot of all producers' state just below `offset`; its path."""
-    path = names.segment_path(directory, offset, names.SNAPSHOT)
-    replace(path, encode(producers), sync=sync, files=files)
-    return path
-
-
 def write_table(directory: StrPath, offset: int, table: ProducerTable | None) -> Path:
-    """`write_snapshot` of the shared table, not synced. Caller holds the partition's lock."""
+    """Writes the snapshot of all producers' state just below `offset`, not synced; its path.
+
+    Caller holds the partition's lock.
+    """
     path = names.segment_path(directory, offset, names.SNAPSHOT)
     replace(path, encode_table(table), sync=False)
     return path

@@ -96,16 +96,6 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-def pack_offset_entry(base: int, last_offset: int, position: int) -> bytes:
-    """One `.index` entry; struct.error when the offset or the position is out of 31 bits."""
-    return OFFSET_ENTRY.pack(last_offset - base, position)
-
-
-def pack_time_entry(base: int, timestamp: int, offset: int) -> bytes:
-    """One `.timeindex` entry; `timestamp` in ms."""
-    return TIME_ENTRY.pack(timestamp, offset - base)
-
-
 def read_offset_index(path: StrPath, base: int) -> list[OffsetPosition]:
     """All entries, a crashed Kafka's trailing zeros left out; a partial last entry is ignored."""
     data = trim_zeros(read_file(path), OFFSET_ENTRY)

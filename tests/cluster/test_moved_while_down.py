@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.metadata.view import PartitionUpdate, View
-from odradek.cluster.tree import notices, znodes
+from odradek.cluster.tree import znodes
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.storage.files import checkpoints, names
 
@@ -145,7 +146,8 @@ def fill(cluster: Cluster, *topics: str, count: int = 100) -> None:
 
 def move(tree: ZooKeeperTree, cluster: Cluster, brokers: list[int]) -> None:
     """Assign t-0 to other brokers, and wait until it is."""
-    tree.create(znodes.REASSIGN_PARTITIONS, notices.encode_reassignment({("t", 0): brokers}))
+    rows = [{"topic": "t", "partition": 0, "replicas": brokers}]
+    tree.create(znodes.REASSIGN_PARTITIONS, json.dumps({"version": 1, "partitions": rows}).encode())
     wait_until(lambda: set(replicas(cluster, "t")) == set(brokers), 60, f"t to be assigned to {brokers}")
 
 

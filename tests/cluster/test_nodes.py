@@ -25,7 +25,8 @@ OURS = {
     "state": znodes.encode_state(PartitionState(-1, 3, [2, 1], 7)),
     "isr": notices.encode_partitions(PARTITIONS),
     "preferred": notices.encode_partitions(PARTITIONS),
-    "reassign": notices.encode_reassignment({("a", 0): [2, 1], ("b", 3): []}),
+    "reassign": b'{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[2,1]},'
+    b'{"topic":"b","partition":3,"replicas":[]}]}',
     "log_dir": notices.encode_log_dir_event(3),
     "controller": znodes.encode_controller(2, 5),
 }
@@ -121,12 +122,6 @@ def test_notices() -> None:
     assert notices.decode_partitions(OURS["isr"]) == PARTITIONS
     assert notices.decode_reassignment(OURS["reassign"]) == {("a", 0): [2, 1], ("b", 3): []}
     assert notices.decode_log_dir_event(OURS["log_dir"]) == 3
-    assert notices.decode_config_change(b'{"version":2,"entity_path":"topics/t"}') == ("topics", "t")
-    assert notices.decode_config_change(b'{"version":1,"entity_type":"topics","entity_name":"t"}') == ("topics", "t")
-    assert notices.decode_config_change(notices.encode_config_change("users", "a/clients/b")) == (
-        "users",
-        "a/clients/b",
-    )
 
 
 @pytest.mark.parametrize(
@@ -136,4 +131,3 @@ def test_what_cannot_be_read_asks_for_nothing(data: bytes) -> None:
     assert notices.decode_partitions(data) == []
     assert notices.decode_reassignment(data) == {}
     assert notices.decode_log_dir_event(data) is None
-    assert notices.decode_config_change(data) is None

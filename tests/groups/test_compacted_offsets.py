@@ -19,7 +19,7 @@ from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from tests.storage.compaction.compaction_world import Producer
 
 from .compacted_journal import CompactedJournal
-from .world import World
+from .world import World, drain
 
 GROUPS, TPS = ["g", "h"], [("t", 0), ("u", 1)]
 ALL = [*TPS, ("v", 2)]
@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
     def expire(self) -> None:
         """What is old enough goes; that it does is tests/groups/test_offsets.py's."""
         before = dict(self.committed)
-        self.world.groups.expire_offsets(self.world.now)
+        drain(self.world.groups.expiring(self.world.now))
         self.world.settle()
         for group, tp in before:
             if self.world.committed(tp, group) is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..harness import java
-from .world import World
+from .world import World, drain
 
 pytestmark = pytest.mark.needs("java-3.9.1")
 
@@ -32,7 +32,7 @@ def busy_world() -> World:
     world.spread(ids, 1)
     world.commit(42, ("t", 3), member_id=ids[0], instance_id="inst", generation=1, metadata="märk")
     world.commit(7, ("gone", 0), group="simple", expire_ms=1_800_000_000_000)
-    world.groups.topics_deleted({"gone"}, world.now)
+    drain(world.groups.forgetting({"gone"}, world.now))
     world.settle()
     world.join(group="short")
     world.wait(9_000)

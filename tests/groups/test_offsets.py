@@ -12,7 +12,7 @@ from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2, control, message_sets
 
-from .world import World
+from .world import World, drain
 
 T0 = ("t", 0)
 DAY = 24 * 3600 * 1000
@@ -180,7 +180,7 @@ def test_offsets_that_do_not_fit_one_batch_can_go(how: str) -> None:
     if how == "expired":
         expire(world, WEEK)
     elif how == "topic":
-        world.groups.topics_deleted({"t"}, world.now)
+        drain(world.groups.forgetting({"t"}, world.now))
     else:
         world.groups.delete_group("g", how, world.now)
     world.settle()
@@ -217,7 +217,7 @@ def test_offsets_of_a_deleted_topic_are_told_to_nobody_though_their_tombstones_f
     world.journal.lag = int(under_way)
     world.commit(6)
     world.journal.error = Error.NOT_ENOUGH_REPLICAS
-    world.groups.topics_deleted({"t"}, world.now)
+    drain(world.groups.forgetting({"t"}, world.now))
     world.settle()
     world.journal.lag, world.journal.error = 0, None
     world.wait(RELOAD_PAUSE_MS)
@@ -290,7 +290,7 @@ def test_a_deletion_that_fails_takes_no_commit_that_was_on_its_way(whole: bool) 
 
 def expire(world: World, ms: int) -> None:
     world.wait(ms)
-    world.groups.expire_offsets(world.now)
+    drain(world.groups.expiring(world.now))
     world.settle()
 
 
@@ -331,7 +331,7 @@ def test_members_keep_the_offsets_of_what_they_subscribe_to_and_no_others() -> N
     for _ in range(WEEK // 1_500_000 + 1):
         world.wait(1_500_000)
         assert world.beat(leader, 1) is Error.NONE
-    world.groups.expire_offsets(world.now)
+    drain(world.groups.expiring(world.now))
     world.settle()
     assert world.committed(T0) == 5 and world.committed(("other", 0)) is None
 
@@ -340,7 +340,7 @@ def test_offsets_of_deleted_topics_go() -> None:
     world = World()
     world.commit(5, T0)
     world.commit(6, ("u", 0))
-    world.groups.topics_deleted({"t"}, world.now)
+    drain(world.groups.forgetting({"t"}, world.now))
     world.settle()
     assert world.committed(T0) is None and world.committed(("u", 0)) == 6
     assert world.restarted().committed(T0) is None

@@ -15,7 +15,7 @@ from odradek.groups.records import OffsetValue
 from odradek.protocol.errors import Error
 from odradek.protocol.records import control
 
-from .world import World
+from .world import World, drain
 
 GROUPS = st.sampled_from(["g", "h"])
 TPS = st.sets(st.sampled_from([("t", 0), ("t", 1), ("u", 0)]), min_size=1)
@@ -64,12 +64,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def delete_topic(self) -> None:
-        self.fails(None, lambda _token, now: self.world.groups.topics_deleted({"t"}, now))
+        self.fails(None, lambda _token, now: drain(self.world.groups.forgetting({"t"}, now)))
 
     @rule(error=FAILURES)
     def expire(self, error: Any) -> None:
         self.world._move(self.world.now.steady_ms + WEEK_MS)
-        self.fails(error, lambda _token, now: self.world.groups.expire_offsets(now))
+        self.fails(error, lambda _token, now: drain(self.world.groups.expiring(now)))
 
     @rule(producer=st.sampled_from([(5, 0), (6, 3)]), commit=st.booleans())
     def end(self, producer: tuple[int, int], commit: bool) -> None:

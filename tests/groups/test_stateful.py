@@ -12,7 +12,7 @@ from odradek.groups.events import JoinResult, SyncResult
 from odradek.groups.group import Group, State
 from odradek.protocol.errors import Error
 
-from .world import World
+from .world import World, drain
 
 PROTOCOLS = [
     (("range", b"\0\0\0\0\0\0"),),
@@ -214,7 +214,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def expire_offsets(self) -> None:
-        self.world.groups.expire_offsets(self.world.now)
+        drain(self.world.groups.expiring(self.world.now))
         self.world.settle()
         if self.group is None:
             self.generation = 0

@@ -10,7 +10,7 @@ from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2, control
 
-from .world import World
+from .world import World, drain
 
 T0, T1 = ("t", 0), ("t", 1)
 ONE, TWO = (5, 0), (6, 3)  # producers
@@ -175,7 +175,7 @@ def test_a_deleted_topic_takes_them_along() -> None:
     world = World()
     world.commit(7, T0, producer=ONE)
     world.commit(8, ("kept", 0), producer=ONE)
-    world.groups.topics_deleted({"t"}, world.now)
+    drain(world.groups.forgetting({"t"}, world.now))
     world.settle()
     end(world, ONE, True)
     for each in (world, world.restarted()):
@@ -201,7 +201,7 @@ def test_they_do_not_expire_while_open() -> None:
     world = World()
     world.commit(7, producer=ONE)
     world._move(world.now.steady_ms + 30 * 24 * 3600 * 1000)
-    world.groups.expire_offsets(world.now)
+    drain(world.groups.expiring(world.now))
     world.settle()
     end(world, ONE, True)
     assert world.committed() == 7
@@ -224,7 +224,7 @@ def test_a_deleted_group_leaves_no_transaction_behind() -> None:
     world = World()
     world.commit(1, producer=ONE)
     world.commit(1, T1, producer=TWO)
-    world.groups.topics_deleted({"t"}, world.now)
+    drain(world.groups.forgetting({"t"}, world.now))
     world.settle()
     assert world.groups.get("g") is None
     assert world.commit(2) and world.committed() == 2 and not is_unstable(world)

@@ -16,6 +16,12 @@ from odradek.protocol.records import batch_v2
 RANGE = (("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t"),)
 
 
+def drain(steps: Iterator[None]) -> None:
+    """Go through all steps of some work at once."""
+    for _ in steps:
+        pass
+
+
 class FakeJournal:
     """Partitions in memory. Set `busy`, `error`, `lag` (records the high watermark is behind) or `room` (batches) to
     misbehave.

@@ -19,10 +19,7 @@ SAMPLES = golden.samples()
 OURS = [sample for sample in SAMPLES if sample.name not in ("ApiVersions", "WriteTxnMarkers")]
 # What we can write: not the tagged fields of a later version.
 WRITABLE = [sample for sample in SAMPLES if sample.sample != "later"]
-LAST = {
-    "LeaderAndIsr": 7, "StopReplica": 4, "UpdateMetadata": 8, "ControlledShutdown": 3, "AlterPartition": 3,
-    "AllocateProducerIds": 0,
-}  # fmt: skip
+LAST = {"LeaderAndIsr": 7, "StopReplica": 4, "UpdateMetadata": 8, "ControlledShutdown": 3}
 ZERO_TO_LAST = [(name, version) for name, last in LAST.items() for version in range(last + 1)]
 
 INTEGERS = {f"int{bits}": st.integers(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
@@ -188,7 +185,6 @@ def test_unset_fields_have_kafkas_defaults(sample) -> None:
 def test_unset_fields_of_structs() -> None:
     partition = interbroker.message_class("StopReplicaRequest").TopicState.PartitionState()
     assert (partition.partition_index, partition.leader_epoch, partition.delete_partition) == (0, -1, False)
-    assert interbroker.message_class("AlterPartitionRequest").Topic.Partition.BrokerState().broker_epoch == -1
     assert interbroker.message_class("LeaderAndIsrRequest").TopicState().topic_id is None
 
 
@@ -216,7 +212,7 @@ def test_versions_that_a_broker_does_not_know_are_told_in_version_0() -> None:
 
 
 def test_ids_are_uuids() -> None:
-    kind = interbroker.message_class("AlterPartitionRequest")
+    kind = interbroker.message_class("LeaderAndIsrRequest")
     topic_id = uuid.uuid4()
-    body = kind(topics=[kind.Topic(topic_id=topic_id), kind.Topic()]).encode(version=3)
-    assert [topic.topic_id for topic in strict.decode(kind, 3, memoryview(body)).topics] == [topic_id, None]
+    body = kind(topic_states=[kind.TopicState(topic_id=topic_id), kind.TopicState()]).encode(version=7)
+    assert [topic.topic_id for topic in strict.decode(kind, 7, memoryview(body)).topic_states] == [topic_id, None]

@@ -36,7 +36,6 @@ from odradek.storage.files.faults import DamagedIndex
 from odradek.storage.log import leader_or_follower, read, reindex, roll, transactions, trim, truncate
 from odradek.storage.log.append import append
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers import snapshots
 from odradek.storage.producers.producers import TXN_ENTRY, ProducerEntry
 from odradek.storage.segment import epochs
 from odradek.storage.segment.epochs import EpochCache
@@ -47,6 +46,7 @@ from .compaction.compaction_world import TP, Producer, Row, Sent, World
 from .log import by_time
 from .log_model import Act, LogModel, Raw, assigned, begun
 from .test_death import _dies_at
+from .written import write_snapshot
 
 MENDED = 30  # indexes that one look may find damaged
 
@@ -533,7 +533,7 @@ class LogWorld(World):
         if bases[0] > 1:
             offset = self.dice.randrange(1, bases[0])
             self.say(f"a stale snapshot at {offset}")
-            snapshots.write_snapshot(self.directory, offset, {99: ProducerEntry(0, 1, self.now_ms, offset - 1, [])})
+            write_snapshot(self.directory, offset, {99: ProducerEntry(0, 1, self.now_ms, offset - 1, [])})
 
     def spoil_epochs(self, clean: bool, bases: list[int], point: int) -> None:
         path = self.directory / epochs.FILE_NAME

@@ -11,7 +11,7 @@ from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules.errors import ApiError, Outcomes
 from odradek.cluster.tree.znodes import Partition
-from odradek.protocol.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT
+from odradek.protocol.errors import INVALID_REQUEST, NONE
 
 
 class Owner(Protocol):
@@ -93,6 +93,3 @@ def twice(names: Iterable[Any]) -> set[Any]:
 def refuse_duplicate(message: str) -> ApiError:
     """The error for a resource or topic that a request names more than once."""
     return ApiError(INVALID_REQUEST, message)
-
-
-TIMED_OUT = ApiError(REQUEST_TIMED_OUT, None)

@@ -101,10 +101,6 @@ class Administration(ABC):
             return ApiError(INVALID_REQUEST, f"{where} cannot keep so much in one node: {error}.")
         return ApiError(UNKNOWN_SERVER_ERROR, f"{where} has refused the change: {error!r}")
 
-    def check_office(self) -> None:
-        """ApiError NOT_CONTROLLER unless this broker is the elected controller."""
-        self._in_office()
-
     def _in_office(self) -> Elected:
         if self.elected is None:
             raise ApiError(NOT_CONTROLLER, "This is not the correct controller for this cluster.")
@@ -152,10 +148,6 @@ class Administration(ABC):
         self._stored(lambda: admin_writes.set_broker_config(self._tree, broker, configs))
         self._configs.stale()
         self._guarded(self._configs.read)
-
-    def broker_setting(self, name: str) -> Any:
-        """A broker config in force on this broker."""
-        return self.snapshot.broker_config(name, self._view.broker)
 
     def _topic_setting(self, topic: str, name: str) -> Any:
         overrides = self._view.topics[topic]["config"] if topic in self._view.topics else {}

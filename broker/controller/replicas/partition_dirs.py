@@ -25,7 +25,7 @@ from odradek.cluster.metadata.view import NO_ID
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints, disks, names
 from odradek.storage.files.checkpoints import CheckpointError
-from odradek.storage.files.durable import FILES, replace
+from odradek.storage.files.durable import FILES
 
 log = logging.getLogger(__name__)
 
@@ -219,9 +219,7 @@ class PartitionDirs:
         """Not synced: `adopt` writes it again where a power failure took it. Nothing of an id that is not known."""
         if topic_id == NO_ID:
             return
-        content = f"version: 0\ntopic_id: {checkpoints.format_uuid(topic_id)}"
-        path = os.path.join(self.path(topic, partition, number), checkpoints.PARTITION_METADATA)
-        replace(path, content.encode(), sync=False)
+        checkpoints.write_partition_metadata(self.path(topic, partition, number), topic_id, sync=False)
 
     def put_away(self, topic: str, partition: int, rename: Rename) -> None:
         """`rename` a directory whose partition is out of use; later, where the disk refuses that now.

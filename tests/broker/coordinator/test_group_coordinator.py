@@ -36,6 +36,7 @@ from odradek.storage.log.partition import Partition
 from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.coordination import Wanted
 
+from ...groups.world import drain
 from ..partitions import now_ms
 
 OWN, OTHER = 0, 1
@@ -430,7 +431,7 @@ def test_a_group_of_a_topic_that_was_deleted_while_it_was_read_again(place: Plac
     place.begin()
     place.commit(5)
     place.groups.reset("g", place.now)
-    place.groups.topics_deleted({"t"}, place.now)
+    drain(place.groups.forgetting({"t"}, place.now))
     place.turn(RELOAD_PAUSE_MS)
     place.turn()
     assert place.committed() == -1
@@ -444,7 +445,7 @@ def test_offsets_of_topics_that_were_deleted_while_the_partition_was_loaded(plac
     place.write(6, "other")
     place.publish(OWN)
     assert place.committed() is Error.COORDINATOR_LOAD_IN_PROGRESS
-    place.groups.topics_deleted({"t"}, place.now)
+    drain(place.groups.forgetting({"t"}, place.now))
     place.partition.slot.update(hw=2)
     place.turn()
     assert (place.committed(), place.committed("other")) == (-1, -1)

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from odradek.cluster.decisions import admin_requests
-from odradek.cluster.decisions.admin_requests import NewIsr
-from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol import errors
 
@@ -120,48 +118,3 @@ def test_who_may_ask() -> None:
         admin_requests.check_shutdown(state, 1, epoch)
     assert refused(lambda: admin_requests.check_shutdown(state, 1, 100)) == errors.STALE_BROKER_EPOCH
     assert refused(lambda: admin_requests.check_shutdown(state, 8, -1)) == errors.BROKER_NOT_AVAILABLE
-    admin_requests.check_sender(state, 1, 101)
-    for broker, epoch in ((1, 100), (1, 102), (8, 0)):
-        assert refused(lambda broker=broker, epoch=epoch: admin_requests.check_sender(state, broker, epoch)) == (
-            errors.STALE_BROKER_EPOCH
-        )
-
-
-def test_a_leaders_isr_is_written_with_its_own_epoch() -> None:
-    made = world([1, 2, 3])
-    change = admin_requests.isr_from_leader(made.state, 1, NewIsr(P, (1, 3), 0, 0))
-    assert change == Change(P, made.nodes[P], LeaderIsrAndControllerEpoch(1, (1, 3), 0, 1, 0))
-    assert isinstance(change, Change)
-    assert made.state.written(change, 1) == LeaderIsrAndControllerEpoch(1, (1, 3), 0, 1, 1)
-    again = admin_requests.isr_from_leader(made.state, 1, NewIsr(P, (1, 3), 0, 0))  # the answer got lost
-    assert again == LeaderIsrAndControllerEpoch(1, (1, 3), 0, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "sender", "code"),
-    [
-        (NewIsr(("nope", 0), (1,), 0, 0), 1, errors.UNKNOWN_TOPIC_OR_PARTITION),
-        (NewIsr(("gone", 0), (1,), 0, 0), 1, errors.UNKNOWN_TOPIC_OR_PARTITION),
-        (NewIsr(P, (1,), 6, 3), 1, errors.NOT_CONTROLLER),
-        (NewIsr(P, (1,), 5, 4), 1, errors.NOT_CONTROLLER),
-        (NewIsr(P, (1,), 4, 3), 1, errors.FENCED_LEADER_EPOCH),
-        (NewIsr(P, (1,), 5, 2), 1, errors.INVALID_UPDATE_VERSION),
-        (NewIsr(P, (1,), 5, 3), 2, errors.INVALID_REQUEST),
-        (NewIsr(P, (2,), 5, 3), 2, errors.INVALID_REQUEST),
-        (NewIsr(P, (2,), 5, 3), 1, errors.INVALID_REQUEST),
-        (NewIsr(P, (1, 1), 5, 3), 1, errors.INVALID_REQUEST),
-        (NewIsr(P, (1, 4), 5, 3), 1, errors.INVALID_REQUEST),
-        (NewIsr(P, (1,), 5, 3, True), 1, errors.INVALID_REQUEST),
-        (NewIsr(P, (1, 2, 3), 5, 3, True), 1, errors.INVALID_REQUEST),
-        (NewIsr(P, (1, 2), 5, 3), 1, errors.INELIGIBLE_REPLICA),
-        (NewIsr(P, (1, 3), 5, 3), 1, errors.INELIGIBLE_REPLICA),
-    ],
-)
-def test_an_isr_that_is_refused(wanted: NewIsr, sender: int, code: int) -> None:
-    made = world([1, 2, 3])
-    made.create("gone", [1])
-    made.state.deleting.add("gone")
-    made.state.put(P, LeaderIsrAndControllerEpoch(1, (1, 2, 3), 5, 1, 3))
-    made.state.died([2])
-    made.state.shutting_down.add(3)
-    assert refused(lambda: admin_requests.isr_from_leader(made.state, sender, wanted)) == code

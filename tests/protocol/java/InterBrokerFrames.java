@@ -24,7 +24,7 @@ public class InterBrokerFrames {
     static final List<String> SAMPLES = List.of("unset", "empty", "bare", "full", "later");
     static final ApiKeys[] APIS = {
         ApiKeys.LEADER_AND_ISR, ApiKeys.STOP_REPLICA, ApiKeys.UPDATE_METADATA, ApiKeys.CONTROLLED_SHUTDOWN,
-        ApiKeys.ALTER_PARTITION, ApiKeys.ALLOCATE_PRODUCER_IDS, ApiKeys.API_VERSIONS, ApiKeys.WRITE_TXN_MARKERS
+        ApiKeys.API_VERSIONS, ApiKeys.WRITE_TXN_MARKERS
     };
     static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
     static int counter;

@@ -13,7 +13,7 @@ from odradek.protocol.records import batch_v2, codecs, control, convert, message
 from odradek.protocol.records.errors import RecordError
 
 from .oracle import Oracle, Refused, tohex, written
-from .strategies import NOW, header_lists, mixed, plain, record_lists, timestamps
+from .strategies import NOW, mixed, plain, record_lists, timestamps
 
 pytestmark = pytest.mark.needs("java-3.9.1")
 APPENDED = NOW + 5
@@ -302,10 +302,3 @@ def test_every_lz4_checksum_is_what_kafka_wants(oracle) -> None:
         data = wrapped(b"", magic=magic, value=packed, attributes=codecs.LZ4)
         assert_alike(oracle, data)
         assert isinstance(normalised(data), tuple) == (magic == 1 and broken == 0)
-
-
-@relaxed
-@given(records=record_lists(headers=header_lists), codec=st.integers(0, 4), target=st.integers(0, 4))
-def test_recompressed_batches_are_read_alike(oracle, records, codec, target) -> None:
-    data = batch_v2.recompress(batch_v2.build(records, codec=codec), target)
-    assert oracle.records(data) == plain(records)

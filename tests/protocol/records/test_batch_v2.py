@@ -83,32 +83,6 @@ def test_endless_varint() -> None:
         varint.decode(b"\x80" * 20, 0)
 
 
-def test_log_append_time() -> None:
-    batch = bytearray(batch_v2.build(mixed(5), codec=1))
-    batch_v2.set_timestamp(batch, batch_v2.LOG_APPEND_TIME, NOW + 9)
-    head = batch_v2.check(batch, dense=True)
-    assert (head.timestamp_type, head.max_timestamp) == (batch_v2.LOG_APPEND_TIME, NOW + 9)
-    assert {record[1] for record in batch_v2.iterate(batch)} == {NOW + 9}
-    assert batch_v2.build(mixed(5), codec=1, timestamp_type=1, append_time=NOW + 9) == bytes(batch)
-
-
-def test_timestamp_that_is_right_is_left_alone() -> None:
-    batch = bytearray(batch_v2.build(mixed(5)))
-    batch[17] ^= 1  # a wrong CRC stays wrong
-    before = bytes(batch)
-    batch_v2.set_timestamp(batch, batch_v2.CREATE_TIME, batch_v2.header(batch).max_timestamp)
-    assert bytes(batch) == before
-
-
-@given(records=record_lists(), codec=st.integers(0, 4), target=st.integers(0, 4))
-def test_recompress(records, codec, target) -> None:
-    batch = batch_v2.build(records, codec=codec, producer_id=7, producer_epoch=1, base_sequence=3, leader_epoch=2)
-    packed = batch_v2.recompress(batch, target)
-    assert plain(batch_v2.iterate(packed)) == records
-    changed = {"crc": 0, "length": 0, "attributes": 0}
-    assert batch_v2.check(packed)._replace(**changed) == batch_v2.header(batch)._replace(**changed)
-
-
 def test_no_records_make_no_batch() -> None:
     with pytest.raises(ValueError, match="at least one"):
         batch_v2.build([])

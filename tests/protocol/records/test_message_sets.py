@@ -131,12 +131,6 @@ def test_zstd_after_something_readable_only_ends_the_set() -> None:
     assert caught.value.code == UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_too_long_is_seen_as_a_part_of_a_batch() -> None:
-    for size in (0, 100, 5000):
-        data = convert.too_long(size)
-        assert list(convert.split(data)) == [] and struct.unpack_from(">i", data, 8)[0] > size
-
-
 def code_of(data: bytes, **rules) -> int:
     with pytest.raises(RecordError) as caught:
         validate.normalise(data, now_ms=NOW, **rules)

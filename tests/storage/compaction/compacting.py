@@ -103,4 +103,9 @@ def consume(
 def headers(partition: Partition) -> list[batch_v2.Header]:
     """The headers of all batches below the log end."""
     values = partition.slot.read()
-    return [batch_v2.Header._make(row) for row in read.batches_from(partition, values, 0, values[slots.F_LEO])]
+    found, offset = [], 0
+    while offset < values[slots.F_LEO]:
+        base, position = read.locate(partition, values, offset)
+        file, end, offset = read.extent(partition, values, base, values[slots.F_LEO])
+        found += [batch_v2.Header._make(row) for _, row in read.batch_headers(file, position, end)]
+    return found

@@ -30,6 +30,7 @@ from odradek.storage.producers import snapshots
 from odradek.storage.tools import check
 
 from ..live import NOW, live, note_flushed
+from ..written import write_snapshot
 from .compaction_model import Model
 from .compaction_reader import Seen, stable, view
 
@@ -374,7 +375,7 @@ class World:
         table = self.partition.producers.table(values[slots.F_PSTATE_GEN])
         if table is not None:
             producers = snapshots.decode(snapshots.encode_table(table))
-            snapshots.write_snapshot(self.partition.directory, values[slots.F_LEO], producers, sync=False)
+            write_snapshot(self.partition.directory, values[slots.F_LEO], producers, sync=False)
         if values[slots.F_ACTIVE_SIZE]:
             roll.seal_time_index(self.partition, values)
             self.partition.slot.publish(values)

@@ -15,13 +15,13 @@ from odradek.storage.compaction.compaction import Compaction, look
 from odradek.storage.files import names
 from odradek.storage.log import transactions, truncate
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers import snapshots
 from odradek.storage.producers.producers import ProducerEntry
 from odradek.storage.recovery import recovery
 
 from .. import logs
 from ..live import NOW, Live, live, note_flushed
 from ..log.following import receive
+from ..written import write_snapshot
 from .compacting import MEMORY, compact, consume, headers, keyed, put, seal
 
 CONFIG = {"cleanup_policy": "compact", "delete_retention_ms": 0}
@@ -178,7 +178,7 @@ def test_a_transaction_of_which_something_is_left_is_open_after_its_marker_is_lo
         options = {"log_start": 0, "compacted_upto": clean_upto}
         found = recovery.recover(partition.directory, partition.config, recovery_point=3, **options)
         assert (found.leo, found.first_unstable) == (5, 3)
-        snapshots.write_snapshot(partition.directory, 5, {5: ProducerEntry(0, 1, NOW, 1, [])})
+        write_snapshot(partition.directory, 5, {5: ProducerEntry(0, 1, NOW, 1, [])})
         found = recovery.recover(partition.directory, partition.config, clean=True, recovery_point=5, **options)
         assert (found.leo, found.first_unstable) == (5, 3)
 
@@ -188,7 +188,7 @@ def test_a_transaction_begun_below_the_log_start_is_open_though_the_log_start_s_
     directory = tmp_path / "t-0"
     directory.mkdir()
     names.segment_path(directory, 100).write_bytes(logs.batch(100, timestamp=NOW))
-    snapshots.write_snapshot(directory, 100, {5: ProducerEntry(0, 1, NOW, 50, [])})
+    write_snapshot(directory, 100, {5: ProducerEntry(0, 1, NOW, 50, [])})
     with live(tmp_path / "other", **CONFIG) as world:
         config = world.partition().config
     found = recovery.recover(directory, config, recovery_point=101, log_start=0, compacted_upto=100)

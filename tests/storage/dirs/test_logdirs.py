@@ -163,13 +163,6 @@ def test_two_logs_of_a_partition_are_refused(tmp_path: Path) -> None:
         logdirs.refuse_doubles([*logdirs.partitions_in(tmp_path / "one"), *two])
 
 
-def test_fewest_partitions_first() -> None:
-    assert logdirs.least_loaded({0: 3, 1: 1, 2: 1}, [0, 1, 2]) == 1
-    assert logdirs.least_loaded({0: 3}, [2, 0]) == 2
-    with pytest.raises(LogDirError):
-        logdirs.least_loaded({0: 3}, [])
-
-
 def test_the_lock_is_not_inherited_by_programs_started(tmp_path: Path) -> None:
     fd = logdirs.lock_dir(tmp_path)
     assert fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC

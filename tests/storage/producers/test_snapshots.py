@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from odradek.storage.producers import snapshots
 from odradek.storage.producers.producers import MAX_SEQUENCE, ProducedBatch, ProducerEntry, previous_sequence
 from odradek.storage.producers.snapshots import SnapshotError
+from tests.storage.written import write_snapshot
 
 
 @st.composite
@@ -51,7 +52,7 @@ def test_any_flipped_bit_is_seen(data: st.DataObject) -> None:
 
 def test_the_newest_intact_one_is_used_and_few_are_kept(tmp_path: Path) -> None:
     for offset in (10, 20, 30, 40, 50):
-        snapshots.write_snapshot(tmp_path, offset, {offset: ProducerEntry(1)})
+        write_snapshot(tmp_path, offset, {offset: ProducerEntry(1)})
     (tmp_path / "00000000000000000040.snapshot").write_bytes(b"broken")
     notes: list[str] = []
     offsets = [10, 20, 30, 35, 40, 50]

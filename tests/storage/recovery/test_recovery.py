@@ -17,6 +17,7 @@ from odradek.storage.segment.scan import Scan
 from odradek.storage.tools.check import check
 from tests.storage.faulty import FaultyFiles
 from tests.storage.logs import Interval, batch, marker, message, run_of_batches, write_segment
+from tests.storage.written import write_snapshot
 
 CONFIG = Interval()
 
@@ -413,7 +414,7 @@ def test_a_snapshot_and_the_batches_after_it(tmp_path: Path, clean: bool, at: in
     write_segment(tmp_path, 0, batches[:5])
     write_segment(tmp_path, 10, batches[5:], sealed=False)
     remembered = ProducerEntry(1, -1, 1)
-    snapshots.write_snapshot(tmp_path, at, {99: remembered})
+    write_snapshot(tmp_path, at, {99: remembered})
     found = recover(tmp_path, CONFIG, clean=clean, recovery_point=10)
     used = clean or at <= 10
     assert found.producers.get(99) == (remembered if used else None)
@@ -426,7 +427,7 @@ def test_a_snapshot_and_the_batches_after_it(tmp_path: Path, clean: bool, at: in
 def test_a_broken_snapshot_is_replaced_by_the_one_before(tmp_path: Path, clean: bool) -> None:
     """It is named also where nothing needs it, as all is replayed from before it."""
     write_segment(tmp_path, 0, produced(0, 5, 7, 0), sealed=False)
-    snapshots.write_snapshot(tmp_path, 0, {99: ProducerEntry(1)})
+    write_snapshot(tmp_path, 0, {99: ProducerEntry(1)})
     broken = tmp_path / "00000000000000000010.snapshot"
     broken.write_bytes(b"rubbish")
     found = recover(tmp_path, CONFIG, clean=clean)
@@ -452,7 +453,7 @@ def test_a_snapshot_in_place_of_an_earlier_one_is_broken(tmp_path: Path, clean: 
     write_segment(directory, 2, [marker(2, 7, 0, commit=True)], sealed=False)
     expected = recover(directory, CONFIG).producers
     later = {7: ProducerEntry(0, 9, 1000, txn_first_offset=4)}
-    snapshots.write_snapshot(directory, 2, later)
+    write_snapshot(directory, 2, later)
     found = recover(directory, CONFIG, clean=clean, recovery_point=2)
     assert found.producers == expected
     assert "producer 7 is at offset 4, not below it" in found.notes[0]
@@ -460,7 +461,7 @@ def test_a_snapshot_in_place_of_an_earlier_one_is_broken(tmp_path: Path, clean: 
 
 def test_a_snapshot_past_the_end_goes(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, produced(0, 5, 7, 0), sealed=False)
-    snapshots.write_snapshot(tmp_path, 11, {99: ProducerEntry(1)})
+    write_snapshot(tmp_path, 11, {99: ProducerEntry(1)})
     assert set(recover(tmp_path, CONFIG).producers) == {7}
     assert snapshots.snapshot_offsets(tmp_path) == []
 

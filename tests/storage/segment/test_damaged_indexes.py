@@ -15,7 +15,6 @@ from odradek.storage.files import names
 from odradek.storage.files.faults import DamagedIndex
 from odradek.storage.log import read, reindex, roll, transactions
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers import snapshots
 from odradek.storage.producers.producers import TXN_ENTRY, AbortedTxn, ProducerEntry, read_txn_index
 from odradek.storage.recovery import former_state, recovery
 from odradek.storage.recovery.recovery import Recovered
@@ -26,6 +25,7 @@ from odradek.storage.tools import check
 from ..compaction.compacting import keyed, put
 from ..live import NOW, Live, live, records
 from ..log import by_time
+from ..written import write_snapshot
 
 CONFIG = {"segment_bytes": 2000, "index_interval_bytes": 150}
 
@@ -199,13 +199,13 @@ OPEN = ProducerEntry(0, 1, NOW, 3, [])  # a transaction from offset 3 on
 def test_snapshots_of_a_log_that_is_gone_are_not_believed(world: Live, tmp_path: Path) -> None:
     """Its end is below its checkpointed start."""
     copy = _copy(world, tmp_path)
-    snapshots.write_snapshot(copy, 5, {9: OPEN})
+    write_snapshot(copy, 5, {9: OPEN})
     start = world.partition(6).state().leo + 100
     for _ in range(2):
         found = recovery.recover(copy, world.partition(6).config, recovery_point=start, log_start=start, clean=True)
         assert (found.log_start, found.leo, found.first_unstable, found.producers) == (start, start, -1, {})
         assert not list(copy.glob("*.snapshot"))
-        snapshots.write_snapshot(copy, 5, {9: OPEN})
+        write_snapshot(copy, 5, {9: OPEN})
     found = recovery.recover(copy, world.partition(6).config, recovery_point=start, log_start=start)
     assert (found.first_unstable, found.producers) == (-1, {})
     assert not list(copy.glob("*.snapshot"))
@@ -220,7 +220,7 @@ def test_a_snapshot_below_the_first_segment_is_not_believed_when_the_newer_is_br
         names.segment_path(copy, 0, kind).unlink(missing_ok=True)
     for path in copy.glob("*.snapshot"):
         path.write_bytes(b"broken")
-    stale = snapshots.write_snapshot(copy, 5, {9: OPEN})
+    stale = write_snapshot(copy, 5, {9: OPEN})
     found = _recover(world, copy)
     assert (found.log_start, found.first_unstable) == (first, -1)
     assert 9 not in found.producers
@@ -232,7 +232,7 @@ def test_a_snapshot_below_the_first_segment_is_not_believed_while_the_broker_run
     copy = _copy(world, tmp_path)
     bases = _sealed(world)[1:]
     sizes = {base: names.segment_path(copy, base).stat().st_size for base in bases}
-    snapshots.write_snapshot(copy, 5, {9: OPEN})
+    write_snapshot(copy, 5, {9: OPEN})
     contents = Contents(sizes, [5])
     assert not former_state.load_producers(copy, contents, bases[0], EpochCache(), []).replay.producers
     assert contents.snapshots == []
@@ -242,11 +242,11 @@ def test_a_transaction_that_is_over_and_compacted_is_not_open_by_a_snapshot(worl
     """Nothing is left of it, and its marker is gone too: the log alone would never end it."""
     copy = _copy(world, tmp_path)
     newest = max(copy.glob("*.snapshot"))
-    snapshots.write_snapshot(copy, int(newest.stem), {9: OPEN, 7: OPEN})
+    write_snapshot(copy, int(newest.stem), {9: OPEN, 7: OPEN})
     found = _recover(world, copy)
     assert found.first_unstable == -1
     open_ = ProducerEntry(0, 1, NOW, 6, [])
-    snapshots.write_snapshot(copy, int(newest.stem), {8: open_})
+    write_snapshot(copy, int(newest.stem), {8: open_})
     assert _recover(world, copy).first_unstable == 6, "its first batch is there"
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from odradek.storage.files import names
 from odradek.storage.segment import index_files
 from odradek.storage.segment.index_files import IndexBuilder
+from tests.storage.written import offset_entry, time_entry
 
 
 def test_entries_come_after_more_than_the_interval() -> None:
@@ -56,8 +57,8 @@ def write(tmp_path: Path, offsets: bytes, times: bytes) -> None:
     names.segment_path(tmp_path, 5, names.TIME_INDEX).write_bytes(times)
 
 
-OFFSETS = index_files.pack_offset_entry(5, 8, 4100) + index_files.pack_offset_entry(5, 20, 8300)
-TIMES = index_files.pack_time_entry(5, 1000, 8) + index_files.pack_time_entry(5, 1003, 19)
+OFFSETS = offset_entry(5, 8, 4100) + offset_entry(5, 20, 8300)
+TIMES = time_entry(5, 1000, 8) + time_entry(5, 1003, 19)
 
 
 @pytest.mark.parametrize("tail", [0, 8, 24, 10_000_000 // 24 * 24])
@@ -68,7 +69,7 @@ def test_zeros_of_a_crashed_kafka_are_no_entries(tmp_path: Path, tail: int) -> N
 
 
 def test_an_entry_that_ends_in_zeros_is_kept_whole() -> None:
-    entry = index_files.pack_offset_entry(0, 3, 256)
+    entry = offset_entry(0, 3, 256)
     assert index_files.trim_zeros(entry + bytes(16), index_files.OFFSET_ENTRY) == entry
 
 
@@ -83,9 +84,9 @@ def test_an_entry_that_ends_in_zeros_is_kept_whole() -> None:
         (OFFSETS, TIMES + bytes(12), False),
         (b"", bytes(12), True),
         (b"", bytes(24), False),
-        (index_files.pack_offset_entry(5, 30, 100), TIMES, False),
-        (index_files.pack_offset_entry(5, 8, 9000), TIMES, False),
-        (OFFSETS, index_files.pack_time_entry(5, 1, 4), False),
+        (offset_entry(5, 30, 100), TIMES, False),
+        (offset_entry(5, 8, 9000), TIMES, False),
+        (OFFSETS, time_entry(5, 1, 4), False),
     ],
 )
 def test_a_cheap_look_at_a_sealed_segment(tmp_path: Path, offsets: bytes, times: bytes, right: bool) -> None:

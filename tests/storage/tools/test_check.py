@@ -17,11 +17,11 @@ from odradek.storage.files import checkpoints, names
 from odradek.storage.producers import snapshots
 from odradek.storage.producers.producers import AbortedTxn, ProducedBatch, ProducerEntry
 from odradek.storage.recovery import recovery
-from odradek.storage.segment import index_files
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.tools import check as check_module
 from odradek.storage.tools.check import check, log_bytes
 from tests.storage.logs import batch, message, run_of_batches, write_segment
+from tests.storage.written import offset_entry, time_entry, write_snapshot
 
 TOPIC_ID = bytes(range(16))
 
@@ -37,7 +37,7 @@ def data(tmp_path: Path) -> Path:
     for directory in (first, second):
         checkpoints.write_partition_metadata(directory, TOPIC_ID)
     entry = ProducerEntry(0, -1, 5, -1, [ProducedBatch(0, 0, 99, 99, 5, 0)])
-    snapshots.write_snapshot(first, 100, {7: entry})
+    write_snapshot(first, 100, {7: entry})
     offsets = {("t", 0): 160, ("t", 1): 5}
     for name in (checkpoints.RECOVERY_POINT, checkpoints.HIGH_WATERMARK):
         checkpoints.write_offsets(tmp_path, name, offsets)
@@ -153,7 +153,7 @@ def offsets(name: str, value: int) -> Callable[[Path], None]:
 
 
 def entry(base: int, offset: int, position: int) -> bytes:
-    return index_files.pack_offset_entry(base, offset, position)
+    return offset_entry(base, offset, position)
 
 
 def epochs(*entries: tuple[int, int]) -> Callable[[Path], None]:
@@ -179,7 +179,7 @@ PAST = snapshots.encode({7: ProducerEntry(0, -1, 5, -1, [ProducedBatch(0, 0, 50,
         (append(LOG0 + ".index", b"abc"), LOG0 + ".index", "not whole entries"),
         (remove(LOG0 + ".timeindex"), LOG0 + ".timeindex", "is missing"),
         (write(LOG0 + ".timeindex", b""), LOG0 + ".timeindex", "the segment's largest is 1099"),
-        (write(LOG100 + ".timeindex", index_files.pack_time_entry(100, 9, 110)), LOG100 + ".timeindex", "is 1110"),
+        (write(LOG100 + ".timeindex", time_entry(100, 9, 110)), LOG100 + ".timeindex", "is 1110"),
         (write("t-0/00000000000000000005.index", b""), "t-0/00000000000000000005.index", "no log beside it"),
         (write(LOG100 + ".snapshot", b"\0\1x"), LOG100 + ".snapshot", "are too few"),
         (

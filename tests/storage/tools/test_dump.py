@@ -9,10 +9,10 @@ from odradek.broker.commands.dump_log import command
 from odradek.protocol.batch import HEADER_SIZE
 from odradek.protocol.records import batch_v2, message_sets
 from odradek.storage.files import names
-from odradek.storage.producers import snapshots
 from odradek.storage.recovery.recovery import recover
 from tests.harness import java
 from tests.storage.logs import Interval, batch, marker, message, run_of_batches, write_segment
+from tests.storage.written import write_snapshot
 
 TOOL = "kafka.tools.DumpLogSegments"
 KINDS = (names.LOG, names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT)
@@ -52,7 +52,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log.append(message_sets.build(records(63, 4), magic=1, codec=1))
     write_segment(directory, 0, [*log, *run_of_batches(67, 300)])
     found = recover(directory, Interval())
-    snapshots.write_snapshot(directory, found.leo, found.producers)
+    write_snapshot(directory, found.leo, found.producers)
     return directory
 
 
