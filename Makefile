@@ -76,6 +76,7 @@ locust: $(VENV)/.tested  ## users against a broker of its own, nothing lost (USE
 docs: $(VENV)/.installed  ## write the tables of APIs and settings in docs/ from the code
 	$(BIN)/python -m tests.tools.api_table
 	$(BIN)/python -m tests.tools.config_reference
+	$(BIN)/python -m tests.tools.state_diagrams
 
 wheel: $(VENV)/.installed  ## build dist/odradek-*.whl
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

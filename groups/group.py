@@ -34,14 +34,20 @@ class State(enum.Enum):
     DEAD = "Dead"
 
 
-# Which states may follow which. `docs` draw their picture from this table.
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
-    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY, State.DEAD}),
-    State.COMPLETING: frozenset({State.STABLE, State.PREPARING, State.DEAD}),
-    State.STABLE: frozenset({State.PREPARING, State.DEAD}),
-    State.DEAD: frozenset({State.DEAD}),
+_GONE = "this coordinator serves it no longer"
+_CHANGE = "a member joins, leaves, fails or subscribes to something else"
+TRANSITIONS: dict[State, dict[State, str]] = {
+    State.EMPTY: {State.PREPARING: "first member", State.DEAD: f"deleted or expired, or {_GONE}"},
+    State.PREPARING: {
+        State.COMPLETING: "all members have rejoined, or the rebalance timeout is over",
+        State.EMPTY: "no member is left",
+        State.DEAD: _GONE,
+    },
+    State.COMPLETING: {State.STABLE: "the assignment is in the log", State.PREPARING: _CHANGE, State.DEAD: _GONE},
+    State.STABLE: {State.PREPARING: _CHANGE, State.DEAD: _GONE},
+    State.DEAD: {State.DEAD: _GONE},
 }
+"""The states that may follow each state, and when: `make docs` draws docs/states.md from this table."""
 
 
 class Group:

@@ -1,9 +1,8 @@
-"""The course of a rebalance, as functions over a `Group`.
+"""The course of a rebalance, as functions over a `Group`; docs/states.md shows the states.
 
-    Empty ──first member──▶ PreparingRebalance (waits `group.initial.rebalance.delay.ms` for more)
-    any   ──change────────▶ PreparingRebalance (waits until all rejoined, at most the largest rebalance timeout)
-    PreparingRebalance ──▶ CompletingRebalance (a new generation; waits for the leader's assignment)
-    CompletingRebalance ─▶ Stable (when the assignment is in the log), or back when anything changes meanwhile
+In PreparingRebalance an empty group waits `group.initial.rebalance.delay.ms` for more members than the first, any other
+until all members have rejoined, at most the largest rebalance timeout. In CompletingRebalance a new generation waits
+for its leader's assignment.
 
 Cooperative rebalancing (KIP-429) is the same course twice: the assignments tell members what to keep.
 """

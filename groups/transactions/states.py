@@ -1,9 +1,4 @@
-"""The states of a transactional id and what each event does in each of them, as tables.
-
-    Empty ──add──▶ Ongoing ──end──▶ PrepareCommit | PrepareAbort ──markers──▶ CompleteCommit | CompleteAbort
-      ▲               └─init, timeout─▶ PrepareEpochFence ─▶ PrepareAbort               │ add: Ongoing
-      └───────────────────────── init ───────────────────────────────────────────────────┘
-    Empty, CompleteCommit, CompleteAbort ──expiry──▶ Dead
+"""The states of a transactional id and what each event does in each of them, as tables; docs/states.md draws them.
 
 Numbers and names are Kafka's: the numbers are in `__transaction_state`, the names in DescribeTransactions.
 PrepareEpochFence is only ever passed through, and Dead is only written as a tombstone.

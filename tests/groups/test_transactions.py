@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import re
-from pathlib import Path
 
 import pytest
 
-from odradek.groups.transactions import states
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.states import ABORT, ADD, COMMIT, COMPLETED, FROM, INIT, State
@@ -52,12 +49,6 @@ def test_numbers_and_names_are_kafkas() -> None:
         "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
         "PrepareEpochFence",
     ]  # fmt: skip
-
-
-def test_the_diagram_names_only_states_there_are() -> None:
-    text = Path(states.__file__).read_text().split('"""')[1]
-    named = set(re.findall(r"\b(?:Prepare|Complete)[A-Z]\w+|\bEmpty|\bOngoing|\bDead", text))
-    assert named == {state.title for state in State}
 
 
 @pytest.mark.parametrize(("state", "commit"), list(itertools.product(LASTING, [True, False])))
