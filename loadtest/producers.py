@@ -143,7 +143,7 @@ def _rolled(partition: Partition) -> Watch:
 
     watch = Watch()
     with watch.working(), watch.locked(partition) as values:
-        roll.roll(partition, values, _WRITTEN_MS)
+        roll.roll(partition, values)
     return watch
 
 

@@ -170,11 +170,11 @@ class OffsetsTopic:
         """Load for a little while; False when there was nothing to do: what is behind waits for others."""
         until = time.monotonic() + SLICE_S
         did = False
-        while time.monotonic() < until and (self._loading or self._begin(now)) and self._go_on(now):
+        while time.monotonic() < until and (self._loading or self._begin()) and self._go_on(now):
             did = True
         return self._finish(now) or did
 
-    def _begin(self, now: Now) -> bool:
+    def _begin(self) -> bool:
         """Start on the next partition that can be read."""
         for _ in range(len(self._to_load)):
             partition = self._to_load.popleft()

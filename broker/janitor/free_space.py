@@ -67,7 +67,7 @@ class FreeSpace:
 
     def _make_room(self, number: int, log_dir: str, free: int, now_ms: int) -> None:
         mine = [one for one in self._partitions() if one.state().log_dir == number and _deletes(one)]
-        self._seal(mine, now_ms)
+        self._seal(mine)
         if free >= self._keep:
             return
         file_deletion.remove_directories(log_dir, now_ms, 0)
@@ -77,12 +77,12 @@ class FreeSpace:
         if disks.room(log_dir).free < self._keep:
             self._warn(log_dir)
 
-    def _seal(self, partitions: Iterable[Partition], now_ms: int) -> None:
+    def _seal(self, partitions: Iterable[Partition]) -> None:
         large = [one for one in partitions if one.state().active_size >= max(1, self._keep // _PIECES)]
 
         def seal(partition: Partition) -> None:
             with flush.patiently(partition) as values:
-                roll.roll(partition, values, now_ms)
+                roll.roll(partition, values)
 
         self._each(large, seal)
 

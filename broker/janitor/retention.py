@@ -41,7 +41,7 @@ class Aging:
             if not doomed:
                 return 0
             if doomed[-1].base_offset == values[slots.F_ACTIVE_BASE]:
-                roll.roll(partition, values, now_ms)
+                roll.roll(partition, values)
             return _delete(partition, values, doomed)
 
     def _doomed(self, partition: Partition, state: SlotState, now_ms: int) -> list[DeletableSegment]:

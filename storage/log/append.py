@@ -116,7 +116,7 @@ def append(partition: Partition, values: Fields, batches: Sequence[Batch], now_m
         while at < end:
             reached = _segment(partition, values, batches, at, now_ms)
             if reached == at:
-                roll.roll(partition, values, now_ms)
+                roll.roll(partition, values)
             at = reached
     except OSError as error:
         failed(partition, values, batches, error)

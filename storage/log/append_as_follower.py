@@ -82,7 +82,7 @@ def _piece(
     if upto == at:
         base = batches[at].header[0]
         skip = not values[slots.F_ACTIVE_SIZE] or batches[at].last_offset - values[F_LEO] > MAX_RELATIVE
-        roll.roll(partition, values, now_ms, base if skip else -1)
+        roll.roll(partition, values, base if skip else -1)
         return at
     partition.slot.dirty = 1
     piece = batches[at:upto]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +41,7 @@ def mend(partition: Partition) -> None:
     with partition.locked() as values:
         partition.slot.damaged = -1  # a reader that finds it damaged after this reports it again
         if base == values[slots.F_ACTIVE_BASE]:
-            roll.roll(partition, values, time.time_ns() // 1_000_000)
+            roll.roll(partition, values)
         generation = values[slots.F_GENERATION]
     scanned = _scan(partition, base)
     with partition.locked() as values:
@@ -73,7 +72,7 @@ def _mend_rows(partition: Partition) -> None:
     """Write the rows of transaction indexes that are missing, wherever they are: all markers have to be looked at."""
     with partition.locked() as values:
         partition.slot.damaged = -1
-        roll.roll(partition, values, time.time_ns() // 1_000_000)
+        roll.roll(partition, values)
         generation, bases = values[slots.F_GENERATION], names.segment_bases(partition.directory)
     found = _missing_rows(Path(partition.directory), bases[:-1])
     with partition.locked() as values:

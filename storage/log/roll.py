@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _ROLLING = 2
 
 
-def roll(partition: Partition, values: Fields, now_ms: int, base: int = -1) -> None:
+def roll(partition: Partition, values: Fields, base: int = -1) -> None:
     """Seal the active segment and publish an empty one that begins at the log end; `values` follow.
 
     With `base` the log end moves there, to the next offset that a leader's log has: what is between them was compacted

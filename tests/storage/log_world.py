@@ -219,7 +219,7 @@ class LogWorld(World):
     def roll_and_die(self, step: int, whole: bool) -> None:
         def work(partition: Partition) -> None:
             with partition.locked() as values:
-                roll.roll(partition, values, self.now_ms)
+                roll.roll(partition, values)
 
         self._stands(copy.deepcopy(self.model), self.dies(work, step), whole)
         self._went_on(whole)

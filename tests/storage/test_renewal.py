@@ -155,7 +155,7 @@ def test_a_start_with_many_producers_goes_on(tmp_path: Path, monkeypatch: pytest
         for producer in range(10):
             put(partition, batch(b"x", producer=producer, sequence=0))
         with partition.locked() as values:
-            roll.roll(partition, values, NOW)
+            roll.roll(partition, values)
         partition.slot.update(state=slots.RECOVERING)
         decoding, loading = Waiter(partition), Waiter(partition)
         monkeypatch.setattr(snapshots, "_unpack", decoding.around(snapshots._unpack))

@@ -66,7 +66,7 @@ def two(bench: Bench, client: Client) -> Bench:
     put(partition, keyed([(b"a", b"aborted")], producer=7, sequence=0, transaction=True))
     assert transactions.write_marker(partition, 7, 0, 1, False, NOW) == errors.NONE
     with partition.locked() as values:
-        roll.roll(partition, values, 1)
+        roll.roll(partition, values)
     return bench
 
 

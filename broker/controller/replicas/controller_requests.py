@@ -130,7 +130,7 @@ class ControllerRequests:
         if office.full:
             steps.append((_WHOLE, self._keeping(told)))
         shown = (_WHOLE, self._showing({one.topic for one in told}))
-        self._take(office, [(_WHOLE, self._meeting(office, brokers)), *steps, shown], done)
+        self._take(office, [(_WHOLE, self._meeting(brokers)), *steps, shown], done)
 
     def _faults(self, told: Sequence[PartitionUpdate], fault: Callable[[PartitionUpdate], Fault]) -> Faults:
         room = validation.Room(self._view.topics)
@@ -195,7 +195,7 @@ class ControllerRequests:
     def _stopping(self, stop: Stop) -> Step:
         return lambda: self._replicas.stop(*stop.partition, stop.leader_epoch, stop.delete)
 
-    def _meeting(self, office: ControllerTerm, brokers: list[dict[str, Any]]) -> Step:
+    def _meeting(self, brokers: list[dict[str, Any]]) -> Step:
         def meet() -> int:
             self._view.set_brokers(brokers)
             return NONE

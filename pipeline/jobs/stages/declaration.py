@@ -132,7 +132,7 @@ def declared(values: dict[str, Any], folder: Path) -> Pipeline:
     pipeline = Pipeline(
         kafka=kafka,
         checkpoint=top.text("checkpoint", "the folder, or URI, for what the queries remember", True) or "",
-        stages=_stages(top, _File(folder, client), mistakes),
+        stages=_stages(top, _File(folder, client)),
     )
     top.left()
     mistakes += _together(pipeline.stages)
@@ -159,7 +159,7 @@ def _kafka(top: Table) -> tuple[dict[str, str], settings.Settings]:
         return given, ()
 
 
-def _stages(top: Table, file: _File, mistakes: list[str]) -> tuple[Stage, ...]:
+def _stages(top: Table, file: _File) -> tuple[Stage, ...]:
     dead_letters, partitions = top.topic("dead_letters"), top.number("partitions")
     tables = top.stages("stage")
     if not tables and "stage" not in top:

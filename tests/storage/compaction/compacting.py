@@ -55,7 +55,7 @@ def put(partition: Partition, *batches: Batch) -> None:
 def seal(partition: Partition) -> None:
     """Begin a new segment."""
     with partition.locked() as values:
-        roll.roll(partition, values, NOW)
+        roll.roll(partition, values)
 
 
 def compact(partition: Partition, world: Live, now_ms: int = NOW, memory: Memory = MEMORY) -> Compaction | None:

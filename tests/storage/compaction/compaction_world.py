@@ -185,7 +185,7 @@ class World:
     def roll(self) -> None:
         """Seal the active segment."""
         with self.partition.locked() as values:
-            roll.roll(self.partition, values, self.now_ms)
+            roll.roll(self.partition, values)
 
     def delete_records(self, offset: int) -> None:
         """DeleteRecords up to `offset`, which is at most the last stable one."""

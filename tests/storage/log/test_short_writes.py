@@ -98,7 +98,7 @@ def test_the_last_entry_of_a_time_index_is_written_whole(tmp_path: Path, monkeyp
         put(partition, batch(b"v"))
         with monkeypatch.context() as disk, partition.locked() as values:
             short(disk)
-            roll.roll(partition, values, NOW)
+            roll.roll(partition, values)
         data = names.segment_path(tmp_path / "t-0", 0, names.TIME_INDEX).read_bytes()
         assert TIME_ENTRY.unpack(data) == (NOW, 0)
 

@@ -36,7 +36,7 @@ def _faults(directory: Path) -> list[str]:
 
 def _seal(partition: Partition) -> None:
     with partition.locked() as values:
-        roll.roll(partition, values, NOW)
+        roll.roll(partition, values)
 
 
 def _end(partition: Partition, producer: int, commit: bool) -> None:

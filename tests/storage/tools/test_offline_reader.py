@@ -22,7 +22,7 @@ from odradek.storage.tools.offline_reader import Begins, Bystander, Unsettled
 
 from ...harness.process import turns
 from ..compaction.compacting import compact, keyed
-from ..live import NOW, Live, live, put
+from ..live import Live, live, put
 
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}
 
@@ -54,7 +54,7 @@ def partition(world: Live) -> Partition:
 
 def seal(partition: Partition) -> None:
     with partition.locked() as values:
-        roll.roll(partition, values, NOW)
+        roll.roll(partition, values)
 
 
 def offsets(partition: Partition, start: int = 0, directory: str = "") -> list[int]:

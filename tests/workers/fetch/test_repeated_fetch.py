@@ -55,7 +55,7 @@ class _Pair:
         partition = self.bench.worker.partition_of(b"t", 0, False)
         assert partition is not None
         with partition.locked() as values:
-            roll.roll(partition, values, 1)
+            roll.roll(partition, values)
 
     @property
     def waiting(self) -> bool:
