@@ -73,7 +73,7 @@ locust: $(VENV)/.tested  ## users against a broker of its own, nothing lost (USE
 	$(BIN)/python -m odradek.loadtest.swarm --users $(USERS) --minutes $(MINUTES) --processes $(PROCESSES) \
 		--shape $(SHAPE) $(if $(WEB),--web $(WEB)) $(ARGS)
 
-docs: $(VENV)/.installed  ## write the tables of APIs and settings in docs/ from the code
+docs: $(VENV)/.installed  ## write the tables of APIs, settings and states in docs/ from the code
 	$(BIN)/python -m tests.tools.api_table
 	$(BIN)/python -m tests.tools.config_reference
 	$(BIN)/python -m tests.tools.state_diagrams
