@@ -221,4 +221,4 @@ def test_offsets_over_rounds_and_loads() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_more() -> None:
-    _run(500, 80)
+    _run(300, 80)

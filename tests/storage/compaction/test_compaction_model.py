@@ -203,4 +203,4 @@ def test_many_rounds() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_more_rounds() -> None:
-    _run(500, 80)
+    _run(300, 80)
