@@ -172,7 +172,7 @@ def test_damaged_batches_do_not_stop_it(tmp_path: Path, seed: int, caplog: pytes
             assert {offset for offset in _offsets(partition) if offset >= partition.state().leo - 2}
         said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert len(said) == len(told) > 0
-        assert all(f"{partition.directory}: the batch at offset " in one for one in said)
+        assert all(f"{partition.directory}: the cleaner keeps the batch at offset " in one for one in said)
 
 
 def _damaged(dice: random.Random) -> Batch:
@@ -210,7 +210,7 @@ def test_a_record_too_short_to_have_all_its_fields(tmp_path: Path, caplog: pytes
         assert compact(partition, world) is not None
         assert body in names.segment_path(tmp_path / "t-0", 0).read_bytes()
         assert [head.num_records for head in headers(partition)] == [2] + [1] * 99 + [2]
-        assert "batch at offset 1 stays" in caplog.text
+        assert "keeps the batch at offset 1: " in caplog.text
 
 
 @pytest.mark.parametrize("far", [batch_v2.LATEST, batch_v2.EARLIEST])
@@ -227,7 +227,7 @@ def test_times_that_cannot_be_written(tmp_path: Path, far: int, caplog: pytest.L
         assert compact(partition, world, NOW) is not None
         assert names.segment_path(partition.directory, 0).read_bytes().startswith(bad)
         assert [head.num_records for head in headers(partition)] == [3, 1]
-        assert "the batch at offset 0 stays: " in caplog.text
+        assert "the cleaner keeps the batch at offset 0: " in caplog.text
 
 
 def test_tombstones_that_are_kept_for_ever(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_batch_whose_offsets_do_not_rise_within_it_stays_as_it_is(
             seal(partition)
         said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert len(said) == 1
-        assert "batch at offset 2 stays: " in said[0]
+        assert "keeps the batch at offset 2: " in said[0]
 
 
 @pytest.mark.parametrize("magic", [0, 1])
