@@ -31,7 +31,7 @@ from .watch import Watch
 
 SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
 LENGTH = 12
-MOST_GROWTH = 32 << 20
+MOST_GROWTH, LOOKS = 32 << 20, 10
 
 BETWEEN_BROKERS = (1, 2, 4, 5, 6, 7, 23, 27)
 ADMINISTRATION = (3, 19, 20, 21, 32, 33, 35, 37, 43, 44, 45, 46, 48, 50, 60, 61, 74, 75)
@@ -161,15 +161,29 @@ def test_hundreds(target: Target) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_ten_thousand(target: Target) -> None:
-    """With memory: what the first half needed must do for the second."""
+    """With memory: what the first half needed must do for the second.
+
+    One request of many MiB leaves a process larger until the allocator gives that back, a few hundred sequences later
+    (a controller went from 66 to 149 MiB and back to 84): what a leak would raise is the least of some looks.
+    """
     half = sequences(10_000) // 2
-    target.play(range(200, 200 + half))
-    before = target.watch.memory()
-    target.play(range(200 + half, 200 + 2 * half))
-    after = target.watch.memory()
+    before = _least_memory(target, range(200, 200 + half))
+    after = _least_memory(target, range(200 + half, 200 + 2 * half))
     grown = {name: f"{before[name] >> 20} MiB, then {after[name] >> 20}" for name in after}
-    print(f"{2 * half} sequences, no harm; memory after half of them and after all: {grown}")
+    print(f"{2 * half} sequences, no harm; least memory in their first half and in their second: {grown}")
     assert not any(after[name] > before[name] + MOST_GROWTH for name in after), grown
+
+
+def _least_memory(target: Target, some: range) -> dict[str, int]:
+    """Of each process, in ten looks while the second half of these are played."""
+    middle, pace = some.start + len(some) // 2, max(1, len(some) // 2 // LOOKS)
+    target.play(range(some.start, middle))
+    least: dict[str, int] = {}
+    for start in range(middle, some.stop, pace):
+        target.play(range(start, min(some.stop, start + pace)))
+        for name, size in target.watch.memory().items():
+            least[name] = min(size, least.get(name, size))
+    return least
 
 
 def test_nothing_was_lost_and_nothing_escaped(target: Target) -> None:
