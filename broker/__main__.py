@@ -1,4 +1,4 @@
-"""`python -m odradek.broker` is `odradek`: the form the supervisor spawns its children with."""
+"""`python -m odradek.broker` runs `odradek`; the supervisor spawns its children in this form."""
 
 from odradek.broker.cli import main
 

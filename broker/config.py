@@ -1,8 +1,8 @@
 """The broker's configuration: `server.properties` and `--override key=value`, resolved once, then read-only.
 
-Typing, defaults and validators come from `cluster.configs.configdef`, as does the precedence of ms over minutes over
-hours; here are old names, listeners, what is advertised for them, and the rules between keys. A bad value ends
-the start before anything happens; an unknown key is a warning with the nearest known name.
+`cluster.configs.configdef` has types, defaults, validators and the precedence of ms over minutes over hours. This
+module handles old names, listeners, advertised listeners and the rules between keys. A bad value fails the start
+before it changes anything; an unknown key causes a warning with the nearest known name.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 DEFAULT_LOG_DIR = "data"
 DEFAULT_PROTOCOL_MAP = ",".join(f"{name}:{name}" for name in listening.PROTOCOLS)
 
-# What the warning of keys without effect says of those whose absence matters.
+# What the warning about keys without effect adds for keys whose absence matters.
 _INSTEAD = {
     "process.roles": "one process tree is broker and controller",
     "controller.quorum.voters": "there is no KRaft quorum; the embedded metadata store is used",
     "authorizer.class.name": "there is no authorizer; every client may do everything",
 }
 
-# Names of 0.8 that Kafka 3 has dropped; read by `_old_listener` and `_advertised` alone.
+# Names of Kafka 0.8 that Kafka 3 dropped; only `_old_listener` and `_advertised` read them.
 _OLD = ("port", "host.name", "advertised.host.name", "advertised.port")
 
 
 class ConfigFault(BootError):
-    """A setting that cannot work; one line for each, saying what to change."""
+    """Settings that cannot work; the text has one line for each, which says what to change."""
 
 
 @dataclass(frozen=True, eq=False)
 class BrokerConfig(Mapping[str, Any]):
     """Settings of one broker: `config["log.segment.bytes"]` is typed, None when unset without a default.
 
-    `given` is the text that somebody wrote, by key: what is not in it is a default."""
+    `given` is the configured text by key; keys that are not in it have their defaults."""
 
     typed: Mapping[str, Any]
     given: Mapping[str, str]
@@ -57,9 +57,9 @@ class BrokerConfig(Mapping[str, Any]):
     advertised: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
     warnings: tuple[str, ...] = field(default=())
-    # For each log directory whether the former run marked a clean shutdown; known once the broker starts.
+    # Whether the previous run marked a clean shutdown, for each log directory; known once the broker starts.
     clean: tuple[bool, ...] = field(default=())
-    # Whether a version of before started this broker, with other role locks (broker.process.process).
+    # Whether an earlier version started this broker, with other role locks (broker.process.process).
     former_roles: bool = False
 
     def __getitem__(self, key: str) -> Any:
@@ -73,12 +73,12 @@ class BrokerConfig(Mapping[str, Any]):
 
     @property
     def data_dir(self) -> str:
-        """The first log directory: it names the broker, and holds the metadata of one that is alone."""
+        """The first log directory: it identifies the broker, and holds the metadata of a standalone broker."""
         return self.log_dirs[0]
 
     @property
     def run_dir(self) -> Path:
-        """Where this broker's sockets are while it runs."""
+        """The directory of this broker's sockets while it runs."""
         chosen = self.typed.get("odradek.run.dir")
         return Path(chosen) if chosen else rundir.run_dir(self.data_dir)
 
@@ -89,27 +89,27 @@ class BrokerConfig(Mapping[str, Any]):
 
     @property
     def clustered(self) -> bool:
-        """Whether this broker is a member of a cluster on ZooKeeper; else it is alone, on its embedded store."""
+        """Whether this broker is a member of a cluster on ZooKeeper; else it is standalone, on its embedded store."""
         return bool(self.typed["zookeeper.connect"])
 
     def warn(self) -> None:
-        """Log what the start goes on in spite of."""
+        """Log the warnings, none of which fails the start."""
         for line in self.warnings:
             log.warning(line)
 
     def with_ports(self, ports: Mapping[str, int]) -> BrokerConfig:
-        """The same, with the ports that were bound in the place of 0, in what is advertised too."""
+        """A copy with each port 0 replaced by the bound one, in the advertised listeners too."""
         return self._replace(
             listeners=tuple(_bound(endpoint, ports) for endpoint in self.listeners),
             advertised=tuple(_bound(endpoint, ports) for endpoint in self.advertised),
         )
 
     def with_value(self, key: str, value: Any) -> BrokerConfig:
-        """The same, with one resolved value replaced (`broker.id` once the data directory has told)."""
+        """A copy with one resolved value replaced (`broker.id`, once it is known from the data directory)."""
         return self._replace(typed={**self.typed, key: value})
 
     def with_clean(self, clean: Iterable[bool]) -> BrokerConfig:
-        """The same, knowing which log directories were left by a clean stop."""
+        """A copy that says which log directories a clean shutdown left."""
         return self._replace(clean=tuple(clean))
 
     def _replace(self, **changes: Any) -> BrokerConfig:
@@ -135,7 +135,7 @@ class BrokerConfig(Mapping[str, Any]):
 
 
 def saved(run_dir: Path) -> BrokerConfig:
-    """The configuration of the broker whose run directory this is. Raises ConfigFault when there is none."""
+    """The configuration of the broker with this run directory. Raises ConfigFault when there is none."""
     try:
         document = json.loads((run_dir / CONFIG_FILE).read_text())
     except FileNotFoundError:
@@ -178,7 +178,7 @@ def _override(text: str) -> tuple[str, str]:
 
 
 def resolve(given: Mapping[str, str]) -> BrokerConfig:
-    """Type every key and apply the rules between keys. Raises ConfigFault with a line for each bad value."""
+    """Parse every value and apply the rules between keys. Raises ConfigFault with a line for each bad value."""
     from odradek.cluster.configs.configtypes import BLANKS
 
     given = {key: value.strip(BLANKS) for key, value in given.items()}
@@ -224,7 +224,7 @@ def _unknown(key: str, near: str | None) -> str:
 
 
 def _without_effect(keys: list[str]) -> list[str]:
-    """One line for all that Kafka would act on and nothing here reads; none when there are none."""
+    """One line that names all keys that Kafka uses and this broker does not; no line without such keys."""
     named = [f"{key} ({_INSTEAD[key]})" if key in _INSTEAD else key for key in sorted(keys)]
     return [f"known from Kafka, but without effect in this broker: {', '.join(named)}"] if named else []
 
@@ -243,7 +243,7 @@ def _protocols(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _old_listener(given: Mapping[str, str]) -> str:
-    """`host.name` and `port` of 0.8. Without `host.name` it is loopback: nobody has asked for more."""
+    """`host.name` and `port` of Kafka 0.8. Without `host.name` it is loopback: no setting asks for more."""
     if not {"port", "host.name"} & given.keys():
         return DEFAULT_LISTENERS
     host = given.get("host.name", "127.0.0.1")
@@ -263,7 +263,7 @@ def _advertised(given: Mapping[str, str], endpoints: list[Endpoint]) -> list[End
 
 
 def _port(key: str, given: Mapping[str, str]) -> int | None:
-    """The number of an old port key; None when it is not given."""
+    """The number of an old port key; None when it is not set."""
     text = given.get(key)
     if not text:
         return None
@@ -273,7 +273,7 @@ def _port(key: str, given: Mapping[str, str]) -> int | None:
 
 
 def _check_inter_broker(given: Mapping[str, str], advertised: list[Endpoint]) -> None:
-    """A broker that is alone needs that listener, too, as in Kafka."""
+    """A standalone broker needs that listener too, as in Kafka."""
     name, protocol = given.get("inter.broker.listener.name"), given.get("security.inter.broker.protocol")
     if name and protocol:
         raise ListenerError("inter.broker.listener.name and security.inter.broker.protocol: set only one of them")
@@ -313,7 +313,7 @@ def _check(config: BrokerConfig) -> None:
 
 
 def _broker_id(config: BrokerConfig) -> list[str]:
-    """Kafka's rule: in a cluster the numbers above reserved.broker.max.id are those that are given out."""
+    """Kafka's rule: a cluster generates ids above reserved.broker.max.id."""
     number, most = config["broker.id"], config["reserved.broker.max.id"]
     if "node.id" in config.given and config["node.id"] != number:
         return [f"node.id and broker.id must be the same number, not {config['node.id']} and {number}"]

@@ -1,8 +1,8 @@
-"""Which connections may come: `max.connections`, `max.connections.per.ip` and its overrides,
-`max.connection.creation.rate`, and the first and the last of them for single listeners. Pure: no sockets, no clock.
+"""Connection limits: `max.connections`, `max.connections.per.ip` and its overrides, `max.connection.creation.rate`,
+and the first and the last of them for single listeners. Pure: no sockets, no clock.
 
-As in Kafka, an address above its number is refused (accepted and closed at once), while the others make everybody
-wait in the backlog: of that listener, or of all but the one that brokers use among themselves.
+As in Kafka, a connection above the limit of its address is refused (accepted and closed at once). The other limits
+make clients wait in the backlog: of that listener, or of all listeners but the inter-broker listener.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMES = (TOTAL, "max.connections.per.ip", "max.connections.per.ip.overrides", RA
 
 @dataclass(frozen=True)
 class Bound:
-    """How many connections there may be, and how many may come in a second."""
+    """The most connections at a time, and the most new ones a second."""
 
     total: int = UNLIMITED
     rate: int = UNLIMITED
@@ -30,7 +30,7 @@ class Bound:
 
 @dataclass
 class Limits:
-    """The numbers in force. `spared`: the listener that only its own bound holds back."""
+    """The limits in force. `spared`: the listener to which only its own limits apply."""
 
     total: int = UNLIMITED
     per_host: int = UNLIMITED
@@ -41,7 +41,7 @@ class Limits:
 
     @classmethod
     def of(cls, setting: Callable[[str], Any], listeners: Iterable[str] = (), spared: str | None = None) -> Limits:
-        """From what `setting(name)` is in force, None where nothing is."""
+        """The limits from `setting(name)`: the value in force, or None when there is none."""
         bounds = {name: _bound(setting, f"listener.name.{name.lower()}.") for name in listeners}
         total, per_host, overrides, rate = (setting(name) for name in NAMES)
         named = connection_overrides(overrides or "")
@@ -54,7 +54,7 @@ def _bound(setting: Callable[[str], Any], prefix: str) -> Bound:
 
 
 class _Bucket:
-    """One second's connections; so many came, so many may."""
+    """A token bucket that holds the connections of one second."""
 
     def __init__(self, rate: int, now: float) -> None:
         self._tokens = float(rate)
@@ -67,12 +67,12 @@ class _Bucket:
         return 0 if self._tokens >= 1 else (1 - self._tokens) / max(1, rate)
 
     def take(self) -> None:
-        """A connection came."""
+        """Take a token for a new connection."""
         self._tokens -= 1
 
 
 class ConnectionCounts:
-    """Connections there are, by host and listener, and how many may come now."""
+    """Open connections by host and listener, and whether more may come now."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         self.limits = limits
@@ -83,13 +83,13 @@ class ConnectionCounts:
         self._buckets = {name: _Bucket(bound.rate, now) for name, bound in limits.listeners.items()}
 
     def opened(self, host: str, listener: str = "") -> None:
-        """One more."""
+        """Count a new connection."""
         self.hosts[host] += 1
         self.listeners[listener] += 1
         self.total += 1
 
     def closed(self, host: str, listener: str = "", count: int = 1) -> None:
-        """Fewer; hosts without any are forgotten, or they would add up to all that ever came."""
+        """Count closed connections; remove hosts without any, or the counter would keep every host ever seen."""
         self.total -= count
         self.listeners[listener] -= count
         self.hosts[host] -= count
@@ -97,11 +97,11 @@ class ConnectionCounts:
             del self.hosts[host]
 
     def refuses(self, host: str) -> bool:
-        """Whether one more of `host` is above its number."""
+        """Whether one more connection of `host` exceeds its limit."""
         return self.hosts[host] >= self.limits.overrides.get(host, self.limits.per_host)
 
     def wait(self, now: float, listener: str = "") -> float:
-        """Seconds until one may be accepted: 0 now, -1 only when another has closed."""
+        """Seconds until a connection may be accepted: 0 for now, -1 for not before another one closes."""
         limits, bound = self.limits, self.limits.listeners.get(listener, Bound())
         spared = listener == limits.spared
         if self.listeners[listener] >= bound.total or (self.total >= limits.total and not spared):
@@ -111,7 +111,7 @@ class ConnectionCounts:
         return own if spared else max(own, self._all.wait(limits.rate, now))
 
     def accepted(self, listener: str = "") -> None:
-        """One was accepted, refused ones included: it takes its share of the rate."""
+        """Count an accepted connection, refused ones included, against the rate."""
         if listener != self.limits.spared:
             self._all.take()
         if listener in self._buckets:

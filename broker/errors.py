@@ -1,8 +1,8 @@
-"""Exit codes and the errors that carry them: one line for the user, one number for whoever supervises."""
+"""Exit codes and the errors that carry them: one line for the user, one number for the supervisor."""
 
 OK = 0
 FAILED = 1
-FATAL_BOOT = 3  # of a broker that starts: starting again cannot help, no supervisor, ours or systemd, should try
+FATAL_BOOT = 3  # when a broker starts: a retry cannot help, no supervisor, ours or systemd, should try
 INTERRUPTED = 130
 
 

@@ -1,7 +1,7 @@
 """The log as fields in systemd's journal, by its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL).
 
-Used when standard error is the journal, which JOURNAL_STREAM tells. A message is one datagram of fields; one that is
-too large goes as a sealed memory file. `journalctl ODRADEK_PROCESS=worker-3`, `…
+Used when standard error is the journal, as JOURNAL_STREAM shows. A message is one datagram of fields; one that is
+too large is sent as a sealed memory file. To read it: `journalctl ODRADEK_PROCESS=worker-3`, `journalctl
 LOGGER=odradek.storage.recovery.recovery`.
 """
 
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping
 
 SOCKET = "/run/systemd/journal/socket"
-BUFFER = 8 << 20  # so that a journal that is away for a moment holds nobody up
+BUFFER = 8 << 20  # so that no process blocks while journald is away for a moment
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _SIZE = struct.Struct("<Q")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -34,7 +34,7 @@ def is_stderr(environ: Mapping[str, str] | None = None) -> bool:
 
 
 class JournalHandler(logging.Handler):
-    """Sends each record; where the journal does not take it, it goes to standard error with its priority before it."""
+    """Sends each record; if the journal does not take it, writes it to standard error, prefixed with its priority."""
 
     def __init__(self, role: str, path: str = SOCKET) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class JournalHandler(logging.Handler):
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record."""
+        """Send one record."""
         try:
             message = self.format(record)
             datagram = encoded(self._fields(record, message))
             try:
                 self._send(datagram)
             except OSError:
-                lines = message.replace("\n", "\n  ")  # a line that begins with <0> would be an emergency
+                lines = message.replace("\n", "\n  ")  # a line that begins with <0> would be an emergency message
                 sys.stderr.write(f"<{priority(record.levelno)}>{self._role} {record.name}: {lines}\n")
         except Exception:
             self.handleError(record)
@@ -95,7 +95,7 @@ class JournalHandler(logging.Handler):
 
 
 def is_too_large(error: OSError) -> bool:
-    """Whether a datagram was refused for its size alone."""
+    """Whether a datagram was refused only because of its size."""
     return error.errno in (errno.EMSGSIZE, errno.ENOBUFS)
 
 
@@ -105,7 +105,7 @@ def priority(level: int) -> int:
 
 
 def encoded(fields: Mapping[str, object]) -> bytes:
-    """Fields as the journal takes them: a line each; a value with a line break by its length."""
+    """Fields in the journal's format: a line each; a value with a line break follows its length."""
     lines = []
     for name, value in fields.items():
         data = str(value).encode("utf-8", "backslashreplace")

@@ -33,7 +33,7 @@ class Endpoint(NamedTuple):
 
     @property
     def is_any(self) -> bool:
-        """True when it stands for every address of the machine, which no client can be told."""
+        """True when it stands for every address of the machine, which cannot be advertised."""
         return self.host in ANY_HOSTS
 
     @property
@@ -51,7 +51,7 @@ def bracket(host: str) -> str:
 
 
 def literal(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address when the host is one, None for a name."""
+    """The address when the host is a literal one, None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -89,7 +89,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def check_listeners(endpoints: list[Endpoint], protocols: Mapping[str, str]) -> None:
-    """Refuse what cannot be served: twins of a name or port, unmapped names, protocols not there yet."""
+    """Refuse duplicate names or ports, unmapped names, and protocols that are not implemented yet."""
     if not endpoints:
         raise ListenerError("listeners: at least one is needed, for example PLAINTEXT://127.0.0.1:9092")
     _refuse_twins("listeners", "name", [endpoint.name for endpoint in endpoints])
@@ -99,7 +99,7 @@ def check_listeners(endpoints: list[Endpoint], protocols: Mapping[str, str]) -> 
 
 
 def check_advertised(advertised: list[Endpoint], endpoints: list[Endpoint]) -> None:
-    """Refuse advertised names that nobody listens on, and addresses no client can connect to."""
+    """Refuse advertised names without a listener, and addresses that no client can connect to."""
     names = [endpoint.name for endpoint in endpoints]
     if not advertised:
         raise ListenerError("advertised.listeners: at least one is needed, or leave it out")
@@ -112,13 +112,13 @@ def check_advertised(advertised: list[Endpoint], endpoints: list[Endpoint]) -> N
 
 
 def between_brokers(settings: Mapping[str, Any]) -> str:
-    """The name of the listener by which brokers reach each other; without inter.broker.listener.name its protocol's."""
+    """The name of the inter-broker listener; without inter.broker.listener.name, the name of its protocol."""
     name, protocol = (settings.get(key) for key in ("inter.broker.listener.name", "security.inter.broker.protocol"))
     return str(name or protocol or "PLAINTEXT").upper()
 
 
 def default_advertised(endpoints: Iterable[Endpoint], host: str = "", port: int = 0) -> list[Endpoint]:
-    """What to advertise when nothing is said: the listeners, with the machine's name for every-address."""
+    """The default of advertised.listeners: the listeners, with the host name in place of a wildcard address."""
     return [
         endpoint._replace(
             host=host or (socket.gethostname() if endpoint.is_any else endpoint.host),

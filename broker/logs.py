@@ -2,14 +2,14 @@
 
 Layout    : `log-levels.json` in the run directory: {module: level name}, on top of the configured levels.
 Owner     : the supervisor, on `odradek log-level MODULE LEVEL`.
-Writers   : the supervisor only (written beside, then renamed).
+Writers   : the supervisor only (writes a `.new` file, then renames it).
 Lock      : none; a reader sees the old file or the new.
-Crash rule: the file is a wish, not state: a process without it logs as configured.
-Each process reads the file when it starts and on SIGUSR2. Files are one for each role, as two processes
+Crash rule: the file is a request, not state: a process without it logs as configured.
+Each process reads the file when it starts and on SIGUSR2. Each role has its own log file, as two processes
 cannot rotate the same one.
-Names of clients, groups and their like are the clients' own, and may hold anything: no line break of theirs begins a
-line of the log (`Lines`), and none is longer than `LONGEST`, of which clients could otherwise fill disks: an id has
-32 KiB, and a request can have thousands of them.
+Clients choose client ids, group ids and similar names, which may hold any character. `Lines` escapes their line breaks,
+so that none begins a line of the log. `LONGEST` limits a message, or clients could fill disks: an id may have 32 KiB,
+and a request thousands of ids.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from odradek.broker.errors import OdradekError
 LEVELS_FILE = "log-levels.json"
 ROOT = "odradek"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-# log4j's names, which people know from Kafka
+# log4j's names, as in Kafka
 _ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL"}
 
 
-# Line breaks, and what terminals obey: the controls of ASCII, Latin-1 and Unicode, each as Python writes it.
+# Line breaks and terminal controls: the control characters of ASCII, Latin-1 and Unicode, with Python's escapes.
 _CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
 _IN_TRACES = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
 
 
 LONGEST = 4096  # characters of a message, or of a line of a trace
-_LAST = 1024  # of them, those at its end, which says what came of it
+_LAST = 1024  # of them, kept from the end, which states the outcome
 
 
 def end() -> None:
-    """Write what is buffered, before os._exit. What cannot be written is lost."""
+    """Flush buffered output before os._exit. Output that cannot be written is lost."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # full, without a reader, closed, never there
+        with suppress(OSError, ValueError, AttributeError):  # disk full, no reader, closed, or absent
             stream.flush()
 
 
@@ -57,7 +57,7 @@ class LevelError(ValueError):
 
 
 class Cut(logging.Formatter):
-    """As it is, but for what is too long; the journal takes any character."""
+    """Cuts long text and changes nothing else; the journal takes any character."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
@@ -69,7 +69,7 @@ class Cut(logging.Formatter):
 
 
 class Lines(Cut):
-    """A line for each record, and its trace below, indented."""
+    """One line for each record, with its trace indented below."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
@@ -81,7 +81,7 @@ class Lines(Cut):
 
 
 def cut(text: str) -> str:
-    """The text without its middle if it is longer than `LONGEST`, and how much that was."""
+    """The text; if it is longer than `LONGEST`, a count of characters replaces its middle."""
     left_out = len(text) - LONGEST
     if left_out <= 0:
         return text
@@ -97,7 +97,7 @@ def level_number(name: str) -> int:
 
 
 def logger_name(module: str) -> str:
-    """`workers.net.connection` and `odradek.workers.net.connection` are the same logger; `root` is all of ours."""
+    """`workers.net.connection` and `odradek.workers.net.connection` are the same logger; `root` is all of Odradek."""
     if module in ("root", ROOT, ""):
         return ROOT
     return module if module.startswith(f"{ROOT}.") else f"{ROOT}.{module}"
@@ -116,7 +116,7 @@ def parse_levels(text: str) -> dict[str, str]:
 
 
 def setup(role: str, config: Mapping[str, Any], run_dir: Path | None = None) -> None:
-    """Send this process's log where the configuration says, and follow `log-levels.json` from now on."""
+    """Send this process's log where the configuration says, and apply `log-levels.json` now and on SIGUSR2."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)
@@ -124,17 +124,17 @@ def setup(role: str, config: Mapping[str, Any], run_dir: Path | None = None) -> 
     _apply_all(config, run_dir)
     if run_dir is not None:
         signal.signal(signal.SIGUSR2, lambda _number, _frame: _apply_all(config, run_dir))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])  # spawned with it blocked
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])  # a process is spawned with it blocked
 
 
 def file_of(role: str, path: Path) -> Path:
-    """Where `role` logs when `odradek.log.file` is `path`: its own file beside the supervisor's."""
+    """The log file of `role` when `odradek.log.file` is `path`: one of its own next to the supervisor's."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path if role == "supervisor" else path.with_name(f"{path.stem}-{role}{path.suffix}")
 
 
 def change_level(run_dir: Path, module: str, level: str) -> None:
-    """Add one wish to `log-levels.json`. Raises LevelError. The caller then signals SIGUSR2."""
+    """Set one level in `log-levels.json`. Raises LevelError. The caller then signals SIGUSR2."""
     level_number(level)
     levels = _read_levels(run_dir)
     levels[logger_name(module)] = level.upper()
@@ -159,7 +159,7 @@ def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
 
 
 def _file_handler(role: str, path: Path, config: Mapping[str, Any]) -> logging.Handler:
-    """Raises OdradekError where there can be no such file, which may be mended while a broker runs."""
+    """Raises OdradekError when the file cannot be opened, which may be repaired while a broker runs."""
     most, backups = config["odradek.log.file.max.bytes"], config["odradek.log.file.backups"]
     try:
         return logging.handlers.RotatingFileHandler(file_of(role, path), maxBytes=most, backupCount=backups)
@@ -168,7 +168,7 @@ def _file_handler(role: str, path: Path, config: Mapping[str, Any]) -> logging.H
 
 
 def _apply_all(config: Mapping[str, Any], run_dir: Path | None) -> None:
-    logging.getLogger().setLevel(logging.WARNING)  # other people's modules
+    logging.getLogger().setLevel(logging.WARNING)  # third-party modules
     logging.getLogger(ROOT).setLevel(level_number(config.get("odradek.log.level") or "INFO"))
     configured = parse_levels(config.get("odradek.log.levels") or "")
     wished = _read_levels(run_dir) if run_dir is not None else {}

@@ -1,4 +1,4 @@
-"""What a command or a process comes to: its error as one line, and the exit code for it (broker.errors)."""
+"""The outcome of a command or a process: its error as one line, and its exit code (broker.errors)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.broker.errors import FAILED, INTERRUPTED, OK, OdradekError
 
 
 def outcome(run: Callable[[], object]) -> int:
-    """Run something, print its error as one line; the exit code for it."""
+    """Call `run`, print its error as one line; returns the exit code."""
     try:
         run()
     except click.exceptions.Exit as end:

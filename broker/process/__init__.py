@@ -1,1 +1,1 @@
-"""What every process of a broker shares: its beginning, its sockets, its status, the control bus, its timeouts."""
+"""What all processes of a broker share: entry, sockets, status, control bus, timeouts."""

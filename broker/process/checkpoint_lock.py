@@ -1,15 +1,15 @@
-"""Who writes the offset checkpoints of a log directory: one process at a time, and nobody for a partition that is gone.
+"""The lock of a log directory's offset checkpoints: one writer at a time, and no lines of deleted partitions.
 
-A line names a topic, not which one of that name. Were the line of a deleted topic there when one of the same name
-begins, recovery would hold it against the new log: a log start behind its end removes the log, a high watermark shows
-what is not committed, a recovery point spares a torn end the look. So the controller takes the lines out before it
-makes a partition's directory, and the janitor, whose view may be older, must not bring them back.
+A line names a topic without its id. If a deleted topic left its line when a topic of the same name is created, recovery
+would apply it to the new log: a log start beyond the log end removes the log, a high watermark exposes uncommitted
+records, a recovery point skips the check of a torn end. So the controller removes the lines before it creates a
+partition's directory, and the janitor, whose metadata may be older, must not write them again.
 
 Layout    : `checkpoint.lock` in the run directory, a byte for each log directory.
-Owner     : the kernel, as of all locks (ipc.locks).
-Writers   : who holds a directory's byte, and looks at the partitions' slots after it has taken it: a deleted one's
-            says so before its name can be given away.
-Crash rule: files are replaced whole; a dead holder's byte is free, a stopped one's when it was killed
+Owner     : the kernel, as for all locks (ipc.locks).
+Writers   : the process that holds a directory's byte, and reads the partitions' slots after it has locked it: the slot
+            of a deleted partition says so before its name can be used again.
+Crash rule: files are replaced whole; a dead holder's byte is free, a stopped holder's once it is killed
 (broker.supervisor.stopped_processes).
 """
 
@@ -38,16 +38,16 @@ _SHORT_S = 0.01
 
 
 class CheckpointLocks:
-    """The locks as one process has them."""
+    """One process's view of the locks."""
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
         self._locks = ByteLocks(Path(run_dir, FILE_NAME))
 
     @contextmanager
     def of(self, number: int, patience_s: float = math.inf) -> Iterator[None]:
-        """While it is our turn in log directory `number`; waits for who is writing there, and so for its disk.
+        """Hold the lock of log directory `number`; waits for another writer, and so for its disk.
 
-        Raises Busy after `patience_s`: of who holds a partition's lock, which must not wait for a disk unseen.
+        Raises Busy after `patience_s`: a holder of a partition's lock must not wait for a disk unseen.
         """
         until = time.monotonic() + patience_s
         while not self._locks.try_lock(number):
@@ -61,14 +61,15 @@ class CheckpointLocks:
 
 
 def lower(partition: Partition, fields: Fields) -> None:
-    """Have the checkpoints say at most what `fields` do for a partition that is about to be truncated; publish them.
+    """Lower the checkpoints of a partition that is about to be truncated to at most `fields`; then publish `fields`.
 
-    As Kafka does with the recovery point: else a power failure would have what came instead trusted unseen. And a log
-    start behind the log's end would cost all that came instead at the next start. Rare, as what is truncated is mostly
-    not synced yet. All in one turn, the checkpoints first: who dies between them has published nothing, so that its
-    successor lowers all; and the janitor, which looks at the slot when it is its turn, brings no old line back once
-    it is published. Caller holds the partition's lock, and so waits for nobody's sync: Busy where another writes.
-    Its own four syncs renew the lock (storage.files.durable). OSError as the disk does.
+    Kafka does this with the recovery point: otherwise recovery after a power failure would trust the later records
+    unseen. And a log start beyond the log end would remove them at the next start. This is rare, as truncated records
+    are mostly not synced yet. All happens under one hold of the lock, the checkpoints first: a process that dies in
+    between has published nothing, so that its successor lowers all; and the janitor, which reads the slot under the
+    lock, writes no old line once `fields` are published. The caller holds the partition's lock, so it must not wait for
+    another process's sync: raises Busy while another writes. Its own four syncs renew the lock (storage.files.durable).
+    Raises the disk's OSError.
     """
     with CheckpointLocks(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
         _lower(partition, checkpoints.RECOVERY_POINT, fields[F_FLUSHED], fields[F_FLUSHED])
@@ -77,13 +78,13 @@ def lower(partition: Partition, fields: Fields) -> None:
 
 
 def lower_cleaner_point(partition: Partition, values: Fields, offset: int) -> None:
-    """Have the cleaner's checkpoint call nothing clean of a log that is about to be cut at `offset`.
+    """Reset the cleaner's checkpoint of a log that is about to be cut at `offset`: all of the log is dirty.
 
-    Unless it ends at or below that. The janitor writes the same once it has seen the cut, but a broker that dies first
-    would take what came behind it for clean at its next start (see broker.janitor.cleaner_offsets). A round of the
-    cleaner may be at its end just now: the cut is announced in the slot (`truncations`; `values` follow) in the same
-    turn, so that it writes no line over this one. No round goes beyond the sealed segments: the usual cut, in the
-    active one, needs no turn. Errors as above.
+    A checkpoint at or below `offset` stays. The janitor writes the same once it sees the cut, but a broker that dies
+    first would treat the records after the cut as clean at its next start (see broker.janitor.cleaner_offsets). A
+    compaction may be just ending: the slot announces the cut (`truncations`; also in `values`) under the same hold of
+    the lock, so that the cleaner does not overwrite this line. No compaction goes beyond the sealed segments: the usual
+    cut, in the active one, needs no lock. Errors as above.
     """
     if offset >= values[F_ACTIVE_BASE] and _line(partition, checkpoints.CLEANER) <= offset:
         return
@@ -96,7 +97,7 @@ def lower_cleaner_point(partition: Partition, values: Fields, offset: int) -> No
 
 
 def _lower(partition: Partition, name: str, most: int, offset: int) -> None:
-    """Where checkpoint `name` says more than `most`, have it say `offset`. It is our turn."""
+    """Set checkpoint `name` to `offset` if it is above `most`. The caller holds the lock."""
     if _line(partition, name) > most:
         folder = os.path.dirname(partition.directory)
         checkpoints.write_offsets(folder, name, {**_read(folder, name), _key(partition): offset})
@@ -107,13 +108,13 @@ def _key(partition: Partition) -> tuple[str, int]:
 
 
 def _line(partition: Partition, name: str) -> int:
-    """What checkpoint `name` says of a partition, 0 without a line: its lines are read when there is another file.
+    """A partition's offset in checkpoint `name`, 0 without a line. Reads the file only after it was replaced.
 
-    A thousand logs may be cut at once when their leader changes, and the file has a line for each log there is.
+    A change of leader may cut a thousand logs at once, and the file has a line for each log.
     """
     try:
         return _file(os.path.dirname(partition.directory), name).read().get(_key(partition), 0)
-    except CheckpointError:  # nobody goes by it
+    except CheckpointError:  # no reader trusts it
         return 0
 
 
@@ -123,7 +124,7 @@ def _file(log_dir: str, name: str) -> OffsetFile:
 
 
 def _read(log_dir: str, name: str) -> checkpoints.Offsets:
-    """The lines of the file that is there, to be written again."""
+    """The lines of the current file, to be written again."""
     try:
         return checkpoints.read_offsets(log_dir, name)
     except CheckpointError:
@@ -131,9 +132,9 @@ def _read(log_dir: str, name: str) -> checkpoints.Offsets:
 
 
 def of_logs_here(log_dir: str, offsets: checkpoints.Offsets, known: Container[tuple[str, int]]) -> checkpoints.Offsets:
-    """The lines of logs that are in `log_dir` and none of the `known` partitions. It is our turn there.
+    """The lines of logs that are in `log_dir` but not among the `known` partitions. The caller holds the lock.
 
-    A deleted log's directory has another name before its line can be another log's.
+    A deleted log's directory is renamed before its line can apply to another log.
     """
     return {
         key: offset
@@ -143,14 +144,14 @@ def of_logs_here(log_dir: str, offsets: checkpoints.Offsets, known: Container[tu
 
 
 class FormerLines:
-    """What checkpoints still say of partitions that are to begin anew; the controller's."""
+    """Removes checkpoint lines of deleted partitions before they are created again; used by the controller."""
 
     def __init__(self, log_dirs: Sequence[str], turns: CheckpointLocks) -> None:
         self._turns = turns
         self._files = [[OffsetFile(folder, name) for name in OFFSET_CHECKPOINTS] for folder in log_dirs]
 
     def forget(self, topic: str, partition: int, number: int) -> None:
-        """Take a partition's lines out of the files in log directory `number`. OSError as the disk does."""
+        """Remove a partition's lines from the files in log directory `number`. Raises the disk's OSError."""
         with self._turns.of(number):
             for file in self._files[number]:
                 _forget(file, (topic, partition))
@@ -159,7 +160,7 @@ class FormerLines:
 def _forget(file: OffsetFile, key: tuple[str, int]) -> None:
     try:
         offsets = file.read()
-    except CheckpointError:  # nobody goes by it
+    except CheckpointError:  # no reader trusts it
         return
     if key in offsets:
         log.info(

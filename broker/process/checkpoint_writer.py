@@ -1,12 +1,12 @@
-"""Writing Kafka's offset checkpoints of every log directory from the partitions' slots.
+"""Writes Kafka's offset checkpoints of every log directory from the partitions' slots.
 
-Written only when something changed. A recovery point may lag behind the truth and not be ahead of it: slots are read
-before the file is written, and `flushed` only grows while a log is not truncated. The replicator, which truncates,
-lowers a recovery point before it appends again (broker.process.checkpoint_lock); the janitor does so soon after it
-too.
+A file is written only when it changes. A recovery point may be behind the flushed offset but not ahead of it: the
+writer reads slots before it writes the file, and `flushed` only grows while a log is not truncated. The replicator,
+which truncates, lowers a recovery point before it appends again (broker.process.checkpoint_lock); the janitor does so
+soon after it, too.
 
-A log that is here and that the metadata does not name keeps its lines, as in Kafka, which knows logs by their
-directories: there may be no metadata yet, or its topic's node in ZooKeeper makes no sense. It is opened one day.
+A log that is here but not in the metadata keeps its lines, as in Kafka, which finds logs by their directories: there
+may be no metadata yet, or its topic's node in ZooKeeper may be invalid. The log may be opened later.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from odradek.storage.log.partition import Busy, Partition
 log = logging.getLogger(__name__)
 
 _KNOWN = (slots.LEADER, slots.FOLLOWER)
-_SILENT = (slots.RECOVERING, slots.OFFLINE)  # such a slot says nothing yet: its former lines are kept
+_SILENT = (slots.RECOVERING, slots.OFFLINE)  # such a slot has no offsets yet: its former lines are kept
 PICK: dict[str, Callable[[SlotState], int]] = {
     checkpoints.RECOVERY_POINT: lambda state: state.flushed,
     checkpoints.HIGH_WATERMARK: lambda state: state.hw,
     checkpoints.LOG_START: lambda state: state.log_start,
 }
 
-Line = tuple[int, int]  # the incarnation it is of, the offset
+Line = tuple[int, int]  # incarnation, offset
 _UNKNOWN = -1  # the incarnation of a log without a slot
 
 
@@ -44,7 +44,7 @@ class Checkpoints:
     """The checkpoint files of all log directories."""
 
     def __init__(self, log_dirs: Sequence[str], turns: CheckpointLocks, patience_s: float = math.inf) -> None:
-        """`patience_s`: how long another writer of a log directory's checkpoints is waited for."""
+        """`patience_s`: how long to wait for another writer of a log directory's checkpoints."""
         self._log_dirs = log_dirs
         self._patience_s = patience_s
         self._turns = turns
@@ -54,7 +54,7 @@ class Checkpoints:
     def write(self, partitions: Partitions, name: str, broken: Collection[int] = ()) -> dict[int, OSError]:
         """Write checkpoint `name` in each log directory where it differs, but not in the `broken` ones.
 
-        Returns why it was not written, where the disk refused it or another one writes: the next call tries again.
+        Returns the error by directory where the disk failed or another process writes: the next call tries again.
         """
         by_dir: list[list[Partition]] = [[] for _ in self._log_dirs]
         known = set()
@@ -72,7 +72,7 @@ class Checkpoints:
         return failed
 
     def _write(self, index: int, name: str, members: Sequence[Partition], known: Set[tuple[str, int]]) -> None:
-        """Slots are looked at when it is our turn: see broker.process.checkpoint_lock."""
+        """Reads the slots while it holds the lock: see broker.process.checkpoint_lock."""
         with self._turn(index):
             lines = self._unnamed(index, name, known)
             for partition in members:
@@ -85,7 +85,7 @@ class Checkpoints:
                 self._written[index, name] = lines
 
     def _unnamed(self, index: int, name: str, known: Set[tuple[str, int]]) -> dict[tuple[str, int], Line]:
-        """The lines of logs that the metadata does not name. The file is read only when there may be such."""
+        """The lines of logs that are not in the metadata. Reads the file only when there may be such lines."""
         written = self._written.get((index, name))
         if written is not None and written.keys() <= known:
             return {}
@@ -104,7 +104,7 @@ class Checkpoints:
         key = (partition.topic, partition.index)
         if state.state in _KNOWN:
             offset = PICK[name](state)
-            if offset or name != checkpoints.LOG_START:  # as in Kafka a log start of 0 goes without saying
+            if offset or name != checkpoints.LOG_START:  # as in Kafka, a log start of 0 needs no line
                 lines[key] = state.incarnation, offset
         elif state.state in _SILENT:
             former = self._former(state.log_dir, name)
@@ -112,7 +112,7 @@ class Checkpoints:
                 lines[key] = state.incarnation, former[key]
 
     def _former(self, index: int, name: str) -> Offsets:
-        """OSError as the disk does: a process out of descriptors must not write a file without these lines."""
+        """Raises the disk's OSError: a process out of descriptors must not write a file without these lines."""
         try:
             return self._files[index, name].read()
         except checkpoints.CheckpointError:

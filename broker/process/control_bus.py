@@ -1,15 +1,15 @@
-"""The control bus: commands to supervisor and controller (REQ/REP), events to whoever listens (PUB/SUB).
+"""The control bus: commands to supervisor and controller (REQ/REP), events to any subscriber (PUB/SUB).
 
 Layout    : `control-<name>.ipc` and `events.ipc`, UNIX sockets of zmq in the private run directory; messages
             are JSON: {"command": …, arguments…} → {"ok": true, …} or {"ok": false, "error": …}; an event is
             one JSON object with "event" and "time_ms".
 Owner     : the process of that name binds, only once it holds its role byte: a second bind of an ipc path
-            steals it from the first without a word.
-Writers   : anyone of the same user (the directory is 0700).
+            silently takes it from the first.
+Writers   : any process of the same user (the directory is 0700).
 Lock      : the role byte of the binder.
 Crash rule: a request to a dead process ends in ControlTimeout; a lost event is harmless, as the process table
             and the metadata version say the same.
-zmq's traps, all closed here: LINGER is endless, HWM is 1000 messages, waits have no limit by default.
+zmq's unsafe defaults are all set here: endless LINGER, HWM of 1000 messages, waits without limit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ControlError(OdradekError):
 
 
 class ControlTimeout(ControlError):
-    """Nobody answered in time."""
+    """No answer came in time."""
 
 
 def _socket(kind: int, receive_timeout_ms: int) -> zmq.Socket[bytes]:
@@ -68,7 +68,7 @@ class ControlServer:
         return int(self._socket.getsockopt(zmq.FD))
 
     def serve(self) -> int:
-        """Answer every command that is there; returns how many."""
+        """Answer all waiting commands; returns how many."""
         count = 0
         while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self._socket.send(json.dumps(self._answer(self._socket.recv())).encode())
@@ -91,12 +91,12 @@ class ControlServer:
             return {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
     def close(self) -> None:
-        """Close at once; what is not sent is dropped."""
+        """Close at once; drops unsent answers."""
         self._socket.close()
 
 
 class EventPublisher:
-    """Tells whoever listens; never waits, and drops when nobody does."""
+    """Sends events to subscribers; never waits, and drops events without a subscriber."""
 
     def __init__(self, run_dir: Path) -> None:
         self._socket = _socket(zmq.PUB, 0)
@@ -116,7 +116,7 @@ class EventPublisher:
 
 
 def request(run_dir: Path, name: str, command: str, timeout_ms: int = 5000, **arguments: Any) -> dict[str, Any]:
-    """Ask the process `name` to do `command`; its answer. Raises ControlTimeout or ControlError."""
+    """Send `command` to the process `name`; returns its answer. Raises ControlTimeout or ControlError."""
     with _socket(zmq.REQ, timeout_ms) as asking:
         asking.connect(_address(run_dir, f"control-{name}.ipc"))
         try:

@@ -1,6 +1,6 @@
-"""The `.lock` of each log directory (storage.dirs.logdirs), held for as long as this process lives.
+"""The `.lock` of each log directory (storage.dirs.logdirs), held while this process lives.
 
-A directory that cannot be locked now, because its disk fails or no descriptor is left, is tried again: the process has
+If a directory cannot be locked, because its disk fails or no descriptor is left, the process retries later: it has
 other work, above all when disks fail.
 """
 
@@ -19,10 +19,10 @@ AGAIN_S = 1.0
 
 
 class KeptDirs:
-    """`free`: the numbers of those in `log_dirs` that are not locked yet, and why the last try failed."""
+    """`free`: the indexes in `log_dirs` of directories that are not locked yet, and why the last try failed."""
 
     def __init__(self, log_dirs: Sequence[str], broker: int | None, failed: Collection[int]) -> None:
-        """`broker`: see `logdirs.lock_dir`. `failed`: those that this broker uses no more, and another one may."""
+        """`broker`: see `logdirs.lock_dir`. `failed`: directories that this broker no longer uses; another one may."""
         numbers = (number for number in range(len(log_dirs)) if number not in failed)
         self.free: dict[int, OSError | None] = dict.fromkeys(numbers)
         self._log_dirs = log_dirs
@@ -31,7 +31,7 @@ class KeptDirs:
         self._again_at = 0.0
 
     def turn(self) -> None:
-        """Lock what is free, if it is time. Raises OdradekError where another broker has it: it may be just leaving."""
+        """Lock free ones when a try is due. Raises OdradekError if another broker, perhaps just stopping, has one."""
         now = time.monotonic()
         if not self.free or now < self._again_at:
             return

@@ -1,4 +1,4 @@
-"""Being one process of a broker: the one way in, whether its process was forked, spawned or started by hand."""
+"""The one entry of all broker processes, whether forked, spawned or started by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kind(role: int) -> str:
 
 
 def load(role: int) -> ModuleType:
-    """The code of a role, and what it would load at its first request."""
+    """The module of a role, imported together with what its first request would load."""
     module = importlib.import_module(MODULES[kind(role)])
     if kind(role) == "worker":
         from odradek.workers.dispatch import api
@@ -36,9 +36,9 @@ def load(role: int) -> ModuleType:
 
 
 def serve(role: int, run_dir: Path) -> None:
-    """Be `role` of the broker with this run directory until SIGTERM."""
+    """Run as `role` of the broker with this run directory until SIGTERM."""
     module = load(role)
-    gc.freeze()  # what is loaded now lives for ever: no collection need look at it again
+    gc.freeze()  # what is loaded now lives for ever: no collection need scan it again
     if role >= roles.FIRST_WORKER:
         module.main(run_dir, role - roles.FIRST_WORKER)
     else:

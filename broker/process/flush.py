@@ -1,4 +1,4 @@
-"""Bringing partitions' logs to the disk from processes that may wait for it (`storage.log.flush` has the rules)."""
+"""Syncs partitions' logs in processes that may wait for the disk (`storage.log.flush` has the rules)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAUSE_S = 0.001
 
 @contextmanager
 def patiently(partition: Partition) -> Iterator[Fields]:
-    """`partition.locked()` for those who may wait a tenth of a second. Raises Busy after that, or Gone."""
+    """`partition.locked()` for callers that may wait a tenth of a second. Raises Busy after that, or Gone."""
     for _ in range(_TRIES):
         try:
             values = partition.acquire()
@@ -34,7 +34,7 @@ def patiently(partition: Partition) -> Iterator[Fields]:
 
 
 def publish(one: Flush) -> None:
-    """The files of `one` are synced: say so in the slot. Raises OSError if they could not be, Busy, Gone."""
+    """Publish in the slot that the files of `one` are synced. Raises OSError if the sync failed, Busy, Gone."""
     with patiently(one.partition) as values:
         one.publish(values)
 
@@ -42,7 +42,7 @@ def publish(one: Flush) -> None:
 def sync(partition: Partition, upto: Callable[[SlotState], int] = log_end) -> bool:
     """Sync a log up to the offset that `upto` picks from its state; whether there was anything to sync.
 
-    Raises OSError when the disk fails (then nothing may be believed of it), Busy, Gone."""
+    Raises OSError when the disk fails (then its data cannot be trusted), Busy, Gone."""
     one = Flush.begin(partition, upto)
     if one.paths:
         one.sync()

@@ -1,4 +1,4 @@
-"""All partitions of this broker, for processes that look after them rather than serve clients."""
+"""All partitions of this broker, for processes that maintain them and serve no clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.workers.dispatch.catalog import Catalog
 
 
 class Partitions(Catalog):
-    """The catalogue by slot, so that one comparison over all slots finds the few that want something."""
+    """The catalog by slot, so that one comparison over all slots finds the few that need work."""
 
     def __init__(self, shared: Shared, run_dir: Path, config: BrokerConfig, role: int) -> None:
         super().__init__(shared, run_dir, role, config, config.log_dirs, config.clean)
@@ -24,7 +24,7 @@ class Partitions(Catalog):
         self._columns = Columns(shared.slots)
 
     def follow(self) -> bool:
-        """Take over a new metadata version; whether there was one. Writes nothing: `odradek status` is no process."""
+        """Apply a new metadata version; whether there was one. Writes nothing, as `odradek status` has no role."""
         version, blob = self._shared.metadata.read() if self.stale else (0, b"")
         if not version:
             return False
@@ -36,7 +36,7 @@ class Partitions(Catalog):
         return True
 
     def at(self, slot_numbers: Iterable[int]) -> Iterator[Partition]:
-        """The partitions at some slots; slots of none are passed over."""
+        """The partitions at some slots; skips slots without a partition."""
         for slot in slot_numbers:
             name = self._names.get(slot)
             partition = self.log.get(*name) if name else None
@@ -44,22 +44,22 @@ class Partitions(Catalog):
                 yield partition
 
     def name_at(self, slot: int) -> str:
-        """What a slot is called: `topic-partition`, or its number while the metadata has nothing there."""
+        """The name of a slot: `topic-partition`, or its number while the metadata has no partition there."""
         name = self._names.get(slot)
         return f"slot {slot}" if name is None else f"{name[0]}-{name[1]}"
 
     def unflushed(self) -> Iterator[Partition]:
-        """Those whose log end is not on the disk yet."""
+        """Partitions whose log is not flushed up to its end."""
         for chunk in self._chunks():
             ends = zip(self._columns.get(slots.F_LEO, chunk), self._columns.get(slots.F_FLUSHED, chunk), strict=True)
             yield from self.at(chunk * slots.CHUNK + row for row, (leo, flushed) in enumerate(ends) if leo > flushed)
 
     def truncations(self) -> int:
-        """How many truncations there have been; it may also change when a slot gets another partition."""
+        """The number of truncations so far; it may also change when a slot gets another partition."""
         return sum(sum(self._columns.get(slots.F_TRUNCATIONS, chunk)) for chunk in self._chunks())
 
     def changed(self, known: Mapping[int, tuple[int, int]]) -> Iterator[Partition]:
-        """Those whose (incarnation, generation) is not the one `known` for their slot."""
+        """Partitions whose (incarnation, generation) differs from the one `known` for their slot."""
         now: dict[int, tuple[int, int]] = {}
         for chunk in self._chunks():
             columns = (self._columns.get(field, chunk) for field in (slots.F_INCARNATION, slots.F_GENERATION))
@@ -67,6 +67,6 @@ class Partitions(Catalog):
         return self.at([slot for slot in self._names if slot in now and known.get(slot) != now[slot]])
 
     def _chunks(self) -> list[int]:
-        """The regions of slots that any partition here is in; most brokers use few of those they have."""
+        """The chunks of slots with partitions of this broker; most brokers use few of their chunks."""
         mapped = self._shared.slots.capacity // slots.CHUNK
         return [chunk for chunk in self._used if chunk < mapped]

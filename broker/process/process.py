@@ -1,25 +1,25 @@
-"""What every process around the workers does first: configuration, log, role byte, shared memory, its row.
+"""The first steps of every process: configuration, log, role byte, shared memory, row in the process table.
 
-Layout    : `roles.lock` in the run directory, one byte for each role (ipc.roles). The file is also who a broker is: in
-            its name each process locks all log directories (storage.dirs.logdirs), so that no broker of another run
-            directory, with a `partition.lock` of its own, gets at their logs while one process of this one lives. A
-            process that starts passes over log directories that have failed.
-Owner     : the kernel; a process that has its byte is the one and only of its role until it dies.
-Writers   : none, the file stays empty. The holder of the supervisor's byte makes it. At the end of a stop it takes all
-            other bytes and then removes the file, so that no process begins meanwhile; one that waited finds it gone.
+Layout    : `roles.lock` in the run directory, one byte for each role (ipc.roles). The file also identifies the broker:
+            each process locks all log directories under its number (storage.dirs.logdirs), so that no broker of another
+            run directory, with another `partition.lock`, can write their logs while a process of this broker lives. A
+            starting process skips log directories that have failed.
+Owner     : the kernel; the process that holds a role's byte is the only one of that role until it dies.
+Writers   : none, the file stays empty. The holder of the supervisor's byte creates it. At the end of a stop it locks
+            all other bytes, then removes the file, so that no process starts meanwhile; a waiting one finds it removed.
 Crash rule: a dead process's byte is free at once; its successor waits for it before it does anything else. A start in
-            the run directory of a broker that died takes the file as it is.
+            the run directory of a broker that died uses the existing file.
 
-Who meets whom. Of two starts in one run directory, be it of `odradek start` or of systemd's units, the second finds the
-supervisor's byte taken, or joins those that live, where that process has died and systemd is just starting it again.
-Of two in different run directories the second finds the log directories locked, whichever processes of the first live;
-one that was killed and waits for a disk is such a process. Of two at the same moment both may be refused. A broker of
-another machine on a shared disk is not seen.
+Concurrent starts. If two brokers start in one run directory, by `odradek start` or by systemd's units, the second finds
+the supervisor's byte locked; or it joins the live processes, if the supervisor died and systemd is restarting it. If
+they start in different run directories, the second finds the log directories locked while any process of the first
+lives, even a killed one that waits for a disk. Two starts at the same moment may both be refused. A broker of another
+machine on a shared disk is not detected.
 
-Versions before had `odradek-roles.lock` in the first log directory, and locked the directories by the supervisor alone.
-A process that starts in a broker which one of them has started does as they did (`BrokerConfig.former_roles`). A start
-waits until no process has a byte of that file. Processes of such a version do not fit into a broker of this one: after
-a downgrade all must be started again.
+Earlier versions had `odradek-roles.lock` in the first log directory, and only the supervisor locked the directories.
+A process that starts in a broker of such a version does the same (`BrokerConfig.former_roles`). The start of a broker
+waits until no process holds a byte of that file. Processes of such a version cannot run in a broker of this version:
+after a downgrade, restart all of them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ BYTE_PATIENCE_S = 10.0
 
 @dataclass
 class Process:
-    """This process's place in the broker."""
+    """This process's role, configuration, locks and shared memory."""
 
     role: int
     run_dir: Path
@@ -74,22 +74,22 @@ class Process:
         return role_name(self.role)
 
     def running(self) -> None:
-        """Say in the process table that this process does its work now."""
+        """Set RUNNING in the process table, and notify the service manager."""
         self.shared.processes.set(self.role, "state", processes.RUNNING)
         self.patience.end()
         sd_notify.notify("READY=1\nSTATUS=running")
 
     def beat(self) -> None:
-        """From every turn of the process's loop: it is alive. Costs nothing where nobody watches."""
+        """Show that the process is alive; call it in every turn of its loop. Free without a watchdog."""
         self.watchdog.beat()
 
     def left(self) -> None:
-        """Say that others may stop now. A service manager would take this process for stopping, and give it so long."""
+        """Let other processes stop now. Without STOPPING=1, at which the service manager starts the stop timeout."""
         self.shared.control.words[shm.LEFT] = 1
         self.shared.processes.set(self.role, "state", processes.DRAINING)
 
     def draining(self) -> None:
-        """Say that it finishes what it has and takes nothing new."""
+        """Report that the process finishes its work and takes no more."""
         self.shared.processes.set(self.role, "state", processes.DRAINING)
         sd_notify.notify("STOPPING=1\nSTATUS=finishing what it has")
 
@@ -101,22 +101,22 @@ def role_locks(config: BrokerConfig) -> RoleLocks:
 
 
 def broker_number(config: BrokerConfig, locks: RoleLocks) -> int | None:
-    """In whose name a process locks the log directories; None where only the supervisor does, all of each."""
+    """The number under which processes lock the log directories; None: only the supervisor does, exclusively."""
     return None if config.former_roles else locks.number()
 
 
 def _hold(role: int, config: BrokerConfig) -> RoleLocks:
-    """The role's byte. Raises OdradekError when another process has it for long, or there is no place for it."""
+    """Lock the role's byte. Raises OdradekError when another process keeps it, or the file cannot be opened."""
     found: list[RoleLocks] = []
 
     def taken() -> bool:
-        if not found or not found[0].current():  # a broker has ended meanwhile, and removed it
+        if not found or not found[0].current():  # a broker has stopped meanwhile and removed it
             found[:] = [role_locks(config)]
         return found[0].hold(role)
 
     try:
         if not wait_for(taken, BYTE_PATIENCE_S):
-            # Not for good: one that could not be killed, as on a disk that hangs, ends when the disk goes on.
+            # Not permanent: a process that could not be killed, as on a hanging disk, ends when the disk recovers.
             raise OdradekError(f"a {role_name(role)} is running already on {config.data_dir}")
     except OSError as error:
         raise OdradekError(f"{config.run_dir}: {error.strerror}") from None
@@ -146,13 +146,13 @@ def enter(role: int, run_dir: Path) -> Process:
     shared.processes.enter(role)
     me = Process(role, run_dir, config, locks, shared)
     if me.watchdog.watched:
-        faulthandler.enable()  # the manager ends what hangs by SIGABRT: say where
+        faulthandler.enable()  # the manager kills a hung process with SIGABRT: print its stack
     me.patience.begin(lambda: recovering(shared.slots))
     return me
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.02) -> bool:
-    """Poll `condition` until it holds or the time is over; its last answer."""
+    """Poll `condition` until it holds or the time is over; returns its last value."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
@@ -162,12 +162,12 @@ def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.02) 
 
 
 def hold_stop_signals() -> None:
-    """Let them wait until `Signals` takes them: from now on something would be left behind."""
+    """Block them until `Signals` takes them: a death from now on would leave something behind."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
 class Signals:
-    """Signals as a queue: handlers only enqueue, the loop asks `take()`; `fileno()` wakes its poll."""
+    """Signals as a queue: handlers only enqueue, the loop calls `take()`; `fileno()` wakes its poll."""
 
     def __init__(self, *numbers: signal.Signals) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -1,8 +1,8 @@
-"""What a service manager and a service say to each other: "here are sockets", "I am ready", "I am alive".
+"""Messages between a service manager and a service: "here are sockets", "I am ready", "I am alive".
 
 `sd_notify(3)` is one datagram to `$NOTIFY_SOCKET`, `sd_watchdog_enabled(3)` a period; `sd_listen_fds(3)`
-is three environment variables and file descriptors from 3 up. The supervisor speaks the last one to the acceptor as
-well, so that an acceptor does not care whether systemd or the supervisor opened its sockets.
+is three environment variables and file descriptors from 3 up. The supervisor uses the last one for the acceptor as
+well, so that an acceptor need not know whether systemd or the supervisor opened its sockets.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 
 FIRST_FD = 3
 MANAGER = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # meant for one process, not for its children
-_WAIT_S = 1.0  # for a manager that does not read: there is more to do than to speak to it
-_BEATS = 4  # within the time after which the manager takes a service for hung
+_WAIT_S = 1.0  # for a manager that does not read: other work must go on
+_BEATS = 4  # within the time after which the manager considers a service hung
 
 
 def notify(message: str, wait_s: float = _WAIT_S) -> bool:
-    """Tell the service manager, e.g. `READY=1` or `STATUS=…`. False when nobody asked to be told, or nobody reads."""
+    """Notify the service manager, e.g. `READY=1` or `STATUS=…`. False without a manager, or when it does not read."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False
@@ -29,13 +29,13 @@ def notify(message: str, wait_s: float = _WAIT_S) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to_manager:
             to_manager.settimeout(wait_s)
             to_manager.sendto(message.encode(), address)
-    except OSError:  # also where no descriptor is left, which a process outlives
+    except OSError:  # also when no descriptor is left, which must not end the process
         return False
     return True
 
 
 def extend(seconds: int, status: str) -> bool:
-    """Ask the service manager for so many seconds from now on, for a start or a stop; False as `notify`."""
+    """Ask the service manager for `seconds` from now on, for a start or a stop; False as `notify`."""
     return notify(f"STATUS={status}\nEXTEND_TIMEOUT_USEC={seconds * 1_000_000}")
 
 
@@ -62,7 +62,7 @@ def inherited(environ: Mapping[str, str] | None = None) -> list[tuple[str, int]]
 
 
 class Watchdog:
-    """Tells the manager that this process's loop turns, often enough for WATCHDOG_USEC."""
+    """Notifies the manager that this process's loop runs, often enough for WATCHDOG_USEC."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         environ = os.environ if environ is None else environ

@@ -14,7 +14,7 @@ from odradek.broker.listeners import Endpoint, literal
 if TYPE_CHECKING:
     from odradek.broker.config import BrokerConfig
 
-# Linux's own bound. With Kafka's default of 50, thousands who come at once wait seconds until their SYN is sent again.
+# Linux's own limit. With Kafka's default of 50, thousands of clients at once wait seconds until they resend their SYN.
 BACKLOG = 4096
 
 _INSTALL_AGAIN = "`odradek systemd install` takes the sockets from `listeners`, after a change there run it again"
@@ -40,7 +40,7 @@ def open_all(endpoints: Iterable[Endpoint], backlog: int, receive_buffer: int = 
 
 
 def by_listener(handed: Iterable[tuple[str, socket.socket]], endpoints: Sequence[Endpoint]) -> dict[str, socket.socket]:
-    """Inherited sockets by listener name. The supervisor hands them over with it; systemd knows addresses only.
+    """Inherited sockets by listener name. The supervisor passes it with each socket; systemd knows addresses only.
 
     Raises BootError when a listener has no socket, or a socket no listener."""
     found: dict[str, socket.socket] = {}
@@ -73,7 +73,7 @@ def address_of(endpoint: Endpoint) -> str:
 
 
 def bound_ports(opened: dict[str, socket.socket]) -> dict[str, int]:
-    """The port of each listener, which matters where 0 was asked for."""
+    """The bound port of each listener; the configured one may be 0."""
     return {name: int(sock.getsockname()[1]) for name, sock in opened.items()}
 
 
@@ -94,9 +94,9 @@ def _open(endpoint: Endpoint, backlog: int, receive_buffer: int) -> socket.socke
 def _set_options(sock: socket.socket, endpoint: Endpoint, receive_buffer: int) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if sock.family == socket.AF_INET6:
-        # "" is every address of both families, as in Java; a written IPv6 address is that one only.
+        # "" is every address of both families, as in Java; a literal IPv6 address is only that one.
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(bool(endpoint.host)))
-    if receive_buffer > 0:  # before listen, as the window scale is settled in the handshake
+    if receive_buffer > 0:  # before listen, as the handshake fixes the window scale
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
 
 

@@ -1,7 +1,7 @@
-"""Asking the service manager for time, as long as work goes on: recovery at the start, flushing at the stop.
+"""Asks the service manager for time while work goes on: recovery at the start, flushing at the stop.
 
-A thread, as a single large log is recovered within one call. It asks only while the rest of the process uses the
-processor: one that hangs, in a lock or on a disk that does not answer, runs into its time limit.
+It is a thread, as one call recovers a whole large log. It asks only while the rest of the process uses CPU time: a
+process that hangs, in a lock or on a disk that does not answer, reaches its timeout.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from odradek.ipc.slots import SlotTable
 
 LOOK_S = 1.0
 MORE_S = 30
-LEAST_WORK_S = 0.0005  # of processor time between two looks
+LEAST_WORK_S = 0.0005  # of CPU time between two checks
 
 
 class Patience:
-    """A request for more time, repeated until `end`; nothing where no manager listens."""
+    """A request for more time, repeated until `end`; does nothing without a service manager."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
         self._telling = threading.Lock()
 
     def begin(self, status: Callable[[], str]) -> None:
-        """Ask from now on, saying what `status` returns."""
+        """Ask from now on, with the text that `status` returns."""
         if os.environ.get("NOTIFY_SOCKET"):
             threading.Thread(target=self._ask, args=[status], daemon=True, name="patience").start()
 
     def end(self) -> None:
-        """The work is done; nothing is said after this."""
+        """The work is done; no request follows."""
         with self._telling:
             self._over.set()
 
@@ -52,12 +52,12 @@ class Patience:
 
 
 def _work() -> float:
-    """Seconds of processor time of all threads but this one."""
+    """CPU seconds of all threads but this one."""
     return time.process_time() - time.thread_time()
 
 
 def recovering(table: SlotTable) -> str:
-    """How far recovery has come, over all processes."""
+    """The progress of recovery, over all processes."""
     left = len(table.numbers(slots.RECOVERING))
     done = len(table.numbers(slots.LEADER, slots.FOLLOWER, slots.OFFLINE))
     if not left:

@@ -1,4 +1,4 @@
-"""What a running broker is doing, read from its shared memory alone: nobody is asked, nothing is locked."""
+"""The state of a running broker, read from its shared memory only: without requests, without locks."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Sample:
     partitions: list[dict[str, Any]]
     starting: list[str] = field(default_factory=list)  # processes that do not serve yet
     recovering: list[str] = field(default_factory=list)  # logs that a start waits for
-    unknown_retention: list[str] = field(default_factory=list)  # topics that were taken over without their configs
+    unknown_retention: list[str] = field(default_factory=list)  # topics that were adopted without their configs
     rates: dict[str, float] = field(default_factory=dict)
     taken: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but what only this module needs."""
+        """All fields but those that only this module needs."""
         document = asdict(self)
         del document["taken"]
         return document
 
 
 class Observer:
-    """Attaches to a broker's shared memory to look at it; writes nothing. Raises RegionError when it is gone."""
+    """Attaches to a broker's shared memory to read it; writes nothing. Raises RegionError when it is gone."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -59,7 +59,7 @@ class Observer:
         self._partitions = Partitions(self._shared, Path(config.run_dir), config, roles.SUPERVISOR)
 
     def sample(self, former: Sample | None = None) -> Sample:
-        """Look once; with a `former` look there are rates, in units a second."""
+        """Take a sample; with a `former` one it has rates, in units a second."""
         self._partitions.follow()
         rows = [self._process(row) for row in self._shared.processes.snapshot()]
         now = Sample(
@@ -86,7 +86,7 @@ class Observer:
 
 
 def _unknown_retention(snapshot: Snapshot) -> list[str]:
-    """Topics whose retention is still not known after a take-over."""
+    """Adopted topics whose retention is still unknown."""
     mark = adopted_configs.MARK
     return sorted(
         topic for topic, value in snapshot.overrides(mark).items() if adopted_configs.is_marked({mark: value})
@@ -94,7 +94,7 @@ def _unknown_retention(snapshot: Snapshot) -> list[str]:
 
 
 def _serving(rows: list[dict[str, Any]]) -> bool:
-    """Whether connections are taken: an acceptor and a worker run."""
+    """Whether the broker accepts connections: an acceptor and a worker run."""
     running = {row["role"] for row in rows if row["state"] == "running"}
     return roles.ACCEPTOR in running and any(role >= roles.FIRST_WORKER for role in running)
 
@@ -160,7 +160,7 @@ def render(sample: Sample, most_partitions: int = 20) -> str:
 
 
 def _waiting_lines(sample: Sample) -> list[str]:
-    """What a start waits for, if it does: first the logs, then the processes that wait for them."""
+    """What a start waits for, if anything: first the logs, then the processes that wait for them."""
     if not sample.starting:
         return []
     logs = sample.recovering[:_NAMED]

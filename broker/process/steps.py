@@ -1,11 +1,11 @@
-"""Long work of a loop, in steps, so that whatever else comes has its turn in between.
+"""Runs long work of a loop in steps, so that the loop handles other events in between.
 
-Work is a generator: what it does up to its next `yield` is one step, short, and nobody is confused by what it leaves.
-All that is under way goes on in turn, a step each, for SLICE_S of a turn of the loop; a step that takes longer than
-that is waited for. What is small is done when `begin` returns, so that requests which came together keep their order.
-A step that has only found that it cannot go on yet yields WAITS: when all have, the turn is over.
+Work is a generator: the code up to its next `yield` is one step, which is short and leaves a consistent state. All
+active work runs in turn, one step each, for SLICE_S of a turn of the loop; a step that takes longer is not interrupted.
+Small work is done when `begin` returns, so that requests that arrive together keep their order. A step that cannot go
+on yet yields WAITS: when all work waits, the slice ends.
 
-Crash rule: none of its own. Work that was not finished is lost with the process, or when the process stops.
+Crash rule: none of its own. Unfinished work is lost when the process dies or stops.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-SLICE_S = 0.025  # `begin` and `go_on` may both fall into a turn
-WAITS: Any = "waits"  # and all other work yields nothing
+SLICE_S = 0.025  # one turn may call both `begin` and `go_on`
+WAITS: Any = "waits"  # other steps yield None
 _OVER = object()
 
 
 class _Works:
-    """Work that one loop has taken up."""
+    """The active work of one loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class _Works:
 
 
 class Steps(_Works):
-    """Work that goes on in turn."""
+    """Work that runs in turn."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -46,13 +46,13 @@ class Steps(_Works):
 
     @property
     def idle(self) -> bool:
-        """Whether all that is under way waited when it had its turn last: the loop may rest before the next."""
+        """Whether all active work yielded WAITS in its last step: the loop may sleep before the next."""
         return self._idle
 
     def begin(self, work: Iterator[None]) -> None:
-        """Take up some work, and do as much of it as a slice allows. Its errors are its own business.
+        """Add work, and run it for at most a slice. It handles its own errors.
 
-        Of work that a step begins nothing is done yet: that step would take a slice more for each.
+        Work that a step begins is only added: otherwise each would extend that step by a slice.
         """
         if self._stepping:
             self.add(work)
@@ -64,12 +64,12 @@ class Steps(_Works):
                 return
 
     def add(self, work: Iterator[None]) -> None:
-        """Take up some work of which `go_on` does the first step too: much of it may come in one turn of the loop."""
+        """Add work whose first step `go_on` runs, too: much of it may come in one turn of the loop."""
         self._works.append(work)
         self._idle = False
 
     def go_on(self) -> None:
-        """Go on with all that is under way, for one slice, or until all of it waits."""
+        """Run all active work in turn, for one slice, or until all of it waits."""
         until, waited = self._clock() + SLICE_S, 0
         while self._works and waited < len(self._works):
             work = self._works.popleft()
@@ -90,18 +90,18 @@ class Steps(_Works):
 
 
 class Line(_Works):
-    """Work that waits in line: what is begun is done before the next begins, so that little is held meanwhile."""
+    """A queue of work: each is finished before the next begins, so that little is held meanwhile."""
 
     def add(self, work: Iterator[None]) -> None:
-        """Take up some work, behind all other. Its errors are its own business."""
+        """Add work behind all other. It handles its own errors."""
         self._works.append(work)
 
     def add_first(self, work: Iterator[None]) -> None:
-        """Take up some work before all other: the rest of what was begun."""
+        """Add work before all other: the rest of work that has begun."""
         self._works.appendleft(work)
 
     def go_on(self, seconds: float = SLICE_S) -> None:
-        """Go on with what is first, for so long."""
+        """Run work in order, for so long."""
         until = self._clock() + seconds
         while self._works:
             work = self._works[0]
@@ -112,7 +112,7 @@ class Line(_Works):
 
 
 def _step(work: Iterator[None]) -> object:
-    """What a step says; _OVER when it was the last."""
+    """Run a step; returns what it yields, _OVER at the end."""
     try:
         return next(work)  # type: ignore[func-returns-value]
     except StopIteration:

@@ -1,4 +1,4 @@
-"""What a process does at the end of a time, unless it is called off before: nothing called off is kept."""
+"""Actions that a process runs at a deadline unless they are cancelled; cancelled ones are not kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Cancel = Callable[[], object]
 
 
 class Timeouts:
-    """Actions by the time, in seconds of one clock, at which they are due. Knows no clock itself."""
+    """Actions by the time, in seconds of the caller's clock, at which they are due."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -20,17 +20,17 @@ class Timeouts:
         return len(self._actions)
 
     def add(self, at: float, action: Callable[[], None]) -> Cancel:
-        """`due` calls `action` from `at` on, unless what this returns is called first; afterwards that does nothing."""
+        """`due` calls `action` from `at` on, unless the returned function is called first; later that does nothing."""
         number = next(self._numbers)
         self._actions[number] = at, action
         return partial(self._actions.pop, number, None)
 
     def next(self) -> float:
-        """When the next is due; infinity: none."""
+        """When the next action is due; infinity: none."""
         return min((at for at, _ in self._actions.values()), default=float("inf"))
 
     def due(self, now: float) -> None:
-        """Call all that is due, in the order in which it was added; each may add and call off others."""
+        """Call all due actions, in the order in which they were added; each may add and cancel others."""
         for number in [number for number, (at, _) in self._actions.items() if at <= now]:
             if number in self._actions:
                 self._actions.pop(number)[1]()

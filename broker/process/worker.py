@@ -12,7 +12,7 @@ from odradek.workers.worker import Worker
 
 
 def main(run_dir: Path, number: int) -> None:
-    """Be worker `number` of the broker in `run_dir` until SIGTERM, then drain."""
+    """Run worker `number` of the broker in `run_dir` until SIGTERM, then drain."""
     signals = Signals(signal.SIGTERM, signal.SIGINT)
     worker = Worker(process.enter(worker_role(number), run_dir))
     worker.run(signals.fileno(), lambda: bool(signals.take()))
