@@ -1,8 +1,8 @@
 """The acceptor: accepts on the inherited sockets and hands each connection to a worker.
 
-Role 1. The listening sockets are the supervisor's (or systemd's), so none is refused while an acceptor is
-respawned. Workers register on `acceptor.sock`; a connection goes to the one with the fewest, as its descriptor
-in a message of `ipc.handoff`. While no worker is registered, or a limit is reached, nothing is accepted: the
+Role 1. The listening sockets are the supervisor's (or systemd's), so no client is refused while an acceptor is
+respawned. Workers register on `acceptor.sock`; the one with the fewest connections gets the next, as a descriptor
+in a message of `ipc.handoff`. While no worker is registered, or a limit is reached, the acceptor accepts nothing: the
 kernel's backlog is the queue, and it is bounded.
 """
 
@@ -55,17 +55,17 @@ class Link:
 
     @property
     def takes(self) -> bool:
-        """Whether it may be given connections."""
+        """Whether it may get connections."""
         return self.worker_id >= 0 and not self.draining
 
     def hand(self, client: Client, fd: int) -> None:
-        """Give it a connection; the descriptor here is closed once it is on its way."""
+        """Pass it a connection; closes the descriptor here once the message is sent."""
         self.channel.send(handoff.handoff(client), [fd])
         self._unsent.append(fd)
         self.sent()
 
     def sent(self) -> None:
-        """Close descriptors whose messages have left."""
+        """Close descriptors whose messages are sent."""
         if not self.channel.wants_write:
             for fd in self._unsent:
                 os.close(fd)
@@ -100,12 +100,12 @@ class Acceptor:
         self._epoll.register(self._door.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Run until SIGTERM."""
         self._me.running()
         while True:
             self._me.beat()
             timeout = self._adjust()
-            # Workers before clients: else those who come with a worker's registration all go to the one before it.
+            # Workers before clients: else clients that arrive with a worker's registration all go to older workers.
             for fd, events in sorted(self._epoll.poll(timeout), key=lambda event: event[0] in self._listening):
                 self._event(fd, events)
             if self._signals.take():
@@ -121,7 +121,7 @@ class Acceptor:
             self._admit_workers()
 
     def _adjust(self) -> float:
-        """Accept or pause as things are now; seconds until to look again."""
+        """Accept or pause according to the current limits; returns seconds until the next check."""
         self._follow_metadata()
         now, patience = time.monotonic(), IDLE_S
         takers = any(link.takes for link in self._links.values())
@@ -155,7 +155,7 @@ class Acceptor:
         self._row[COLUMN["meta_version"]] = self._meta_version
 
     def _limits(self, *layers: Mapping[str, str]) -> Limits:
-        """With the settings of `layers` before those of the configuration file."""
+        """The limits; settings of `layers` override those of the configuration file."""
         config = self._me.config
 
         def in_force(name: str) -> Any:
@@ -297,7 +297,7 @@ class Acceptor:
             del link.clients[listener, host]
 
     def _forget(self, link: Link) -> None:
-        """A dead worker's connections are dead; those on their way to it as well."""
+        """A dead worker's connections are dead, also those on their way to it."""
         self._epoll.unregister(link.channel.fileno())
         del self._links[link.channel.fileno()]
         for (listener, host), count in link.clients.items():
@@ -319,7 +319,7 @@ def _plain(host: str) -> str:
 
 
 def _set_options(connection: socket.socket, me: Process) -> None:
-    connection.setblocking(False)  # of the open file, so it holds in the worker as well
+    connection.setblocking(False)  # a flag of the open file, so it holds in the worker as well
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     size = me.config["socket.send.buffer.bytes"]
@@ -335,7 +335,7 @@ def _inherited() -> list[tuple[str, socket.socket]]:
 
 
 def main(run_dir: Path) -> None:
-    """Be the acceptor of the broker with this run directory, until SIGTERM."""
+    """Run the acceptor of the broker with this run directory, until SIGTERM."""
     listening = _inherited()
     me = process.enter(roles.ACCEPTOR, run_dir)
     if not listening:

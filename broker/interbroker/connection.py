@@ -1,9 +1,9 @@
-"""A connection to another broker: one request under way, its answer received into one buffer, used where it lies.
+"""A connection to another broker: one request in flight; its response is read into one buffer and used in place.
 
-Refused or lost, it is tried again after AGAIN_MS, doubled up to `Limits.longest_ms`; at once after `hurry`, and when it
-had lasted for SETTLED_MS. What is malformed, not asked for, or does not come in time closes it. So does silence of the
-other host for SILENT_S, idle or not: TCP would wait for as long again as the network was away before it sends the next
-packet, and the cluster with it. Times are in ms of CLOCK_MONOTONIC.
+A refused or lost connection is retried after AGAIN_MS, doubled up to `Limits.longest_ms`; at once after `hurry`, and
+if it had lasted for SETTLED_MS. A malformed, unrequested or late response closes it. So does silence of the other host
+for SILENT_S, idle or not: after a network failure TCP would wait as long as the failure lasted before it sends the next
+packet, and the cluster would wait with it. Times are in ms of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SETTLED_MS = 1000
 CONNECT_MS = 3000  # the kernel's pauses between attempts double, too
 SILENT_S = 5
 SMALL = 64 << 10
-SMALL_IN_A_ROW = 16  # answers after which a large buffer is given back
+SMALL_IN_A_ROW = 16  # responses after which a large buffer is freed
 
 Address = tuple[str, int]
 
 
 class Limits(NamedTuple):
-    """Bytes of answers as they usually are, and at most; ms to wait for one; SO_RCVBUF, -1 for the kernel's choice; the
+    """The usual and the largest response in bytes; ms to wait for one; SO_RCVBUF, -1 for the kernel's choice; the
     longest pause in ms between attempts to connect."""
 
     usual: int
@@ -43,26 +43,26 @@ class Limits(NamedTuple):
 
 
 class ConnectionHandler(Protocol):
-    """What is said on a link, and who polls its socket."""
+    """Makes a link's requests, takes the responses, polls its socket."""
 
     def watch(self, fd: int, events: int) -> None:
-        """Poll `fd` for `events` from now on; 0: not at all, it is about to be closed."""
+        """Poll `fd` for `events` from now on; 0: stop, it is about to be closed."""
 
     def request(self, link: Link) -> bytes | None:
-        """The next frame to send; None when there is nothing to ask now."""
+        """The next frame to send; None when there is no request now."""
 
     def answer(self, link: Link, frame: memoryview) -> None:
-        """The answer to it, without its length, valid during the call. WireError: it is none.
+        """The response without its length, valid during the call. Raises WireError when it is not valid.
 
-        Who knows already what to ask next may call `ask` before it uses the answer.
+        A handler that already knows the next request may call `ask` before it uses the response.
         """
 
     def lost(self, link: Link) -> None:
-        """The connection is gone, and so is what was under way."""
+        """The connection is lost, and so is the request in flight."""
 
 
 class Link:
-    """One connection, made as soon as `tick` is called first."""
+    """One connection; the first call of `tick` opens it."""
 
     def __init__(
         self, name: str, address: Address, talk: ConnectionHandler, resolver: Resolver, limits: Limits
@@ -72,12 +72,12 @@ class Link:
         self._talk, self._resolver, self._limits = talk, resolver, limits
         self._sock: socket.socket | None = None
         self._up = self._busy = self._writing = self._resolving = False
-        self._due_ms = 0  # next attempt, or end of patience
+        self._due_ms = 0  # next attempt, or timeout
         self._since_ms = 0  # when the connection was made
         self._again_ms = AGAIN_MS
-        self._attempts = self._refusals = 0  # since then; and how many of the last were refused
+        self._attempts = self._refusals = 0  # since then; and how many of the last ones were refused
         self._addresses = 1  # of the host
-        self._fault = ""  # said in the log, so that it is said once
+        self._fault = ""  # the last one logged, so that it is logged once
         self._out = memoryview(b"")
         self._frame = Frame(limits)
 
@@ -88,12 +88,12 @@ class Link:
 
     @property
     def refused(self) -> bool:
-        """Whether nobody listens there: the last attempts, one for each address of the host, were refused."""
+        """Whether no process listens there: the last attempts, one for each address of the host, were refused."""
         return self._refusals >= self._addresses
 
     @property
     def due_ms(self) -> int | None:
-        """When `tick` has something to do; None while nothing is under way."""
+        """When `tick` has something to do; None while no request is in flight."""
         return None if self._up and not self._busy else self._due_ms
 
     @property
@@ -102,17 +102,17 @@ class Link:
         return most if self._up else min(CONNECT_MS, most)
 
     def hurry(self) -> None:
-        """Somebody may be there now: do not wait for the next attempt."""
+        """The broker may be up now: connect at the next `tick`, without a pause."""
         if self._sock is None:
             self._due_ms, self._again_ms = 0, AGAIN_MS
 
     def resolved(self) -> None:
-        """The resolver has found something."""
+        """The resolver has a result."""
         if self._resolving:
             self._due_ms = 0
 
     def ask(self) -> None:
-        """There may be something to ask: at once, if the connection stands and nothing is under way."""
+        """Send the next request, if there is one, the connection stands and no request is in flight."""
         request = self._talk.request(self) if self._up and not self._busy else None
         if request is not None:
             self._busy, self._due_ms = True, _now_ms() + self._limits.patience_ms
@@ -120,7 +120,7 @@ class Link:
             self._send()
 
     def tick(self, now_ms: int) -> None:
-        """Ask if there is something to ask; connect when it is time; lose patience."""
+        """Send a request if there is one; connect when it is due; time out."""
         if self._up and not self._busy:
             self.ask()
         elif now_ms >= self._due_ms and self._sock is None:
@@ -141,7 +141,7 @@ class Link:
             self._lose(error)
 
     def close(self) -> None:
-        """Let go of the connection and of what is under way."""
+        """Close the connection and drop the request in flight."""
         if self._sock is not None:
             self._talk.watch(self._sock.fileno(), 0)
             self._sock.close()
@@ -155,7 +155,7 @@ class Link:
         self._due_ms = now_ms + self._patience_ms
         try:
             addresses = self._resolver.ask(*self.address)
-            if addresses is None:  # asked again as soon as the resolver knows
+            if addresses is None:  # retried as soon as the resolver knows
                 self._resolving, self._due_ms = True, now_ms + LONGEST_MS
                 return
             self._resolving, self._addresses = False, len(addresses)
@@ -184,7 +184,7 @@ class Link:
         self.ask()
 
     def _lose(self, error: OSError | WireError) -> None:
-        """Say why, once, and try again: after a while, unless the connection had lasted."""
+        """Log why, once, and retry: after a pause, unless the connection had lasted."""
         why, now_ms = (error.strerror if isinstance(error, OSError) else None) or str(error), _now_ms()
         log.log(logging.WARNING if why != self._fault else logging.DEBUG, "%s: %s", self.name, why)
         self._fault = why
@@ -213,7 +213,7 @@ class Link:
             self._talk.watch(self._sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if self._writing else 0))
 
     def _receive(self) -> None:
-        """Whatever has come; when that is a whole answer, its use, and the next request."""
+        """Read what has come; once the response is whole, use it and send the next request."""
         assert self._sock is not None
         frame = self._frame
         while not frame.whole:
@@ -234,18 +234,18 @@ class Link:
 
 
 class Frame:
-    """The answer that is being received: its length, and then itself, in one buffer that fits most."""
+    """The response being received: its length, then its content, in one buffer that fits most."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._buffer = memoryview(bytearray(SMALL))
         self._filled = 0
         self._end = 0  # 0: not known yet
-        self._small = 0  # answers in a row that needed no large buffer
+        self._small = 0  # responses in a row that needed no large buffer
 
     @property
     def whole(self) -> bool:
-        """Whether there is all of it."""
+        """Whether the response is complete."""
         return self._filled == self._end > 0
 
     @property
@@ -255,11 +255,11 @@ class Frame:
 
     @property
     def content(self) -> memoryview:
-        """The answer without its length."""
+        """The response without its length."""
         return self._buffer[4 : self._end]
 
     def take(self, count: int) -> None:
-        """`count` bytes have come into `room`. WireError: its length cannot be."""
+        """`count` bytes have come into `room`. Raises WireError for an impossible length."""
         self._filled += count
         if not self._end and self._filled >= 4:
             (size,) = I32.unpack_from(self._buffer)
@@ -274,7 +274,7 @@ class Frame:
             self._buffer[: self._filled] = former[: self._filled]
 
     def clear(self) -> None:
-        """The answer has been used: make room for the next."""
+        """The response has been used: make room for the next."""
         self._small = self._small + 1 if self._end <= SMALL else 0
         if len(self._buffer) > self._limits.usual or (len(self._buffer) > SMALL and self._small >= SMALL_IN_A_ROW):
             self._buffer = memoryview(bytearray(SMALL))
@@ -282,7 +282,7 @@ class Frame:
 
 
 def _set_options(sock: socket.socket) -> None:
-    """Send at once, and notice a silent host: probed after a second without traffic, then each second."""
+    """Send at once, and detect a silent host: probe after a second without traffic, then each second."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     tcp = {
         socket.TCP_NODELAY: 1, socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: SILENT_S,

@@ -1,13 +1,12 @@
-"""Connections from this broker's controller process to other brokers: requests in order, and who is gone at once.
+"""Connections from this broker's controller process to other brokers: ordered requests, fast detection of dead brokers.
 
-A dead process closes its connections, and a host whose broker is dead refuses new ones, all in milliseconds, where a
-session with ZooKeeper lasts for seconds. So each peer tells its broker's standing: REACHED, or REFUSED when nobody
-listens there. REFUSED is a suspicion, not knowledge: whoever acts on it must be right also when it is wrong
-(broker.controller.elected.brokers). What does not answer at all is left to the session.
+A dead process closes its connections, and a host whose broker is dead refuses new ones, all in milliseconds, while a
+ZooKeeper session lasts for seconds. So each peer reports its broker's reachability: REACHED, or REFUSED when no process
+listens there. REFUSED is a suspicion, not knowledge: code that acts on it must be correct also when it is wrong
+(broker.controller.elected.brokers). If a broker does not answer at all, only its session decides.
 
-Requests to a broker are sent one at a time, in order, and again after a lost connection, until the peer is closed: the
-receiver takes each twice without harm (Kafka's RequestSendThread). How connections are made, and when they are given
-up, is broker.interbroker.connection's.
+A peer sends requests one at a time, in order, and again after a lost connection, until it is closed: the receiver
+handles duplicates without harm (Kafka's RequestSendThread). broker.interbroker.connection opens and closes connections.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ log = logging.getLogger(__name__)
 REACHED, REFUSED = "reached", "refused"
 CLIENT_ID = CONTROLLER
 _LARGEST = 64 << 20  # bytes of an answer
-# Apache's brokers register 0.2 s and more before they listen, and tell clients that there is no broker at all until
-# they hear from the controller: librdkafka may ask nobody else. This is the pause of Kafka's RequestSendThread.
+# Apache's brokers register 0.2 s and more before they listen, and report no brokers at all to clients until the
+# controller's first request: librdkafka may ask no other broker. This is the pause of Kafka's RequestSendThread.
 _LONGEST_MS = 100
 
 Encode = Callable[[int], bytes]  # correlation id → the whole frame
@@ -45,17 +44,17 @@ class _Request(NamedTuple):
 
 
 class Poller(Protocol):
-    """Where a peer has its descriptor watched: the controller's loop."""
+    """Watches a peer's descriptor: the controller's loop."""
 
     def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
-        """Call `ready(events)` whenever one of `events` is there; replaces what was said before of `fd`."""
+        """Call `ready(events)` whenever one of `events` occurs; replaces an earlier call for `fd`."""
 
     def unwatch(self, fd: int) -> None:
-        """Forget `fd`."""
+        """Stop watching `fd`."""
 
 
 class PeerPool:
-    """Makes the connections of one process. An answer is waited for `patience_ms`: controller.socket.timeout.ms."""
+    """Makes the connections of one process. `patience_ms`: the response timeout, controller.socket.timeout.ms."""
 
     def __init__(self, sources: Poller, patience_ms: int) -> None:
         self._sources = sources
@@ -67,7 +66,7 @@ class PeerPool:
         sources.watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
 
     def connect(self, broker: int, address: Address, changed: Changed) -> Peer:
-        """A connection to a broker; `changed` is called when its standing is another than last told."""
+        """A connection to a broker; `changed` is called when its reachability changes."""
         peer = Peer(broker, address, self._sources, self._resolver, self._limits, changed)
         self._peers.add(peer)
         return peer
@@ -78,13 +77,13 @@ class PeerPool:
             peer.link.resolved()
 
     def close(self) -> None:
-        """Look no names up any more; the peers are closed by who asked for them."""
+        """Stop looking names up; callers of `connect` close their peers."""
         self._sources.unwatch(self._resolver.fileno())
         self._resolver.close()
 
 
 class Peer:
-    """One broker, and what is said to it (link.Talk). Its connection is made as soon as `tick` is called first."""
+    """One broker and the requests to it (a ConnectionHandler). The first call of `tick` opens the connection."""
 
     def __init__(
         self, broker: int, address: Address, sources: Poller, resolver: Resolver, limits: Limits, changed: Changed
@@ -110,20 +109,20 @@ class Peer:
         return math.inf if due_ms is None else due_ms / 1000
 
     def tick(self, now: float) -> None:
-        """Connect when it is time, give up what does not come."""
+        """Connect when it is due, time out late responses."""
         self.link.tick(int(now * 1000))
 
     def send(self, encode: Encode, answered: Answered) -> None:
-        """Send a request behind those sent before."""
+        """Send a request after those sent before."""
         self._queue.append(_Request(encode, answered))
         self.link.ask()
 
     def forget(self) -> None:
-        """Forget what was not answered: the broker is taken for dead, and told everything if it is not."""
+        """Drop unanswered requests: the broker counts as dead, and gets the full state if it is not."""
         self._queue.clear()
 
     def close(self) -> None:
-        """Forget the connection and what was not answered."""
+        """Close the connection and drop unanswered requests."""
         self.forget()
         self.link.close()
 
@@ -132,10 +131,10 @@ class Peer:
             self._standing = standing
             self._changed(self.broker, standing)
 
-    # -- the talk
+    # -- the ConnectionHandler
 
     def watch(self, fd: int, events: int) -> None:
-        """See link.Talk."""
+        """See ConnectionHandler."""
         if events:
             self._sources.watch(fd, events, self._ready)
         else:
@@ -147,7 +146,7 @@ class Peer:
             self._tell(REACHED)
 
     def request(self, link: Link) -> bytes | None:
-        """See link.Talk. It stays in the queue until it is answered."""
+        """See ConnectionHandler. It stays in the queue until it is answered."""
         if not self._queue:
             return None
         self._under_way = self._queue[0]
@@ -155,7 +154,7 @@ class Peer:
         return self._under_way.encode(self._correlation)
 
     def answer(self, link: Link, frame: memoryview) -> None:
-        """See link.Talk. What was forgotten meanwhile is answered to nobody."""
+        """See ConnectionHandler. Ignores the response to a request that was dropped meanwhile."""
         if not self._queue or self._queue[0] is not self._under_way:
             return
         request = self._queue.popleft()
@@ -165,6 +164,6 @@ class Peer:
             log.exception("unexpected error while handling a response of broker %d", self.broker)
 
     def lost(self, link: Link) -> None:
-        """See link.Talk."""
+        """See ConnectionHandler."""
         if link.refused:
             self._tell(REFUSED)

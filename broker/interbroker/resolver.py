@@ -1,4 +1,4 @@
-"""Host names to addresses without waiting for them: a name server that does not answer must not hold up the loop."""
+"""Resolves host names without waiting for them: a name server that does not answer must not block the loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Addresses = list[tuple[Any, Any, int, str, Any]]  # as socket.getaddrinfo has th
 
 
 class Resolver:
-    """Poll `fileno()`, `drain()`, and ask again: something may be known now. Lookups share one thread."""
+    """Poll `fileno()`, `drain()`, and `ask` again: a result may be known now. Lookups share one thread."""
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -30,7 +30,7 @@ class Resolver:
             pass
 
     def ask(self, host: str, port: int) -> Addresses | None:
-        """The addresses of a host, looked up anew each time; None: not known yet. OSError: there are none."""
+        """The addresses of a host, looked up again each time; None: not known yet. Raises OSError when it has none."""
         future = self._asked.get((host, port))
         if future is None:
             try:
@@ -48,7 +48,7 @@ class Resolver:
             os.eventfd_write(self._event, 1)
 
     def close(self) -> None:
-        """Wait for no lookup."""
+        """Close without waiting for lookups."""
         event, self._event = self._event, -1
         self._pool.shutdown(wait=False, cancel_futures=True)
         os.close(event)
@@ -57,5 +57,5 @@ class Resolver:
 def _look_up(host: str, port: int, flags: int = 0) -> Addresses:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    except (ValueError, OverflowError) as error:  # a NUL, a label of 64 characters, a port that there is not
+    except (ValueError, OverflowError) as error:  # a NUL, a label of 64 characters, an impossible port
         raise OSError(f"{host!r}:{port} is no address: {error}") from error

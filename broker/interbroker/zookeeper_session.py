@@ -1,13 +1,13 @@
-"""A broker's session with ZooKeeper, and what it settles there before it starts: which cluster this is, which broker.
+"""A broker's session with ZooKeeper, and the ids that it settles there before it starts: cluster id and broker id.
 
-Layout    : `zookeeper-session` in the run directory, 0600: the number and the password of the session, a line each.
-Owner     : the controller process writes it whenever the session is another. When the broker stops (`draining` in
-            shared memory) it ends the session and removes the file; one that is left all the same, as by a process
-            that was killed then, the last steps of the stop end (broker.supervisor.shutdown).
+Layout    : `zookeeper-session` in the run directory, 0600: the id and the password of the session, a line each.
+Owner     : the controller process writes it whenever the session changes. When the broker stops (`draining` in shared
+            memory) it ends the session and removes the file; if it is killed before that, the last steps of the stop
+            do so (broker.supervisor.shutdown).
 Crash rule: a controller process that ends while its broker serves on, by a signal (SIGTERM too) or by an error, leaves
-            the session. Its successor goes on with it, so that nobody in the cluster notices. A broker that died
-            altogether ends it at its next start, before it registers: its former registration goes at once, not when
-            the session has expired.
+            the session. Its successor continues it, so that the cluster does not notice. A broker of which all
+            processes died ends it at its next start, before it registers: its former registration is removed at once,
+            not when the session expires.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 
 SESSION_FILE = "zookeeper-session"
 _SEQUENCE = "/brokers/seqid"
-_GRACE_S = 3.0  # a session ends up to a tick of the server's after its timeout
+_GRACE_S = 3.0  # a session expires up to one server tick after its timeout
 _LAST_MS = 5000  # to connect at the end of a stop, which waits for it
 
 Credentials = tuple[int, bytes]
 
 
 def open_tree(config: BrokerConfig, former: Credentials | None = None, ends: bool = False) -> ZooKeeperTree:
-    """The metadata tree at zookeeper.connect. Raises BootError, and OdradekError where the next try may do.
+    """The metadata tree at zookeeper.connect. Raises BootError, and OdradekError when the next try may succeed.
 
     After a power failure brokers may start before ZooKeeper does. `ends`: see ZooKeeperTree.
     """
@@ -60,13 +60,13 @@ def _connect_ms(config: BrokerConfig) -> int:
 
 
 def failed(config: BrokerConfig, error: Exception) -> OdradekError:
-    """What to raise where the tree gave `error` and this process cannot begin without an answer."""
+    """The error to raise when the tree raised `error` and this process cannot start without an answer."""
     kind = OdradekError if isinstance(error, TreeUnavailable) else BootError
     return kind(f"ZooKeeper at {config['zookeeper.connect']}: {error!r}")
 
 
 def save_session(run_dir: Path, credentials: Credentials) -> None:
-    """Note the session for the process that comes after this one; where the disk refuses that, none is noted."""
+    """Save the session for the successor of this process; if the write fails, no session is saved."""
     try:
         _save(run_dir, f"{credentials[0]}\n{credentials[1].hex()}\n")
     except OSError as error:
@@ -84,7 +84,7 @@ def _save(run_dir: Path, text: str) -> None:
 
 
 def former_session(run_dir: Path) -> Credentials | None:
-    """The session that was noted last, None when there is none."""
+    """The session that was saved last, None when there is none."""
     try:
         number, password = (run_dir / SESSION_FILE).read_text().split()
         return int(number), bytes.fromhex(password)
@@ -93,12 +93,12 @@ def former_session(run_dir: Path) -> Credentials | None:
 
 
 def forget_session(run_dir: Path) -> None:
-    """The session was ended."""
+    """Remove the file: the session has ended."""
     (run_dir / SESSION_FILE).unlink(missing_ok=True)
 
 
 def end_session(config: BrokerConfig) -> None:
-    """At the end of a stop: end the session that no process is left to end; without ZooKeeper it expires."""
+    """At the end of a stop: end the session if no process has ended it; without ZooKeeper it expires."""
     former = former_session(config.run_dir)
     if former is None:
         return
@@ -114,8 +114,8 @@ def end_session(config: BrokerConfig) -> None:
 def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) -> tuple[int, str]:
     """(broker id, cluster id) of a broker that is about to start. Raises as `open_tree`.
 
-    `former_id` and `cluster_id` are what its log directories say; the cluster's own id is told whatever they say, and
-    is made from theirs where the cluster is new.
+    `former_id` and `cluster_id` are from its log directories; the result has the cluster's own id whatever they say,
+    which a new cluster takes from them.
     """
     former = former_session(config.run_dir)
     if former is not None:
@@ -140,7 +140,7 @@ def settling_s(config: BrokerConfig) -> float:
 
 
 def _broker_id(tree: Tree, config: BrokerConfig, former: int | None) -> int:
-    """broker.id, or the one the directories have, or a new one of the cluster's (Kafka's /brokers/seqid)."""
+    """broker.id, or the id in the directories, or a new one of the cluster (Kafka's /brokers/seqid)."""
     if config["broker.id"] >= 0:
         return int(config["broker.id"])
     if former is not None:
@@ -151,7 +151,7 @@ def _broker_id(tree: Tree, config: BrokerConfig, former: int | None) -> int:
 def _refuse_second(tree: ZooKeeperTree, broker: int) -> None:
     """Wait until a former registration has expired; one that stays is another broker's.
 
-    ZooKeeper gives no session less than its `minSessionTimeout`, whatever zookeeper.session.timeout.ms says.
+    ZooKeeper gives each session at least its `minSessionTimeout`, whatever zookeeper.session.timeout.ms says.
     """
     path = f"{znodes.BROKER_IDS}/{broker}"
     patience = tree.session_ms / 1000 + _GRACE_S
@@ -167,5 +167,5 @@ def _refuse_second(tree: ZooKeeperTree, broker: int) -> None:
 
 
 def address_of(node: BrokerNode, config: Any) -> tuple[str, int]:
-    """Where this broker reaches another one: by the listener of that name, or the first it has."""
+    """The address at which this broker reaches another one: its inter-broker listener, or its first one."""
     return node.endpoints.get(listeners.between_brokers(config)) or next(iter(node.endpoints.values()))

@@ -1,1 +1,1 @@
-"""The process of `odradek start`, what it does before the first process and after the last, and its fork server."""
+"""The process of `odradek start`, its steps before the first process and after the last, and its fork server."""

@@ -1,8 +1,8 @@
-"""`odradek systemd leave`: the wait until the controller process has left the cluster
+"""`odradek systemd leave`: waits until the controller process has left the cluster
 (broker.controller.member.controlled_shutdown).
 
-A controller process that dies meanwhile, or is just being started again, is waited for: its successor sees that the
-broker stops. Not for ever: systemd starts nothing again that it is about to stop itself.
+If the controller process dies meanwhile, or is just restarting, the wait goes on: its successor sees that the broker
+stops. The wait has a limit: systemd does not restart a unit that it is about to stop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEP_S = 0.05
 
 
 class Departure:
-    """One broker's, as its service manager sees it."""
+    """The controlled shutdown of one broker, for its service manager."""
 
     def __init__(self, shared: Shared, locks: RoleLocks, run_dir: Path, patience_s: float) -> None:
         """`patience_s`: see broker.supervisor.stop_limits, `departure_s`."""
@@ -29,10 +29,10 @@ class Departure:
         self._locks = locks
         self._run_dir = run_dir
         self._patience_s = patience_s
-        self._away_at = 0.0  # when a controller process that is away is waited for no more
+        self._away_at = 0.0  # when the wait for an absent controller process ends
 
     def wait(self) -> bool:
-        """Have other brokers lead what this one leads, as far as they can; False when nobody has seen to it in time."""
+        """Have the leadership of this broker's partitions moved as far as possible; False when not done in time."""
         self._shared.control.words[shm.DRAINING] = 1
         Ringer(self._run_dir).ring(roles.CONTROLLER)
         self._away_at = time.monotonic() + _AWAY_S

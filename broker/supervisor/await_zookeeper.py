@@ -1,7 +1,7 @@
 """The wait for ZooKeeper of `odradek systemd prepare`: a machine may boot before its ZooKeeper does.
 
-All units of a broker require the one that prepares, and systemd starts none of them again that failed for its sake: so
-it must not fail while waiting may help. Before each try the manager is asked for as much time as that try may take.
+All units of a broker require the one that prepares, and systemd does not restart units whose requirement failed: so
+it must not fail while waiting may help. Before each try it asks the manager for as much time as the try may take.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from odradek.broker.process import sd_notify
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-_REST_S = 60  # for all else that is done before the first process, as TimeoutStartSec= has it
+_REST_S = 60  # for all other steps before the first process, as in TimeoutStartSec=
 
 
 class ZooKeeperWait:
-    """For `boot.prepare`: `away`."""
+    """Has `away` for `boot.prepare`."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._where = config["zookeeper.connect"]
@@ -30,7 +30,7 @@ class ZooKeeperWait:
         sd_notify.extend(self._try_s, f"asking ZooKeeper at {self._where}")
 
     def away(self, error: OdradekError) -> None:
-        """Say what is waited for, here and to the manager, and wait for a moment."""
+        """Log the reason for the wait, send it to the manager, and wait for a moment."""
         log.warning("waiting for ZooKeeper: %s", error)
         sd_notify.extend(self._try_s, f"waiting for ZooKeeper: {error}")
         time.sleep(PAUSE_S)

@@ -1,4 +1,4 @@
-"""The one screen that `odradek start` prints once clients can come."""
+"""The one screen that `odradek start` prints once clients can connect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from odradek.broker.listeners import Endpoint, bracket
 
 
 def banner(config: BrokerConfig, workers: int, seconds: float) -> str:
-    """Where it listens, how many workers, what protects it, three commands to try."""
+    """Listeners, number of workers, security, three commands to try."""
     lines = [
         f"Odradek is ready after {seconds:.1f} s: {_count(workers, 'worker')}, data in {', '.join(config.log_dirs)}",
         "",

@@ -1,8 +1,8 @@
-"""What comes before the first process, in this order: limits, directories, role byte, shared memory, listening
+"""The steps before the first process, in this order: limits, directories, role byte, shared memory, listening
 sockets, config.json. Each failure is a BootError: one line, and the former state untouched.
 
-`odradek start` keeps what it made, until its end. Under systemd a unit makes it and goes, and `again` takes it up for
-the last steps."""
+`odradek start` keeps what they create until its end. Under systemd a unit creates it and exits, and `again` reopens it
+for the last steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from odradek.storage.files import checkpoints
 log = logging.getLogger(__name__)
 
 DYING_PATIENCE_S = 5.0
-OFFLINE = "offline"  # there where no log directory is left: odradek-offline.path has systemd stop the broker
+OFFLINE = "offline"  # exists once all log directories are offline: odradek-offline.path makes systemd stop the broker
 _OTHERS = range(1, roles.ROLES)
 _RUN_FILES = (
     "config.json",
@@ -51,7 +51,7 @@ _RUN_FILES = (
 
 @dataclass
 class Boot:
-    """What a supervisor owns while it lives."""
+    """The resources that a supervisor owns while it lives."""
 
     config: BrokerConfig
     run_dir: Path
@@ -60,12 +60,12 @@ class Boot:
     listening: dict[str, socket.socket]
 
     def stop_listening(self) -> None:
-        """Refuse new clients; harmless when done already."""
+        """Refuse new clients; harmless when repeated."""
         for sock in self.listening.values():
             sock.close()
 
     def leave(self) -> None:
-        """Give everything back; nothing of the broker is left but its data."""
+        """Release everything; only the broker's data remains."""
         self.stop_listening()
         if self.locks.seal(_OTHERS):
             self.shared.destroy()
@@ -75,7 +75,7 @@ class Boot:
 
 
 def _remove(locks: RoleLocks, config: BrokerConfig, run_dir: Path) -> None:
-    """The last of a broker. Caller has sealed the locks."""
+    """Remove lock file and run directory. Caller has sealed the locks."""
     if not config.former_roles:
         locks.remove()
     with suppress(OSError):  # the directory has other files, too
@@ -83,7 +83,7 @@ def _remove(locks: RoleLocks, config: BrokerConfig, run_dir: Path) -> None:
 
 
 def clear_run_dir(run_dir: Path) -> None:
-    """Remove what brokers put there and nothing else: somebody may have named a directory with other things."""
+    """Remove only files that brokers create: odradek.run.dir may be a directory with other files."""
     for path in run_dir.iterdir():
         if any(path.match(pattern) for pattern in _RUN_FILES):
             path.unlink(missing_ok=True)
@@ -97,11 +97,11 @@ def prepare(
     config: BrokerConfig, listen: bool = True, hold: Callable[[], None] = lambda: None,
     away: Callable[[OdradekError], None] = _give_up,
 ) -> Boot:  # fmt: skip
-    """Take possession of the log directories; without `listen` somebody else opens the sockets. Raises BootError.
+    """Take possession of the log directories; without `listen` another process opens the sockets. Raises BootError.
 
-    `hold` is called after the last wait, before this makes anything that a death would leave behind.
-    `away` is called when ZooKeeper gives no answer: it raises the error, or waits before ZooKeeper is asked again. The
-    log directories stay locked meanwhile."""
+    `hold` is called after the last wait, before this creates anything that a death would leave behind.
+    `away` is called when ZooKeeper gives no answer: it raises the error, or waits before the next try. The log
+    directories stay locked meanwhile."""
     if line := limits.too_few_files():
         raise BootError(line)
     for line in limits.shortages():
@@ -129,7 +129,7 @@ def prepare(
 
 
 def _own(config: BrokerConfig) -> tuple[Path, RoleLocks]:
-    """The run directory, and in it the supervisor's byte. Raises BootError when a broker has it."""
+    """Create the run directory, lock the supervisor's byte in it. Raises BootError when a broker has it."""
     while True:
         run_dir = _run_dir(config)
         with _boot_errors():
@@ -138,17 +138,17 @@ def _own(config: BrokerConfig) -> tuple[Path, RoleLocks]:
             return run_dir, locks
         if locks.current():
             raise BootError(_second(config))
-        locks.close()  # a broker has ended just now
+        locks.close()  # a broker has stopped just now
 
 
 def _await_former_version(config: BrokerConfig) -> None:
-    """Wait until no process of a broker that a version before has started is left here. Raises BootError."""
+    """Wait until no process of a broker of an earlier version is left here. Raises BootError."""
     path = os.path.join(config.data_dir, process.FORMER_LOCK)
     if not os.path.isfile(path):
         return
     try:
         former = RoleLocks(path)
-    except OSError:  # its disk has failed: then they are passed over with the directory
+    except OSError:  # its disk has failed: these processes are ignored, as the directory is
         return
     try:
         if not process.wait_for(lambda: not former.anyone(range(roles.ROLES)), DYING_PATIENCE_S):
@@ -158,9 +158,9 @@ def _await_former_version(config: BrokerConfig) -> None:
 
 
 def again(config: BrokerConfig) -> Boot:
-    """What `prepare` made in a process that has gone, when the others have gone too. Raises OdradekError.
+    """What `prepare` created in a process that has ended, after all others ended too. Raises OdradekError.
 
-    A log directory that cannot be locked has failed, whatever else is known of it."""
+    A log directory that cannot be locked has failed, whatever its state was before."""
     with _boot_errors():
         locks = process.role_locks(config)
     if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_PATIENCE_S):
@@ -177,7 +177,7 @@ def again(config: BrokerConfig) -> Boot:
 
 
 def _make_first_dir(config: BrokerConfig) -> None:
-    """The first log directory holds the metadata of a broker that is alone, so without it there is none."""
+    """The first log directory holds the metadata of a standalone broker, which cannot run without it."""
     if os.path.lexists(config.data_dir) and not os.path.isdir(config.data_dir):
         raise BootError(f"log.dirs: {config.data_dir} {logdirs.NO_DIRECTORY}")
     try:
@@ -190,12 +190,12 @@ def _make_first_dir(config: BrokerConfig) -> None:
 
 @contextmanager
 def _boot_errors() -> Iterator[None]:
-    """What fails in the log directories becomes a BootError."""
+    """Turn failures in the log directories into BootErrors."""
     try:
         yield
     except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
         raise BootError(str(error)) from None
-    except OSError as error:  # not every call names its file: a lock or a listing may fail without
+    except OSError as error:  # not every call names its file: a lock or a listing may fail without one
         raise BootError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
 
 
@@ -204,8 +204,8 @@ def _identified(
 ) -> tuple[BrokerConfig, list[int]]:
     """Lock every log directory (its `.lock` stays locked until this process ends) and settle whose it is.
 
-    Also tells which cannot be used. broker.id -1 is the id that the directories have already, else 0: alone there is
-    nobody to differ from."""
+    Also returns the indexes of offline ones. broker.id -1 is the id that the directories have already, else 0: a
+    standalone broker has no other to differ from."""
     found: list[logdirs.PartitionPlace] = []
     with _boot_errors():
         locked = logdirs.open_log_dirs(config.log_dirs, process.broker_number(config, locks))
@@ -220,9 +220,9 @@ def _identified(
 def _looked_through(
     log_dir: logdirs.LogDir, config: BrokerConfig, found: list[logdirs.PartitionPlace]
 ) -> logdirs.LogDir:
-    """The log directory, offline if its disk does not let it be read; `found` gets what is in it.
+    """The log directory, offline if its disk cannot be read; adds its partitions to `found`.
 
-    Refuses directories that are none of a broker's.
+    Refuses directories with sub-directories that are not partitions.
     """
     if not log_dir.problem:
         try:
@@ -240,7 +240,7 @@ def _looked_through(
 def _wanted_identity(
     config: BrokerConfig, opened: list[logdirs.LogDir], away: Callable[[OdradekError], None]
 ) -> tuple[int, str | None]:
-    """Broker id and cluster id, as far as they are known beside the directories."""
+    """Broker id and cluster id, as far as configuration, cluster or metadata give them."""
     wanted, former = config["broker.id"], _former_id(opened)
     if config.clustered:
         return _settled(config, former, _cluster_of(opened), away)
@@ -250,7 +250,7 @@ def _wanted_identity(
 def _settled(
     config: BrokerConfig, former: int | None, cluster: str | None, away: Callable[[OdradekError], None]
 ) -> tuple[int, str]:
-    """What the cluster says."""
+    """The ids as settled with ZooKeeper."""
     from odradek.broker.interbroker import zookeeper_session
 
     while True:
@@ -263,7 +263,7 @@ def _settled(
 
 
 def _make_room(log_dir: str, reserve: int) -> None:
-    """On a full disk a start needs what was kept back for it."""
+    """Release the reserve when the disk is full: a start needs space."""
     given = Reserve(log_dir, reserve).free_if_needed()
     if given:
         log.warning("disk of %s is full: released its reserve of %d bytes to start", log_dir, given)
@@ -280,7 +280,7 @@ def _cluster_of(opened: list[logdirs.LogDir]) -> str | None:
 
 
 def _former_cluster(config: BrokerConfig, opened: list[logdirs.LogDir]) -> str | None:
-    """The cluster by the metadata, where no meta.properties is left to say it."""
+    """The cluster id in the embedded metadata, if no meta.properties is left."""
     if any(logdirs.identity(one.path) for one in opened if not one.problem):
         return None
     from odradek.cluster.tree import embedded, znodes
@@ -304,9 +304,9 @@ def _run_dir(config: BrokerConfig) -> Path:
 
 
 def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Shared:
-    """A new memory when no process of a former run lives; that of the living ones otherwise.
+    """New shared memory when no process of a former run lives; otherwise that of the live processes.
 
-    Children of a supervisor that was killed are dying themselves, so there is some patience."""
+    Waits a little first, as the children of a killed supervisor are dying themselves."""
     prefix = rundir.shm_prefix(config.data_dir)
     alone = process.wait_for(lambda: not locks.anyone(_OTHERS), DYING_PATIENCE_S)
     try:
@@ -320,10 +320,10 @@ def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Sha
 
 
 def _take_mark(shared: Shared, number: int, log_dir: str) -> bool:
-    """Whether the former run ended cleanly in a log directory. The mark goes now: if this run dies, it has not.
+    """Whether the former run shut down cleanly in a log directory. Removes the mark now, as this run may die.
 
-    A directory whose mark cannot be removed for good is offline, as for Kafka: the next start would trust whatever this
-    run leaves. One that is offline keeps its mark, as nothing is changed there.
+    A directory whose mark cannot be removed durably is offline, as in Kafka: the next start would trust whatever this
+    run leaves. An offline directory keeps its mark, as nothing changes there.
     """
     if number in shared.failed_dirs():
         return False
@@ -339,7 +339,7 @@ def _take_mark(shared: Shared, number: int, log_dir: str) -> bool:
 
 def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Shared, listen: bool) -> Boot:
     listening: dict[str, socket.socket] = {}
-    if listen and not locks.alive(roles.ACCEPTOR):  # one that runs on its own has its own sockets
+    if listen and not locks.alive(roles.ACCEPTOR):  # a separately started one has its own sockets
         listening = sockets.open_all(
             config.listeners,
             sockets.backlog(config),

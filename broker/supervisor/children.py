@@ -1,4 +1,4 @@
-"""The supervisor's children: which there should be, which there are, when a dead one is started again."""
+"""The supervisor's children: which ones are wanted, which ones live, when to restart dead ones."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from odradek.ipc.roles import ACCEPTOR, CONTROLLER, FIRST_WORKER, role_name
 log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 0.1
-LONGEST_DELAY_S = 1.0  # clients wait as long
+LONGEST_DELAY_S = 1.0  # clients wait that long
 HEALTHY_S = 2.0
 
 
 @dataclass
 class Backoff:
-    """When to start a dead process again.
+    """When to restart a dead process.
 
-    At once after a long life, so that clients wait for nothing; later and later after lives that ended before the
-    process was of any use, as there will be more of them. One that had served and died young, as of a request that
-    is sent again and again, waits a little each time, which bounds what its starts cost.
+    At once after a long life, so that clients need not wait; with a growing delay if it keeps dying before it serves,
+    as it will again. A process that has served and dies young, as from a request that is sent again and again, waits
+    a little each time, which bounds the cost of its starts.
     """
 
     delay: float = 0.0
@@ -66,14 +66,14 @@ class Death:
 
     @property
     def reason(self) -> str:
-        """In words."""
+        """The code in words."""
         if self.code >= 0:
             return f"exit code {self.code}"
         return f"signal {signal.Signals(-self.code).name}"
 
 
 class Children:
-    """Starts and reaps. `wanted` are the roles that should live; others are not started again."""
+    """Starts and reaps children. `wanted`: the roles that should live; others are not restarted."""
 
     def __init__(self, locks: RoleLocks, table: ProcessTable, spawn: Callable[[int], int]) -> None:
         self.wanted: set[int] = set()
@@ -85,7 +85,7 @@ class Children:
         self._not_before: dict[int, float] = {}
 
     def living(self, roles: Iterable[int] | None = None) -> list[int]:
-        """Roles with a child of ours, all or those of `roles`."""
+        """Roles with a live child, all or those of `roles`."""
         return [role for role in sorted(self._living) if roles is None or role in set(roles)]
 
     def pid(self, role: int) -> int:
@@ -94,7 +94,7 @@ class Children:
         return child.pid if child else 0
 
     def missing(self) -> bool:
-        """Whether a wanted role has no process of ours."""
+        """Whether a wanted role has no live child."""
         return not self.wanted <= self._living.keys()
 
     def deaths(self, role: int) -> int:
@@ -104,9 +104,8 @@ class Children:
     def start_missing(self) -> list[int]:
         """Start every wanted role that has no process and whose back-off is over; returns those started.
 
-        A role whose byte is held by a process that is not ours (one more `odradek run worker`, or a child
-        that is just dying) is left alone until the byte is free. So is, for a while, one that the machine has no
-        room for: those that live go on."""
+        Skips a role while its byte is held by a process that is not a live child (another `odradek run worker`, or
+        a child that is just dying). Retries a role later that the machine has no room for: the live ones go on."""
         now = time.monotonic()
         started = []
         for role in sorted(self.wanted - self._living.keys(), key=_urgency):
@@ -121,7 +120,7 @@ class Children:
         return started
 
     def reap(self) -> list[Death]:
-        """Collect dead children; each gets its back-off, and its row of the process table cleared."""
+        """Collect dead children; sets the back-off of each, and clears its row of the process table."""
         deaths = []
         for role, child in list(self._living.items()):
             pid, status = os.waitpid(child.pid, os.WNOHANG)
@@ -149,25 +148,25 @@ class Children:
         return [role for role in roles if role not in self._living and self._locks.alive(role)]
 
     def signal_foreign(self, roles: Iterable[int], number: int) -> None:
-        """Send a signal to processes that are not our children; the role's byte tells that the pid is right."""
+        """Send a signal to processes that are not our children; the role's byte confirms the pid."""
         for role in self.foreign(roles):
             pid = self._table.get(role, "pid")
             if pid > 1:
                 signal_exactly(pid, number, partial(self._locks.alive, role))
 
     def kill(self, roles: Iterable[int]) -> list[str]:
-        """SIGKILL the living of `roles`; their names."""
+        """SIGKILL the live children of `roles`; returns their names."""
         killed = self.living(roles)
         self.signal(killed, signal.SIGKILL)
         return [role_name(role) for role in killed]
 
 
 def _urgency(role: int) -> tuple[int, int]:
-    """The order of starting: who is waited for first, and the groups' owner, whom nobody waits for yet, last."""
+    """The start order: first the processes that others wait for, last those that none waits for yet."""
     first = (CONTROLLER, ACCEPTOR)
     return (first.index(role) if role in first else len(first) + (role < FIRST_WORKER), role)
 
 
 def is_fatal(death: Death) -> bool:
-    """Whether the child said that starting it again cannot help."""
+    """Whether the child reported that a restart cannot help."""
     return death.code == FATAL_BOOT

@@ -1,8 +1,8 @@
 """The fork server itself: one thread, no lock, no shared memory, one socket; it imports, and forks on request.
 
-A child is forked twice. The one in between ends at once, so that the kernel gives the child to the supervisor; only
-then is its pid told, and only then does it begin. Whichever of the three is killed half way, the child ends by itself
-or is a child of the supervisor whose pid is known.
+It forks twice for each child. The intermediate process ends at once, so that the kernel gives the child to the
+supervisor; only then does the fork server send the pid, and only then does the child begin. If any of the three is
+killed half way, the child ends by itself or is a child of the supervisor with a known pid.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ READY = b"ready"
 
 
 def command_line(_role: int, run_dir: Path) -> list[str]:
-    """The command of one that replaces another. The run directory makes room for its children's titles."""
+    """The command of a replacement. The run directory makes room for its children's titles."""
     return [sys.executable, "-m", "odradek.broker.supervisor.forkserver", "run", "--run-dir", str(run_dir)]
 
 
 def run(sock: socket.socket, supervisor: int, ahead: Callable[[], None] = lambda: None) -> NoReturn:
-    """Serve requests (see `nursery`) until the supervisor is gone. Called right behind the fork."""
+    """Serve requests (see `forkserver_client`) until the supervisor is gone. Called right after the fork."""
     code = FAILED
     try:
         _settle(supervisor)
@@ -54,7 +54,7 @@ def run(sock: socket.socket, supervisor: int, ahead: Callable[[], None] = lambda
 
 
 def replace() -> NoReturn:
-    """Behind an exec: import everything, say so, and serve."""
+    """After an exec: import everything, send READY, and serve."""
     supervisor = int(os.environ.pop(spawn.PARENT_VARIABLE))
     for name in sd_notify.listen_environment(["supervisor"]):
         os.environ.pop(name, None)
@@ -69,7 +69,7 @@ def replace() -> NoReturn:
 
 
 def _settle(supervisor: int) -> None:
-    """Become a process of its own. Without a command line of its own it would be taken for the supervisor."""
+    """Become a separate process. Without a command line of its own it would look like the supervisor."""
     spawn.die_with(supervisor)
     os.setpgid(0, 0)
     for number in spawn.RESET:
@@ -80,11 +80,11 @@ def _settle(supervisor: int) -> None:
     if not proctitle.set_title(TITLE):
         raise OSError("the command line cannot be changed")
     limits.raise_open_files()
-    gc.disable()  # nothing here is garbage, and a collection would touch what children share
+    gc.disable()  # nothing here is garbage, and a collection would touch pages that children share
 
 
 def _serve(sock: socket.socket, supervisor: int) -> None:
-    """Import what will be asked for while nothing is asked."""
+    """Serve requests; import modules ahead while none waits."""
     ahead = list(AHEAD)
     asked = select.poll()
     asked.register(sock, select.POLLIN)
@@ -101,7 +101,7 @@ def _serve(sock: socket.socket, supervisor: int) -> None:
 
 
 def _import(role: int) -> None:
-    """A fault is shown by the process that needs the module."""
+    """Prints a failure; the process that needs the module reports it."""
     try:
         entry.load(role)
     except Exception:
@@ -109,7 +109,7 @@ def _import(role: int) -> None:
 
 
 def _answer(sock: socket.socket, supervisor: int, request: dict[str, object], fds: list[int]) -> None:
-    """Fork a child and tell its pid; it begins when it is a child of the supervisor."""
+    """Fork a child and send its pid; it begins when it is a child of the supervisor."""
     role = int(str(request["role"]))
     _import(role)
     gc.freeze()
@@ -135,7 +135,7 @@ def _answer(sock: socket.socket, supervisor: int, request: dict[str, object], fd
 
 
 def _be(role: int, request: dict[str, object], fds: list[int], supervisor: int, begun: int) -> NoReturn:
-    """The child: wait until it may begin, keep nothing but the sockets that are meant for it, and live."""
+    """The child: wait until it may begin, keep only the sockets passed to it, and run its role."""
     code = FAILED
     try:
         if os.read(begun, 1) == _GO:
@@ -151,7 +151,7 @@ def _be(role: int, request: dict[str, object], fds: list[int], supervisor: int, 
 
 
 def _leave_home(role: int, run_dir: Path, supervisor: int) -> None:
-    """What exec would have made new."""
+    """Reset what exec would reset."""
     spawn.die_with(supervisor)
     os.setpgid(0, 0)
     words = " ".join(spawn.role_arguments(role))
@@ -161,7 +161,7 @@ def _leave_home(role: int, run_dir: Path, supervisor: int) -> None:
 
 
 def _take(fds: list[int], names: list[str]) -> None:
-    """Close every descriptor but the standard ones and `fds`, which come to be 3 and up, as systemd passes them."""
+    """Close every descriptor but the standard ones and `fds`, which become 3 and up, as systemd passes them."""
     high = [os.dup2(fd, spawn.SAFE_FD + i, inheritable=False) for i, fd in enumerate(fds)]
     os.closerange(_STANDARD, spawn.SAFE_FD)
     for i, fd in enumerate(high):

@@ -1,15 +1,15 @@
-"""The fork server as the supervisor sees it: it has imported everything once, and forks the broker's processes.
+"""The supervisor's client of the fork server, which imports everything once and forks the broker's processes.
 
 Seven interpreters that import the same modules take most of a start's time and a good part of its memory. So `odradek
-start` forks one process before it has threads, locks, sockets or shared memory (`forkserver`), and asks it for the
-others. What it forks become children of the supervisor all the same (PR_SET_CHILD_SUBREAPER), to be waited for,
-signalled by pid, and killed by the kernel with it.
+start` forks one process before it has threads, locks, sockets or shared memory (`forkserver`), and requests the others
+from it. They still become children of the supervisor (PR_SET_CHILD_SUBREAPER), which waits for them and signals them by
+pid; the kernel kills them when it dies.
 
-Layout    : a SOCK_SEQPACKET pair. Request: JSON {"role", "run_dir", "names"}, with the sockets of `names` beside it;
-            answer: {"pid": …} or {"error": …}. One that replaces another says READY first, once it has imported all.
+Layout    : a SOCK_SEQPACKET pair. Request: JSON {"role", "run_dir", "names"}, with the sockets of `names` attached;
+            answer: {"pid": …} or {"error": …}. A replacement first sends READY, once it has imported all.
 Owner     : the supervisor.
-Crash rule: without a fork server (killed, or stopped) processes are spawned with exec, as by hand, until another one,
-            which is spawned too, is ready.
+Crash rule: without a fork server (killed, or stopped) the supervisor spawns processes with exec, as by hand, until a
+            replacement, which is spawned too, is ready.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATIENCE_S = 30.0  # it may be importing, on a busy machine
 LOOK_S = 0.2
 GONE_S = 2.0  # for the kernel to end it
 _STEP_S = 0.005
-REPLACE_S = 5.0  # between two: what kills it may do so again, and importing all is work
+REPLACE_S = 5.0  # between two replacements: it may be killed again, and importing all is work
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -47,7 +47,7 @@ class ForkserverClient:
     def __init__(self, pid: int, sock: socket.socket) -> None:
         self._pid = pid
         self._socket: socket.socket | None = sock
-        self._ready = True  # it may be asked: if it is importing, then what is needed first
+        self._ready = True  # takes requests, also while it imports: then it imports what they need first
         self._not_before = 0.0
 
     @classmethod
@@ -98,7 +98,7 @@ class ForkserverClient:
         self._socket, self._ready = ours, False
 
     def _is_ready(self, sock: socket.socket) -> bool:
-        """Whether it can be asked and does not let the supervisor wait."""
+        """Whether it takes requests without making the supervisor wait."""
         try:
             self._ready = self._ready or sock.recv(len(forkserver.READY), socket.MSG_DONTWAIT) == forkserver.READY
         except BlockingIOError:
@@ -131,12 +131,12 @@ class ForkserverClient:
         raise Gone("it does not answer")
 
     def look(self) -> None:
-        """After SIGCHLD: bury it when it is dead."""
+        """After SIGCHLD: reap it when it is dead."""
         if self._pid and os.waitpid(self._pid, os.WNOHANG)[0]:
             self._pid = 0
 
     def close(self) -> None:
-        """End the fork server. It holds nothing: if nobody can wait for it, as in a debugger, nobody does."""
+        """Kill the fork server. It holds nothing: if it cannot be reaped, as under a debugger, it is abandoned."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -158,7 +158,7 @@ def _reaped(pid: int, seconds: float) -> bool:
 
 
 def _stopped(pid: int) -> bool:
-    """Whether somebody has sent it SIGSTOP."""
+    """Whether a signal has stopped it."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
     except OSError:

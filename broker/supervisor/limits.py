@@ -9,8 +9,7 @@ from odradek.broker.supervisor import spawn
 
 # A worker keeps a file or three open for each partition it touches, and one for each connection.
 WANTED_FILES = 4096
-# Sockets reach a child by descriptors above this (broker.supervisor.spawn): with fewer no process could be started at
-# all.
+# Sockets reach a child by descriptors above SAFE_FD (broker.supervisor.spawn): with fewer, no process could be started.
 LEAST_FILES = spawn.SAFE_FD + 64
 SHM = "/dev/shm"
 WANTED_SHM = 64 << 20
@@ -31,12 +30,12 @@ def raise_open_files() -> tuple[int, int]:
 
 
 def shortages() -> list[str]:
-    """One line for each thing there is too little of; empty on a machine fit for a broker."""
+    """One line for each resource that is short; empty on a machine fit for a broker."""
     return [line for line in (_files_line(raise_open_files()[0]), _shm_line(shm_free())) if line]
 
 
 def too_few_files() -> str:
-    """The line that says so when no broker can be started with the open files that are allowed, else ""."""
+    """The error line when too few open files are allowed to start a broker, else ""."""
     soft, _ = raise_open_files()
     return _files_line(soft) if 0 <= soft < LEAST_FILES else ""
 

@@ -1,8 +1,8 @@
-"""What `ps` shows of a forked process: its own command line instead of its parent's.
+"""Gives a forked process its own command line in `ps` instead of its parent's.
 
-`pgrep -f server-1.properties` must find the supervisor alone, so that killing what it finds kills the broker once.
-The words are written over those that exec put at the top of the stack; a last byte that is not zero tells the kernel
-that this is one string now (setproctitle(3), fs/proc/base.c). What does not fit is left out.
+`pgrep -f server-1.properties` must find only the supervisor, so that killing what it finds kills the broker once.
+The title overwrites the arguments that exec put at the top of the stack; a last byte that is not zero tells the kernel
+that this is one string now (setproctitle(3), fs/proc/base.c). Text that does not fit is left out.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-_ARG_START, _ARG_END = 48 - 3, 49 - 3  # proc(5): fields of `stat`, which are counted from behind the name
+_ARG_START, _ARG_END = 48 - 3, 49 - 3  # proc(5): fields of `stat`, counted from after the name
 _PR_SET_NAME = 15
 _COMMAND_LINE = Path("/proc/self/cmdline")
 
 
 def set_title(title: str, rest: str = "") -> bool:
-    """Show `title`, and `rest` behind it if there is room; `top` shows the last word of `title`.
+    """Show `title`, and `rest` after it if there is room; `top` shows the last word of `title`.
 
     False when the kernel shows something else, such as the command line of the parent."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()

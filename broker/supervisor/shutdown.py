@@ -1,12 +1,12 @@
-"""The last steps of a clean stop, when every other process has gone: flush, checkpoints, the mark.
+"""The last steps of a clean stop, when every other process has ended: flush, checkpoints, the mark.
 
 Kafka's order: producers' snapshots, sync of every log, the three checkpoints, and `.kafka_cleanshutdown` last,
 per log directory. A directory whose disk fails, or with a partition that could not be flushed, gets no mark: its
-partitions are checked at the next start. Nor does one with a log that the metadata does not name, as this run may have
-written to it all the same; if there never was any metadata, a directory is as clean as it was before.
+partitions are checked at the next start. Nor does a directory with a log that is not in the metadata, as this run may
+have written to it; if there was never any metadata, a directory stays as clean as it was before.
 
-Nobody else is left, so what is to be synced is found first, for all partitions, and then synced by several threads:
-file systems write what several wait for in one go, so a stop of thousands of partitions takes a fraction of the time.
+No other process is left, so this one first finds the files to sync, for all partitions, and then several threads sync
+them: file systems combine concurrent syncs, so a stop of thousands of partitions takes a fraction of the time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from odradek.storage.segment import epochs
 
 log = logging.getLogger(__name__)
 
-THREADS = 32  # they wait, and a file system's journal takes as many at once as come
+THREADS = 32  # they mostly wait, and a file system's journal commits concurrent syncs together
 _LAZY = (epochs.FILE_NAME, checkpoints.PARTITION_METADATA)  # files that are written without waiting for the disk
 _FAULTS = (OSError, Busy, Gone)
 
@@ -43,7 +43,7 @@ _FAULTS = (OSError, Busy, Gone)
 def finish(boot: Boot) -> None:
     """Sync all logs, write the checkpoints and mark the clean shutdown of every log directory.
 
-    In a cluster this broker's session with ZooKeeper, if somebody left it, ends before: what it led need not wait.
+    In a cluster, first ends this broker's ZooKeeper session, if a process left one: its partitions need not wait.
     """
     if boot.config.clustered:
         from odradek.broker.interbroker import zookeeper_session
@@ -64,7 +64,7 @@ def finish(boot: Boot) -> None:
 
 
 def _unknown(config: BrokerConfig, partitions: Partitions) -> set[int]:
-    """The log directories in which there are, or may be, logs of which nothing is known."""
+    """The log directories that have, or may have, logs unknown to the metadata."""
     if not partitions.snapshot.version:
         return {index for index in range(len(config.log_dirs)) if not any(config.clean[index : index + 1])}
     known = set(partitions.names())
@@ -72,7 +72,7 @@ def _unknown(config: BrokerConfig, partitions: Partitions) -> set[int]:
 
 
 def _settle(partitions: Partitions) -> set[int]:
-    """Flush all partitions; the indexes of the log directories that cannot be called clean."""
+    """Flush all partitions; returns the indexes of the log directories that are not clean."""
     unclean: set[int] = set()
     begun = list(_begin(partitions, unclean))
     with ThreadPoolExecutor(THREADS) as pool:
@@ -87,12 +87,12 @@ def _settle(partitions: Partitions) -> set[int]:
 
 
 def _begin(partitions: Partitions, unclean: set[int]) -> Iterator[Flush]:
-    """Write what a stop adds to the partitions, and find what is to be synced."""
+    """Write what a stop adds to the partitions, and find the files to sync."""
     for partition in partitions:
         state = partition.state()
         if not state.serves(partition.incarnation):
             continue
-        if state.state in (slots.OFFLINE, slots.RECOVERING):  # damaged, or stopped before it was looked at
+        if state.state in (slots.OFFLINE, slots.RECOVERING):  # damaged, or stopped before its recovery
             unclean.add(state.log_dir)
             continue
         try:
@@ -117,7 +117,7 @@ def _not_flushed(partition: Partition, fault: Exception) -> None:
 
 
 def _snapshot_producers(partition: Partition, values: Fields) -> list[str]:
-    """So that the next start need not read the log to know them; what to sync then. Caller holds the lock."""
+    """Spares the next start reading the log for them; returns the paths to sync. Caller holds the lock."""
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
     if table is None:
         return []

@@ -1,8 +1,8 @@
-"""Starting the broker's processes: exec of `python -m odradek.broker run ROLE`, and dying with the parent.
+"""Starts the broker's processes by exec of `python -m odradek.broker run ROLE`; they die with the parent.
 
-This is what is done without a fork server (`nursery`). exec, not fork: the supervisor has threads and locks, and a
-child shares nothing with it but the descriptors named here. posix_spawn resets signal handling, puts the child into a
-process group of its own (a Ctrl-C at the terminal must reach the supervisor alone, which then stops the children in
+Used without a fork server (`forkserver_client`). exec, not fork: the supervisor has threads and locks, and a child
+shares nothing with it but the descriptors named here. posix_spawn resets signal handling, puts the child into a
+process group of its own (a Ctrl-C at the terminal must reach only the supervisor, which then stops the children in
 order) and places listening sockets from fd 3 up.
 """
 
@@ -22,13 +22,13 @@ from odradek.ipc import roles
 
 PARENT_VARIABLE = "ODRADEK_PARENT"
 _PR_SET_PDEATHSIG = 1
-NOT_INHERITED = ("LISTEN_PID", *sd_notify.MANAGER)  # what a service manager says to one process
+NOT_INHERITED = ("LISTEN_PID", *sd_notify.MANAGER)  # a service manager's variables for one process
 SAFE_FD = 256  # above every descriptor that dup2 could overwrite in the child
 RESET = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def role_arguments(role: int) -> list[str]:
-    """What follows `odradek run` for a role: `worker --id 3`, `janitor`."""
+    """The arguments of `odradek run` for a role: `worker --id 3`, `janitor`."""
     if role >= roles.FIRST_WORKER:
         return ["worker", "--id", str(role - roles.FIRST_WORKER)]
     return [roles.role_name(role)]
@@ -60,7 +60,7 @@ def spawn(
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, sd_notify.FIRST_FD + i) for i, fd in enumerate(high)],
             setpgroup=0,
             setsigdef=RESET,
-            setsigmask=(signal.SIGUSR2,),  # until `logs.setup` has a handler: its default is death
+            setsigmask=(signal.SIGUSR2,),  # until `logs.setup` has a handler: by default it kills
         )
     finally:
         for fd in high:
@@ -68,7 +68,7 @@ def spawn(
 
 
 def die_with_parent() -> None:
-    """In a child: be killed when the supervisor dies. Exits at once when it has died already.
+    """In a child: have the kernel kill it when the supervisor dies. Exits at once if that has happened already.
 
     Without ODRADEK_PARENT (run by hand, by systemd) it does nothing."""
     parent = os.environ.pop(PARENT_VARIABLE, "")
@@ -78,7 +78,7 @@ def die_with_parent() -> None:
 
 
 def die_with(parent: int) -> None:
-    """Be killed when `parent`, which is this process's parent, dies. Exits at once when it has died already."""
+    """Have the kernel kill this process when its parent `parent` dies. Exits at once if that has happened already."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise BootError(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
@@ -87,8 +87,8 @@ def die_with(parent: int) -> None:
 
 
 def signal_exactly(pid: int, number: int, still_right: Callable[[], bool]) -> bool:
-    """Send a signal through a pidfd, unless `still_right()` says, once the pidfd pins the process, that `pid`
-    is another one by now. Returns whether it was sent; it is not where no descriptor is left."""
+    """Send a signal through a pidfd, unless `still_right()`, called once the pidfd pins the process, says that `pid`
+    is another process by now. Returns whether it was sent; it is not when no descriptor is left."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:

@@ -1,8 +1,8 @@
-"""How long the stages of a stop may take, in seconds: one table, so that who waits always waits longer than who works.
+"""Timeouts of the stages of a stop, in seconds: one table, so that a waiting process outwaits a working one.
 
 A process ends by itself when its own time is over (`own_s`); the supervisor kills it a margin later (`limit_s`), and
-systemd, where it is the parent, a margin after that (`unit_s`): none ends another one moment before it is done. A
-controlled shutdown has as long as its tries take (`departure_s`).
+systemd, where it is the parent, a margin after that (`unit_s`): no process is killed just before it is done. A
+controlled shutdown may take as long as its tries (`departure_s`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from odradek.ipc import roles
 
-MARGIN_S = 5.0  # to end in, when the time is over: connections to close, a disk that answers late
+MARGIN_S = 5.0  # to end in after the timeout: connections to close, a disk that answers late
 ANSWER_S = 5.0  # for a controller to answer one try of a controlled shutdown
-DEATH_S = 30.0  # for the kernel to end what was killed: it may be waiting for a disk
-WRITER_S = 10.0  # for somebody else to have written a checkpoint, when nobody else should be there
+DEATH_S = 30.0  # for the kernel to end a killed process, which may be waiting for a disk
+WRITER_S = 10.0  # for another process to finish a checkpoint, although none should run
 _UNIT_S = 30.0  # systemd need not be in a hurry
 _WORKERS = tuple(range(roles.FIRST_WORKER, roles.ROLES))
 
 
 class Stage(NamedTuple):
-    """Processes that stop together. `own_s`: what they take at most; they are killed after `limit_s`."""
+    """Processes that stop together. `own_s`: the most they take; they are killed after `limit_s`."""
 
     roles: tuple[int, ...]
     own_s: float
@@ -37,7 +37,7 @@ class Stage(NamedTuple):
         return math.ceil(max(self.limit_s + MARGIN_S, _UNIT_S))
 
 
-# Who depends on whom decides the order: no new connections, then no requests, then no state to keep.
+# Dependencies decide the order: no new connections, then no requests, then no state to keep.
 ORDER = (
     (roles.ACCEPTOR,),
     _WORKERS,
@@ -66,7 +66,7 @@ def stage_of(role: int, config: Mapping[str, Any]) -> Stage:
 
 
 def departure_s(config: Mapping[str, Any]) -> float:
-    """How long a controlled shutdown is waited for: as long as all its tries take, and the pauses between them."""
+    """How long to wait for a controlled shutdown: for all its tries, and the pauses between them."""
     if not config["controlled.shutdown.enable"]:
         return MARGIN_S
     retries = config["controlled.shutdown.max.retries"]
@@ -80,6 +80,6 @@ def departure_unit_s(config: Mapping[str, Any]) -> int:
 
 
 def whole_s(config: Mapping[str, Any]) -> float:
-    """How long a whole stop may take, but for what the disk takes in the end."""
+    """How long a whole stop may take, without the final syncs."""
     leaving_s = departure_s(config) if config["zookeeper.connect"] else 0.0
     return leaving_s + sum(stage.limit_s for stage in stages(config))

@@ -1,10 +1,10 @@
-"""Finding processes of the broker that somebody has stopped, and ending them so that they are started again.
+"""Finds processes of the broker that a signal has stopped, and kills them so that they are restarted.
 
 A stopped process (SIGSTOP, or SIGTSTP from a terminal) may hold a partition's lock, a group's state or a thousand
-clients' connections, and nobody can know when it goes on. So one that is found stopped at every look for
+clients' connections, and may never go on. So a process that is found stopped at every check for
 `odradek.stopped.kill.ms` is killed: the kernel frees its locks and closes its connections, and its successor takes
-over. Looks are counted, not time: the supervisor may have been stopped itself, together with the rest.
-A process under a debugger (tracing stop) is left alone: somebody is looking at it.
+over. Checks are counted, not time: the supervisor may have been stopped itself, together with the rest.
+A process under a debugger (tracing stop) is left alone: a user is inspecting it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STAT_BYTES = 4096
 
 
 def process_state(pid: int) -> str:
-    """The kernel's letter for what a process does (`R`, `S`, `D`, `T`, …); "" when there is none."""
+    """The kernel's letter for the state of a process (`R`, `S`, `D`, `T`, …); "" when there is none."""
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -41,15 +41,15 @@ def process_state(pid: int) -> str:
 
 
 class StoppedProcesses:
-    """The supervisor's look at its broker's processes; a negative `kill_ms` lets them be."""
+    """The supervisor's check of its broker's processes; a negative `kill_ms` disables it."""
 
     def __init__(self, kill_ms: int) -> None:
         self._patience = math.ceil(kill_ms / (LOOK_S * 1000)) + 1 if kill_ms >= 0 else 0
-        self._looks: dict[tuple[int, int], int] = {}  # (role, pid) → looks in a row that found it stopped
+        self._looks: dict[tuple[int, int], int] = {}  # (role, pid) → checks in a row that found it stopped
         self._next_look = 0.0
 
     def sweep(self, pids: Callable[[], dict[int, int]], alive: Callable[[int], bool]) -> list[int]:
-        """Look, when it is time again; the pids killed. `pids` gives role → pid, `alive` who holds its role's byte."""
+        """Check when due; returns the killed pids. `pids` gives role → pid, `alive` whether a role's byte is held."""
         now = time.monotonic()
         if not self._patience or now < self._next_look:
             return []

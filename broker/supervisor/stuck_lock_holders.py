@@ -1,10 +1,10 @@
-"""Finding a process that holds a partition's lock and does not go on: stopped, or waiting for a dead disk.
+"""Finds a process that holds a partition's lock and makes no progress: stopped, or waiting for a dead disk.
 
-Whoever waits for a lock notes since when in the slot; whoever gets it, or works on with it, clears the note (ipc.slots
-has what may come between; ipc.renewal). A note older than `odradek.lock.stall.ms` on a lock that is still held, by
-the same process at two looks, is a stuck holder. Killing it frees the lock, and the next holder repairs the partition.
-The default is long because the disk may be slow, and a process that waits for it is not to blame; one that was stopped
-is found sooner (broker.supervisor.stopped_processes). One that is being debugged is left alone.
+A process that waits for a lock notes in the slot since when; a process that gets the lock, or goes on with it, clears
+the note (ipc.slots has the races; ipc.renewal). A note older than `odradek.lock.stall.ms` on a lock that is still held,
+by the same process at two checks, shows a stuck holder. Killing it frees the lock, and the next holder repairs the
+partition. The default is long because a disk may be slow, which is no fault of the process that waits for it; a stopped
+process is found sooner (broker.supervisor.stopped_processes). A process under a debugger is left alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOKS = 5  # a sweep of all slots costs more than the rest of a turn
 
 
 class Note(NamedTuple):
-    """Somebody has waited for `slot`'s lock since `since_ms` (CLOCK_MONOTONIC); `holder` is a pid."""
+    """A process has waited for `slot`'s lock since `since_ms` (CLOCK_MONOTONIC); `holder` is a pid."""
 
     slot: int
     holder: int
@@ -36,7 +36,7 @@ class Note(NamedTuple):
 
 
 class StuckHolders:
-    """The supervisor's look at all locks, several times within `stall_ms`."""
+    """The supervisor's check of all locks, several times within `stall_ms`."""
 
     def __init__(self, slots: SlotTable, locks: PartitionLocks, stall_ms: int) -> None:
         self._slots = slots
@@ -47,7 +47,7 @@ class StuckHolders:
         self._next_look = 0.0
 
     def turn(self, is_ours: Callable[[int], bool]) -> None:
-        """From every turn of a loop: sweep when it is time again."""
+        """Call in every turn of a loop: sweeps when it is due."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + self._period
@@ -63,7 +63,7 @@ class StuckHolders:
         return killed
 
     def _is_held(self, note: Note) -> bool:
-        """A note may outlive the wait (its writer died, or gave up); then nobody holds the lock."""
+        """A note may outlive the wait (its writer died, or gave up); then the lock is free."""
         return note.holder > 0 and self._locks.held(note.slot)
 
     def _kill(self, note: Note) -> bool:

@@ -1,7 +1,7 @@
-"""The process of `odradek start`: spawns the others, respawns what dies, stops them in order.
+"""The process of `odradek start`: spawns the others, respawns dead ones, stops them in order.
 
 One thread, one loop. Signal handlers only enqueue; every turn of the loop (at a signal, at a command, every
-200 ms at the latest) takes the queue, serves the control bus, reaps, starts what is missing and looks for stuck
+200 ms at the latest) takes the queue, serves the control bus, reaps, starts missing processes and checks for stuck
 lock holders. Boot and stop are the same turns with a condition to wait for.
 """
 
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 
 TURN_S = 0.2
 RESTART_TURN_S = 0.05  # while a dead process waits for its next start
-BOOT_TURN_S = 0.01  # children say in shared memory that they run, which wakes nobody
+BOOT_TURN_S = 0.01  # children report in shared memory that they run, which does not wake this loop
 FIRST_PROGRESS_S = 2.0
 PROGRESS_S = 5.0
-_STARTING_S = 2.0  # for a controller process that has not registered the broker yet to say that there is nothing to do
-MOST_BOOT_DEATHS = 5  # a broker that never becomes ready helps nobody; once ready it never gives up
+_STARTING_S = 2.0  # for a controller process that has not registered the broker yet to report that it has nothing to do
+MOST_BOOT_DEATHS = 5  # a broker that never becomes ready is of no use; once ready it never gives up
 HELPERS = (roles.CONTROLLER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
 
 
@@ -56,7 +56,7 @@ class Supervisor:
         self._boot = boot
         self._last_steps = last_steps
         self._spawner = spawner
-        self._look = look  # after any death, for whoever else has children here
+        self._look = look  # called after any death, for other owners of children here
         self._began = time.monotonic()
         self._next_progress = FIRST_PROGRESS_S
         self._ready = False
@@ -64,7 +64,7 @@ class Supervisor:
         self._hurry = False
         self._exit_code = OK
         self._killed: list[str] = []
-        self._retiring: dict[int, float] = {}  # role → when its patience is over
+        self._retiring: dict[int, float] = {}  # role → when its time to drain is over
         self._signals = Signals(*STOP_SIGNALS, signal.SIGCHLD)
         self._children = Children(boot.locks, boot.shared.processes, self._spawn)
         self._stuck = StuckHolders(
@@ -81,7 +81,7 @@ class Supervisor:
         self._poll.register(self._control, select.POLLIN)
 
     def run(self) -> int:
-        """Until stopped; the exit code."""
+        """Run until stopped; returns the exit code."""
         self._boot.shared.processes.enter(roles.SUPERVISOR)
         try:
             if self._start():
@@ -106,7 +106,7 @@ class Supervisor:
             self._check_disks()
             for role in self._children.start_missing():
                 log.info("started %s (pid %d)", role_name(role), self._children.pid(role))
-        self._stopped.sweep(self._boot.shared.processes.pids, self._boot.locks.alive)  # or it would hold up a stop
+        self._stopped.sweep(self._boot.shared.processes.pids, self._boot.locks.alive)  # else they delay a stop
         if self._ready:
             self._stuck.turn(self._is_ours)
             self._end_retired()
@@ -117,7 +117,7 @@ class Supervisor:
         return RESTART_TURN_S if self._children.missing() else TURN_S
 
     def _until(self, condition: Callable[[], bool]) -> bool:
-        """Turn until the condition holds; False when the broker is to stop first."""
+        """Run turns until the condition holds; False when the broker must stop first."""
         while not condition():
             if self._stopping:
                 return False
@@ -141,7 +141,7 @@ class Supervisor:
         self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
         if self._stopping:
             return
-        if self._ready:  # it has run as it is configured: it is started again until it does
+        if self._ready:  # it has run with this configuration: restart it until it does again
             return
         if is_fatal(death):
             log.error("%s cannot run with this configuration: stopping", name)
@@ -151,7 +151,7 @@ class Supervisor:
             self._exit_code, self._stopping = FAILED, True
 
     def _check_disks(self) -> None:
-        """Without a log directory that works there is nothing to serve: stop, as Kafka does, and say so."""
+        """Without a working log directory there is nothing to serve: log it and stop, as Kafka does."""
         if len(self._boot.shared.failed_dirs()) >= len(self._boot.config.log_dirs):
             log.critical("all log directories are offline: stopping")
             self._exit_code, self._stopping = FAILED, True
@@ -169,7 +169,7 @@ class Supervisor:
     # Boot
 
     def _start(self) -> bool:
-        """All at once: who needs the metadata waits for it, and then for what is to be recovered."""
+        """Start all at once: processes that need the metadata wait for it, then for recovery."""
         self._children.wanted |= helpers(self._boot.config) | self._workers(self._boot.config.workers)
         return self._until(self._all_run)
 
@@ -184,7 +184,7 @@ class Supervisor:
         return all(self._is_running(role) for role in self._children.wanted)
 
     def _progress(self) -> None:
-        """A line every few seconds while partitions recover."""
+        """Log a line every few seconds while partitions recover."""
         waited = time.monotonic() - self._began
         if waited < self._next_progress:
             return
@@ -212,11 +212,11 @@ class Supervisor:
         self._leave_cluster()
         for stage in stop_limits.stages(self._boot.config):
             self._stop_stage(stage.roles, stage.limit_s)
-            self._boot.stop_listening()  # from the first stage on new clients are refused
+            self._boot.stop_listening()  # new clients are refused from the first stage on
         self._close()
 
     def _leave_cluster(self) -> None:
-        """Other brokers shall lead what this one leads before its clients are sent away (member.leaving)."""
+        """Move leadership to other brokers before clients are disconnected (controller.member.controlled_shutdown)."""
         if not self._boot.config.clustered:
             return
         shared = self._boot.shared
@@ -245,7 +245,7 @@ class Supervisor:
             self._turn()
 
     def _leave_behind(self, stage: Sequence[int]) -> None:
-        """Wait no longer for what SIGKILL does not end. Who still has its role's byte may write: no clean stop then."""
+        """Abandon processes that SIGKILL does not end. One that holds its role's byte may write: no clean stop then."""
         for role in {*self._children.living(stage), *self._children.foreign(stage)}:
             if self._boot.locks.alive(role):
                 log.error("%s does not die: abandoning it", role_name(role))
@@ -259,7 +259,7 @@ class Supervisor:
         if self._killed:
             log.warning("killed during shutdown: %s", ", ".join(sorted(set(self._killed))))
         if not self._exit_code:
-            log.info("all processes have ended: syncing the logs")  # a slow disk may take its time
+            log.info("all processes have ended: syncing the logs")  # a slow disk may take long
             self._last_steps()(self._boot)
         self._boot.leave()
         log.info("stopped")
@@ -301,7 +301,7 @@ class Supervisor:
         return {"retiring": [role_name(role) for role in sorted(retiring)]}
 
     def _end_retired(self) -> None:
-        """Kill what should have drained by now and has not; its connections have had their time."""
+        """Kill retired workers that have not drained within their limit."""
         for role, over in list(self._retiring.items()):
             if role not in self._children.living():
                 del self._retiring[role]
@@ -320,12 +320,12 @@ class Supervisor:
 
 
 def helpers(config: Mapping[str, Any]) -> set[int]:
-    """The roles that a broker needs beside its workers. Alone it has nobody to copy from."""
+    """The roles that a broker needs besides its workers. A standalone broker has no leader to copy from."""
     return {*HELPERS, roles.REPLICATOR} if config["zookeeper.connect"] else set(HELPERS)
 
 
 def _print(*lines: str) -> None:
-    """The disk that standard output goes to may be full, or nobody read it any more: the broker serves all the same."""
+    """Standard output may be a file on a full disk, or a pipe without a reader: the broker serves all the same."""
     try:
         print(*lines, sep="\n", flush=True)
     except OSError as error:

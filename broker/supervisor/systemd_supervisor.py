@@ -1,8 +1,8 @@
-"""The supervisor's place when the service manager is the parent of all: role 0 without children.
+"""The supervisor when the service manager is the parent of all processes: role 0 without children.
 
-systemd starts, restarts and stops the processes and keeps the sockets (`systemd/units/`). What is left is what no
-manager can do: ending processes that are stopped, or stuck within a partition's lock; the process table and the control
-bus; the locks of the log directories, and seeing that none of these is left. While it is away, nothing waits for it.
+systemd starts, restarts and stops the processes and keeps the sockets (`systemd/units/`). The rest is done here: this
+process kills processes that are stopped, or stuck with a partition's lock; it keeps the process table, the control bus
+and the locks of the log directories, and notices when all of these are offline. No process waits for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OTHERS = range(1, roles.ROLES)
 
 
 class SystemdSupervisor:
-    """One thread, one loop: the control bus, the dead, the stuck."""
+    """One thread, one loop: the control bus, dead and stuck processes."""
 
     def __init__(self, me: Process) -> None:
         self._me = me
@@ -55,7 +55,7 @@ class SystemdSupervisor:
         self._poll.register(self._control, select.POLLIN)
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Run until SIGTERM."""
         self._me.running()
         while not self._signals.take():
             self._poll.poll(TURN_S * 1000)
@@ -71,7 +71,7 @@ class SystemdSupervisor:
         self._events.close()
 
     def _check_disks(self) -> None:
-        """Without a log directory that works there is nothing to serve: have systemd stop all, as Kafka stops."""
+        """Without a working log directory there is nothing to serve: make systemd stop all, as Kafka stops."""
         if self._offline or len(self._me.shared.failed_dirs()) < len(self._me.config.log_dirs):
             return
         try:
@@ -86,7 +86,7 @@ class SystemdSupervisor:
         return [role for role in _OTHERS if self._me.locks.alive(role)]
 
     def _bury(self) -> None:
-        """A dead process's row says so, until the next process of that role takes it."""
+        """Mark the row of a dead process, until the next process of that role takes it."""
         table = self._me.shared.processes
         for role in _OTHERS:
             pid = table.get(role, "pid")
@@ -137,5 +137,5 @@ def _refuse_scale(workers: int) -> NoReturn:
 
 
 def main(run_dir: Path) -> None:
-    """Be the supervisor of the broker with this run directory, until SIGTERM."""
+    """Run the supervisor of the broker with this run directory, until SIGTERM."""
     SystemdSupervisor(process.enter(roles.SUPERVISOR, run_dir)).run()

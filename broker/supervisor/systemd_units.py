@@ -1,4 +1,4 @@
-"""Installing the units: what this interpreter, this configuration and this machine make of them."""
+"""Installs systemd's units, written for this interpreter, this configuration and this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek.ipc import roles
 from odradek.systemd import render
 from odradek.systemd.render import Machine
 
-SYSTEM_UIDS = 1000  # logind's SYS_UID_MAX is below this: whose shared memory it leaves alone
+SYSTEM_UIDS = 1000  # logind's SYS_UID_MAX is below this: it keeps the shared memory of system users
 _PACKAGES = ("broker", "workers", "storage", "ipc", "protocol", "cluster", "groups", "systemd", "pipeline")
 
 
@@ -43,7 +43,7 @@ def install(root: Path, user: str) -> list[Path]:
 
 
 def machine_of(config: BrokerConfig, user: str) -> Machine:
-    """What the units need to know. Raises UnitsError when systemd cannot listen as `listeners` says."""
+    """The facts that the units need. Raises UnitsError when systemd cannot listen as `listeners` says."""
     return Machine(
         python=Path(sys.executable),
         programs=tuple(programs()),
@@ -68,7 +68,7 @@ def limits(config: BrokerConfig) -> dict[str, int]:
 
 
 def listen_stream(endpoint: Endpoint) -> str:
-    """An endpoint as ListenStream= has it. Names are looked up now: systemd takes addresses only."""
+    """An endpoint in the form of ListenStream=. Looks names up now: systemd takes addresses only."""
     if endpoint.port == 0:
         raise UnitsError(f"{endpoint}: under systemd a listener needs a port of its own, not 0; change `listeners`")
     if not endpoint.host:
@@ -89,7 +89,7 @@ def programs() -> Iterator[Path]:
 
 
 def warnings(root: Path, user: str) -> list[str]:
-    """What will go wrong one day with what was installed below `root`."""
+    """Warnings of later problems with the installation below `root`."""
     config = configuration.load(root / render.CONFIG.relative_to("/"))
     found = [
         swept("the programs are", programs(), "install them elsewhere (python3 -m venv /opt/odradek), then the units"),
@@ -100,7 +100,7 @@ def warnings(root: Path, user: str) -> list[str]:
 
 
 def swept(what: str, folders: Iterable[Path], remedy: str) -> str:
-    """A warning when systemd-tmpfiles would remove what is in `folders`, at a boot or for its age; else empty."""
+    """A warning when systemd-tmpfiles would remove files in `folders`, at boot or by age; else empty."""
     found = [path for path in folders if any(path.is_relative_to(private) for private in render.PRIVATE)]
     if not found:
         return ""
@@ -108,7 +108,7 @@ def swept(what: str, folders: Iterable[Path], remedy: str) -> str:
 
 
 def trap(user: str) -> str:
-    """A warning when logind would unlink the broker's shared memory at some logout of `user`; else empty."""
+    """A warning when logind would unlink the broker's shared memory at a logout of `user`; else empty."""
     try:
         uid = pwd.getpwnam(user).pw_uid
     except KeyError:
