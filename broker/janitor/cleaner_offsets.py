@@ -1,9 +1,9 @@
-"""How far each compacted log is clean.
+"""The cleaner's checkpoint: how far each compacted log is clean.
 
 Layout    : cleaner-offset-checkpoint of each log directory, Kafka's: the first offset of a log that is not clean.
-            Lines of logs that the metadata does not name stay (see broker.process.checkpoint_writer).
-Owner     : the janitor, which alone compacts.
-Crash rule: a checkpoint that is missing or behind only costs another round.
+            Lines of logs that are not in the metadata stay (see broker.process.checkpoint_writer).
+Owner     : the janitor, the only process that compacts.
+Crash rule: a checkpoint that is missing or behind only costs another compaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.storage.log.partition import Partition
 
 log = logging.getLogger(__name__)
 
-Line = Callable[[SlotState], int]  # where the dirty part begins, by the slot as it is when it is our turn
+Line = Callable[[SlotState], int]  # where the dirty part begins, by the slot as read under the lock
 
 
 class CleanerOffsets:
@@ -30,35 +30,35 @@ class CleanerOffsets:
         self._log_dirs = log_dirs
         self._turns = turns
         self._files = [OffsetFile(path, checkpoints.CLEANER) for path in log_dirs]
-        self._truncations: dict[int, int] = {}  # how many of each incarnation are known of
+        self._truncations: dict[int, int] = {}  # how many are known of each incarnation
         self._cut: set[int] = set()  # incarnations that were truncated since they were cleaned
 
     def get(self, partition: Partition) -> int | None:
         """Where the dirty part of a log begins, None when it was never cleaned."""
         state, incarnation = partition.state(), partition.incarnation
-        if state.incarnation != incarnation:  # what the file says is of another one
+        if state.incarnation != incarnation:  # the file's line is of another one
             return None
         if self._truncations.get(incarnation, 0) != state.truncations:
             self._truncations[incarnation] = state.truncations
             self._cut.add(incarnation)
         offset = self._read(state.log_dir).get((partition.topic, partition.index))
-        # How far it was cut nobody knows any more: what came instead is not clean.
+        # How far it was cut is no longer known: the records that came instead are not clean.
         return offset if offset is None or incarnation not in self._cut else 0
 
     def put_back(self, partition: Partition, others: Iterable[Partition]) -> None:
-        """Have a log whose line lies beyond its end dirty from its start on, as Kafka's cleaner does. Raises OSError.
+        """Mark a log whose line is beyond its end as dirty from its start on, as Kafka's cleaner does. Raises OSError.
 
-        The file is damaged. The log may grow to beyond the line: what it gets until then must not count as clean.
+        The file is damaged. The log may grow beyond the line: records up to there must not count as clean.
         """
         self._cut.add(partition.incarnation)
         self._write(partition.state().log_dir, [partition], _log_start, others)
         self._cut.discard(partition.incarnation)
 
     def put(self, partition: Partition, offset: int, truncations: int, others: Iterable[Partition]) -> None:
-        """Write where the dirty part begins, of a log that had `truncations` when that was found out.
+        """Write where the dirty part begins, for a log that had `truncations` when that was determined.
 
-        Leaves out partitions that are none of the `others`. Raises OSError, and Moved if there were more truncations. A
-        log that was cut stays dirty until the file says so: where the disk refuses it, the old line is still there.
+        Leaves out partitions that are not among `others`. Raises OSError, and Moved if there were more truncations. A
+        truncated log stays dirty until the file says so: if the write fails, the old line is still there.
         """
 
         def line(state: SlotState) -> int:
@@ -70,9 +70,9 @@ class CleanerOffsets:
         self._cut.discard(partition.incarnation)
 
     def begin(self, partitions: Iterable[Partition], others: Iterable[Partition]) -> list[tuple[Partition, OSError]]:
-        """Enter logs that were never cleaned: they are dirty from their start on.
+        """Add lines for logs that were never cleaned: they are dirty from their start on.
 
-        Returns what the disk refused, with one of the logs of each directory that did. The others are entered.
+        Returns the disk errors, each with one log of its directory. The logs of other directories are added.
         """
         by_dir: dict[int, list[Partition]] = {}
         for partition in partitions:
@@ -86,11 +86,11 @@ class CleanerOffsets:
         return refused
 
     def note_truncations(self, partitions: Iterable[Partition], others: Callable[[], Iterable[Partition]]) -> None:
-        """Write down which cleaned logs are dirty because they were cut, for a start that cannot know.
+        """Record which cleaned logs are dirty because they were truncated, for the next start, which cannot know.
 
-        Else a record behind the cut, of which no pass has looked for older ones of its key, would count as clean; were
-        it a tombstone, it would go one day, and the older ones would be there again. What the disk refuses is tried
-        again at the next call, and holds up no other log: raises the last OSError when all had their turn.
+        Otherwise a record after the cut, whose key no pass has searched for older records, would count as clean; if it
+        is a tombstone, a later pass would remove it, and the older records would reappear. A failed write is retried
+        at the next call, and does not stop the other logs: raises the last OSError at the end.
         """
         refused: OSError | None = None
         for partition in partitions:
@@ -104,7 +104,7 @@ class CleanerOffsets:
             raise refused
 
     def _write(self, index: int, new: Iterable[Partition], line: Line, others: Iterable[Partition]) -> None:
-        """Slots are looked at when it is our turn: see broker.process.checkpoint_lock."""
+        """Reads the slots while it holds the lock: see broker.process.checkpoint_lock."""
         with self._turns.of(index):
             former, others = self._former(index), list(others)
             known = {(one.topic, one.index) for one in others if _is_live(one)}
@@ -121,7 +121,7 @@ class CleanerOffsets:
             return {}
 
     def _former(self, index: int) -> Offsets:
-        """OSError as the disk does: then nothing may be written in place of what is there."""
+        """Raises the disk's OSError: then the existing file must not be replaced."""
         try:
             return self._files[index].read()
         except checkpoints.CheckpointError as error:

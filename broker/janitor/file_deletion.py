@@ -1,6 +1,6 @@
-"""Removing what was renamed away: `.deleted` files of segments, `-delete` directories of partitions.
+"""Removes what was renamed for deletion: `.deleted` files of segments, `-delete` directories of partitions.
 
-A rename sets the inode's change time, so that is how long something has been waiting, also across restarts.
+A rename sets the inode's change time, which shows how long a file has been waiting, also across restarts.
 Readers that still have a file open keep its blocks until they close it.
 """
 
@@ -20,10 +20,10 @@ Failed = Callable[[str, OSError], None]
 
 
 def remove_segments(partition: Partition, now_ms: int, delay_ms: int | None = None) -> tuple[int, int]:
-    """Unlink what has waited for `delay_ms` (file.delete.delay.ms) in a partition's directory; (removed, waiting).
+    """Unlink files that waited for `delay_ms` (file.delete.delay.ms) in a partition's directory; (removed, waiting).
 
-    With 0 all goes, also what was renamed after `now_ms`. OSError for the first file that cannot be removed, when the
-    others are.
+    With 0, removes all files, also ones renamed after `now_ms`. Raises OSError for the first file that cannot be
+    removed, after it has removed the others.
     """
     removed, waiting, failure = 0, 0, None
     delay = partition.config.file_delete_delay_ms if delay_ms is None else delay_ms
@@ -52,7 +52,7 @@ def _marked(directory: str) -> Iterator[os.DirEntry[str]]:
 def remove_directories(log_dir: str, now_ms: int, delay_ms: int, failed: Failed = lambda *_: None) -> tuple[int, int]:
     """Remove the directories of deleted partitions that have waited for `delay_ms`; (removed, waiting).
 
-    One that cannot be removed waits on; `failed` gets its path and why.
+    A directory that cannot be removed stays; `failed` gets its path and the error.
     """
     removed = 0
     with os.scandir(log_dir) as entries:
@@ -66,11 +66,11 @@ def remove_directories(log_dir: str, now_ms: int, delay_ms: int, failed: Failed 
 def _remove_tree(path: str, failed: Failed) -> bool:
     try:
         if os.path.islink(path):
-            os.unlink(path)  # what it leads to is left, as by Kafka
+            os.unlink(path)  # its target stays, as in Kafka
         else:
             shutil.rmtree(path)
     except OSError as error:
-        shutil.rmtree(path, ignore_errors=True)  # all but what is in the way
+        shutil.rmtree(path, ignore_errors=True)  # all but what cannot be removed
         failed(path, error)
         return False
     log.info("removed %s", os.path.basename(path))
@@ -78,7 +78,7 @@ def _remove_tree(path: str, failed: Failed) -> bool:
 
 
 def _is_doomed(entry: os.DirEntry[str]) -> bool:
-    """A link is not followed: it goes also where it leads to a disk that is gone, or to itself."""
+    """Does not follow links: a link is removed even if it leads to a missing disk, or to itself."""
     marked = entry.name.endswith(names.DELETE_DIR) and names.parse_partition_dir(entry.name) is not None
     return marked and (entry.is_symlink() or entry.is_dir())
 

@@ -1,11 +1,11 @@
-"""Keeping room on the disks: the reserve (storage.dirs.reserve), and deleting old segments before a disk is full.
+"""Keeps space free on disks: the reserve (storage.dirs.reserve), and deletion of old segments before a disk is full.
 
-With `odradek.retention.free.bytes` set, segments are sealed early when room gets short, so that a few huge active
-ones cannot hold it all, and the oldest sealed ones of all topics that delete are let go until there is enough again.
-They are unlinked at once: file.delete.delay.ms would keep their room for a minute.
+With `odradek.retention.free.bytes` set, it seals large active segments early when space gets short, so that a few of
+them cannot hold it all, and deletes the oldest sealed segments of all topics with cleanup.policy=delete until enough is
+free. It unlinks them at once: file.delete.delay.ms would keep their space for a minute.
 
-Looks are rare while nothing is written. The faster the room shrinks the sooner is the next look, so that a part of
-the room is left at each.
+It polls rarely while nothing is written. The faster the free space shrinks, the sooner it polls again, so that a part
+of the space is left at each poll.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from odradek.storage.retention import LogFacts
 
 log = logging.getLogger(__name__)
 
-_EARLY = 2  # times the room to keep: from here on large active segments are sealed
-_PIECES = 8  # of the room to keep: an active segment smaller than one such piece may stay
+_EARLY = 2  # times the space to keep: below this, large active segments are sealed
+_PIECES = 8  # of the space to keep: an active segment smaller than one such piece may stay
 _SILENCE_S = 60.0
 RARELY_MS = 500.0
 _OFTEN_MS = 20.0
-_LOOKS = 4  # as many at least until a disk would be full
+_LOOKS = 4  # polls, at least, until a disk would be full
 
 
 class FreeSpace:
-    """The janitor's look at one log directory after the other."""
+    """The janitor's check of one log directory after the other."""
 
     def __init__(self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], aging: Aging) -> None:
         self._partitions = partitions
@@ -49,7 +49,7 @@ class FreeSpace:
         self._warned = -_SILENCE_S
 
     def look(self, number: int, log_dir: str, now_ms: int) -> float:
-        """See to log directory `number`; in how many ms to look again. Raises OSError as the disk does."""
+        """Check log directory `number`; returns ms until the next check. Raises the disk's OSError."""
         pause = RARELY_MS
         if self._keep:
             pause = self._keep_free(number, log_dir, now_ms)
@@ -97,7 +97,7 @@ class FreeSpace:
         self._each(doomed, lambda one: self._aging.make_space(one, doomed[one]))
 
     def _each(self, partitions: Iterable[Partition], act: Callable[[Partition], object]) -> None:
-        """One that is busy, or has no room itself to be sealed, must not keep the others."""
+        """A partition that is busy, or has no space to be sealed, must not stop the others."""
         for partition in partitions:
             try:
                 act(partition)
@@ -115,25 +115,25 @@ class FreeSpace:
 
 
 class Pace:
-    """How fast a disk fills, by what is free from look to look; and when to look again."""
+    """How fast a disk fills, from the free space at each check; and when to check again."""
 
     def __init__(self) -> None:
-        self._rate = 0.0  # bytes a second; a shorter pause of the writers does not make us slow at once
+        self._rate = 0.0  # bytes a second; a short pause of the writers does not slow the checks at once
         self._free, self._at = 0, 0.0
 
     def see(self, free: int, now: float) -> None:
-        """Take what is free at `now` (s, monotonic)."""
+        """Record the free space at `now` (s, monotonic)."""
         seconds = now - self._at
         lately = (self._free - free) / seconds if self._at and seconds > 0 else 0.0
         self._rate = max(lately, self._rate / 2)
         self.start(free, now)
 
     def start(self, free: int, now: float) -> None:
-        """Measure from here on: what we do ourselves is not the writers' doing."""
+        """Measure from here on: space that the janitor frees must not count."""
         self._free, self._at = free, now
 
     def pause_ms(self, free: int) -> float:
-        """How long the next look may wait."""
+        """How long the next check may wait."""
         if self._rate <= 0:
             return RARELY_MS
         return min(RARELY_MS, max(_OFTEN_MS, free / self._rate * 1000 / _LOOKS))

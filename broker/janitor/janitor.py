@@ -1,8 +1,8 @@
-"""The janitor: everything that may block on a disk, so that workers do not.
+"""The janitor: does everything that may block on a disk, so that workers do not.
 
-Role 5. At boot it helps the workers recover partitions; then its loop is the table of (period, task) below.
-Rolling by time (`segment.ms`) is not among the tasks: Kafka rolls when a record comes, by that record's time, and
-a clock here would cut a log of old records into segments of one batch each.
+Role 5. At boot it helps the workers recover partitions; then its loop runs the table of (period, task) below.
+Rolling by time (`segment.ms`) is not among the tasks: Kafka rolls on append, by the record's timestamp, and a clock
+here would cut a log of old records into segments of one batch each.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from odradek.storage.log.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
 
-LOOK_MS = 500  # the longest sleep: a ring that tells of new metadata may be lost
-RECOVER_MS = 20  # while partitions wait for recovery that others may leave half done
+LOOK_MS = 500  # the longest sleep: a ring that announces new metadata may be lost
+RECOVER_MS = 20  # while partitions wait for recovery that another process may leave half done
 FLUSH_LOOK_MS = 500
 TRUNCATION_LOOK_MS = 500
 DAMAGE_LOOK_MS = 500
 REMOVE_LOOK_MS = 1000
 FORGET_MS = 3_600_000
 NOTE_LOOK_MS = 100  # until everything is recovered
-NOTE_AGAIN_MS = 5000  # while there are logs that the metadata does not name
+NOTE_AGAIN_MS = 5000  # while there are logs that are not in the metadata
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Janitor:
         self._space = FreeSpace(me.config, self._intact, self._aging)
         self._recovering = False
         self._truncations = 0
-        self._faulty: set[tuple[str, int, int]] = set()  # tasks that had a fault of ours: what, slot, incarnation
+        self._faulty: set[tuple[str, int, int]] = set()  # tasks that hit a bug: what, slot, incarnation
         self._bell = Doorbell(me.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._cleaner = Cleaner(me.config, self._intact, turns, self._disks.met)
@@ -108,7 +108,7 @@ class Janitor:
         ]
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Run until SIGTERM."""
         poll = select.poll()
         poll.register(self._signals, select.POLLIN)
         poll.register(self._bell, select.POLLIN)
@@ -128,7 +128,7 @@ class Janitor:
     # The loop
 
     def _postpone(self) -> None:
-        """Every task has its first turn a period from now: the start is busy enough."""
+        """Run every task for the first time a period from now: the start is busy enough."""
         now = time.monotonic()
         for task in self._tasks:
             task.due = now + task.period_ms / 1000
@@ -155,7 +155,7 @@ class Janitor:
         return max(0.0, min(look, (next_due - time.monotonic()) * 1000))
 
     def _follow(self) -> None:
-        """Take over new metadata, and recover what nobody else has recovered yet."""
+        """Apply new metadata, and recover what no other process has recovered yet."""
         if self._partitions.follow():
             self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
             self._recovering = self._doomed = True
@@ -170,7 +170,7 @@ class Janitor:
         return self._partitions.snapshot.broker_config(name, self._me.config["broker.id"])
 
     def _recover(self) -> None:
-        """From the end, as the workers begin at the start."""
+        """Recover in reverse order, as the workers begin with the first partition."""
         if not self._me.shared.slots.numbers(slots.RECOVERING):
             return
         wanted = reversed(self._partitions.names())
@@ -182,7 +182,7 @@ class Janitor:
     # Tasks
 
     def _each(self, what: str, act: Callable[[Partition], object], among: Iterable[Partition] | None = None) -> None:
-        """`act` on partitions one by one; one that is busy has its turn the next time."""
+        """Call `act` on partitions one by one; a busy one waits for the next run."""
         for partition in self._partitions if among is None else among:
             if partition.state().log_dir in self._disks.broken or self._me.shared.draining:
                 continue
@@ -197,7 +197,7 @@ class Janitor:
                 self._show(what, partition)
 
     def _show(self, what: str, partition: Partition) -> None:
-        """A fault of ours costs the one partition its turn, and is told once."""
+        """A bug costs only this partition its turn, and is logged once."""
         place = what, partition.slot.number, partition.state().incarnation
         if place not in self._faulty:
             self._faulty.add(place)
@@ -208,7 +208,7 @@ class Janitor:
         self._each("flush", _flush_due, self._partitions.unflushed())
 
     def _mend(self) -> None:
-        """Indexes that a reader found damaged."""
+        """Rebuild indexes that a reader found damaged."""
         found = self._me.shared.slots.damaged()
         if found:
             self._each("indexes", reindex.mend, self._partitions.at(found))
@@ -229,7 +229,7 @@ class Janitor:
             self._doomed = self._remove_directories(now_ms) > 0
 
     def _remove_directories(self, now_ms: int) -> int:
-        """Of deleted partitions, which are renamed before the metadata says so; how many still wait."""
+        """Remove deleted partitions' directories, renamed before the metadata changes; returns how many still wait."""
         delay, waiting = self._setting("log.segment.delete.delay.ms"), 0
         for index, log_dir in enumerate(self._me.config.log_dirs):
             if index not in self._disks.broken:
@@ -239,7 +239,7 @@ class Janitor:
         return waiting
 
     def _remove_in(self, partition: Partition, now_ms: int) -> None:
-        """Every change of a partition's set of files is a new generation: without one there is nothing new."""
+        """Every change of a partition's set of files is a new generation: without one there are no new files."""
         state = partition.state()
         _, waiting = file_deletion.remove_segments(partition, now_ms)
         if not waiting:
@@ -250,7 +250,7 @@ class Janitor:
         return (partition for partition in self._partitions if partition.state().log_dir not in self._disks.broken)
 
     def _clean(self) -> None:
-        """A step of compaction, so short that the other tasks have their turns in time."""
+        """Run a step of compaction, short enough for the other tasks to run in time."""
         self._cleaning.period_ms = self._cleaner.backoff_ms  # unless the next line fails
         self._cleaning.period_ms = self._cleaner.step()
 
@@ -264,7 +264,7 @@ class Janitor:
         return write
 
     def _note_truncations(self) -> None:
-        """The recovery point of a log that was truncated may be past its end, and the cleaner's past what is clean."""
+        """After a truncation a recovery point may be beyond the log end, the cleaner's beyond the clean part."""
         truncations = self._partitions.truncations()
         if truncations != self._truncations:
             self._checkpoint(checkpoints.RECOVERY_POINT)()
@@ -272,8 +272,8 @@ class Janitor:
             self._truncations = truncations
 
     def _note_boot(self) -> None:
-        """Once: what recovery has found the next one need not excuse. A log that is not named yet is still to come, and
-        so is one that could not be looked at.
+        """Once all logs have been recovered: the next recovery need not excuse what this one has found. Waits for logs
+        that are not in the metadata yet, and for logs that could not be read.
         """
         if self._recovering or not self._partitions.snapshot.version:
             return
@@ -287,7 +287,7 @@ class Janitor:
                 self._noting.period_ms = NOTE_AGAIN_MS
 
     def _not_recovered(self) -> set[tuple[str, int]]:
-        """Partitions that are offline without a word on their logs: an error that may pass came before it."""
+        """Offline partitions whose logs were not judged: an error that may be transient came first."""
         offline = self._partitions.at(self._me.shared.slots.numbers(slots.OFFLINE))
         return {(one.topic, one.index) for one in offline if one.state().recovers_to != slots.OFFLINE}
 
@@ -298,7 +298,7 @@ class Janitor:
                 self._keeping.period_ms = min(self._keeping.period_ms, self._room_in(number, log_dir))
 
     def _room_in(self, number: int, log_dir: str) -> float:
-        """Keep room in one log directory; ms until the next look. One that breaks must not keep the others."""
+        """Keep space in one log directory; returns ms until the next check. A broken one must not stop the others."""
         try:
             return self._space.look(number, log_dir, _now_ms())
         except OSError as error:
@@ -309,7 +309,7 @@ class Janitor:
 
 
 def _flush_due(partition: Partition) -> None:
-    """What is older than flush.ms; and sealed segments, as Kafka syncs them after a roll."""
+    """Sync records older than flush.ms; and sealed segments, as Kafka syncs them after a roll."""
     state = partition.state()
     if state.flushed >= state.leo:
         return
@@ -321,7 +321,7 @@ def _flush_due(partition: Partition) -> None:
 
 
 def _period_ms(config: Mapping[str, Any], name: str) -> float:
-    """Kafka's scheduler repeats nothing whose period is 0 or less; here it would be done all the time."""
+    """Kafka's scheduler does not repeat a task with a period of 0 or less; here it would run all the time."""
     return config[name] if config[name] > 0 else math.inf
 
 
@@ -330,5 +330,5 @@ def _now_ms() -> int:
 
 
 def main(run_dir: Path) -> None:
-    """Be the janitor of the broker with this run directory, until SIGTERM."""
+    """Run the janitor of the broker with this run directory, until SIGTERM."""
     Janitor(process.enter(roles.JANITOR, run_dir)).run()

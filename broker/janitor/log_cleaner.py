@@ -1,11 +1,10 @@
-"""The janitor's log cleaner: which compacted logs are next and how fast (storage.compaction.compaction does it).
+"""The janitor's log cleaner: decides which logs to compact next and how fast (storage.compaction.compaction does it).
 
 `log.cleaner.threads` is how many logs are compacted at the same time: this process does a step of one, then of the
-next, so that a large log holds up no small one. They share log.cleaner.dedupe.buffer.size and
-log.cleaner.io.max.bytes.per.second. A log that turns out to be damaged, or that the cleaner fails over in a way it does
-not expect, is left alone until the next start, as Kafka does: the others go on. One whose round gets nowhere (its disk
-refuses something, or it changed meanwhile) is tried again when the others have had their turn and
-log.cleaner.backoff.ms have passed.
+next, so that a large log does not delay a small one. They share log.cleaner.dedupe.buffer.size and
+log.cleaner.io.max.bytes.per.second. A log that is damaged, or on which the cleaner fails unexpectedly, is uncleanable
+until the next start, as in Kafka: the others go on. A log whose compaction makes no progress (its disk fails, or it
+changed meanwhile) is retried after the others have had their turn and log.cleaner.backoff.ms have passed.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ log = logging.getLogger(__name__)
 
 NICE = 10
 BUSY_MS = 1.0
-_LEAST_PAUSE_MS = 10  # for a backoff of 0, at which an idle janitor would take a whole CPU
+_LEAST_PAUSE_MS = 10  # for a backoff of 0, with which an idle janitor would use a whole CPU
 _UNLIMITED = 1e18  # bytes a second: Kafka's default is the largest double
-_THROTTLE_SECONDS = 0.3  # the longest that a limited cleaner goes on at once, as Kafka's throttler looks at it
+_THROTTLE_SECONDS = 0.3  # the longest that a throttled cleaner goes on at once, as in Kafka's throttler
 _LEAST_CHUNK, _CHUNK = 256 << 10, 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -66,7 +65,7 @@ class Settings(NamedTuple):
 
     @property
     def memory(self) -> Memory:
-        """For one of the logs."""
+        """The memory for one log."""
         logs = max(self.threads, 1)
         most = max(self.io_buffer_bytes // logs // 2, _CHUNK)  # Kafka's other half is for what it writes
         chunk = min(max(self.rate * _THROTTLE_SECONDS, _LEAST_CHUNK), most)
@@ -83,28 +82,28 @@ class _Running:
 
 
 class Cleaner:
-    """`step` it: each call does a little of one log's compaction and says when the next is due."""
+    """Call `step`: each call does a part of one log's compaction and returns when the next is due."""
 
     def __init__(
         self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], turns: CheckpointLocks,
         met: Callable[[Partition, OSError], None],
     ) -> None:  # fmt: skip
-        """`met` hears of each error of a log's disk."""
+        """`met` is called for each error of a log's disk."""
         self._partitions = partitions
         self._met = met
         self._enabled = bool(config["log.cleaner.enable"])
         self._settings = Settings.of(config.__getitem__)
         self._offsets = CleanerOffsets(list(config.log_dirs), turns)
-        self._running: list[_Running] = []  # the one whose turn it is first
-        self._look_at = 0.0  # when to look for more logs than these; monotonic
+        self._running: list[_Running] = []  # the next to step first
+        self._look_at = 0.0  # when to check for more logs than these; monotonic
         self._free_at = 0.0  # when log.cleaner.io.max.bytes.per.second allows the next step
         self._uncleanable: set[int] = set()  # incarnations
-        self._resting: dict[int, float] = {}  # incarnations whose last round got nowhere → until when
-        self._undecided: dict[int, Decided] = {}  # incarnation → what its last look left
+        self._resting: dict[int, float] = {}  # incarnations whose last compaction made no progress → until when
+        self._undecided: dict[int, Decided] = {}  # incarnation → what its last check left over
         self._unreadable: dict[int, set[int]] = {}  # incarnation → base offsets of batches that were logged
 
     def configure(self, value: Callable[[str], Any]) -> bool:
-        """Take over configs; whether any has changed. Memory counts from the next log on, the others at once."""
+        """Apply configs; returns whether any has changed. Memory applies from the next log on, the others at once."""
         former, self._settings = self._settings, Settings.of(value)
         if self._settings == former:
             return False
@@ -117,7 +116,7 @@ class Cleaner:
         return self._settings.backoff_ms
 
     def step(self) -> float:
-        """Go on for some milliseconds; returns after how many the next step is due."""
+        """Work for some milliseconds; returns ms until the next step is due."""
         if not self._running:
             self._note_followers()
         if not self._enabled:
@@ -149,7 +148,7 @@ class Cleaner:
 
     @contextmanager
     def _outliving(self, partition: Partition, *expected: type[Exception]) -> Iterator[None]:
-        """A fault of ours costs the log that it showed with, not the janitor. Raises what is `expected`."""
+        """A bug costs the log on which it occurs, not the janitor. Raises what is `expected`."""
         try:
             yield
         except expected:
@@ -159,11 +158,11 @@ class Cleaner:
             self._uncleanable.add(partition.incarnation)
 
     def _rest(self, partition: Partition) -> None:
-        """Nothing came of a round over this log: the others first, and the next one after a pause."""
+        """Compaction of this log made no progress: the others go first, and the next try follows after a pause."""
         self._resting[partition.incarnation] = time.monotonic() + self._settings.backoff_ms / 1000
 
     def _refuse(self, partition: Partition, error: OSError) -> None:
-        """The disk has refused something of this log."""
+        """Handle a disk error of this log."""
         self._rest(partition)
         if error.errno in _FULL:
             log.warning("%r: no space to compact: %s", partition, error)
@@ -171,24 +170,24 @@ class Cleaner:
             self._met(partition, error)
 
     def note_truncations(self) -> None:
-        """Logs that were cut are dirty, also after the next start. Raises OSError.
+        """Record that truncated logs are dirty, also after the next start. Raises OSError.
 
-        Also those that are not compacted at present, but were and may be again.
+        Includes logs that are not compacted at present, but were and may be again.
         """
         self._offsets.note_truncations(self._partitions(), self._partitions)
 
     @property
     def partition(self) -> Partition | None:
-        """The log that is being compacted; of several the one whose turn it is."""
+        """The log that is being compacted; of several, the next to step."""
         return self._running[0].compaction.partition if self._running else None
 
     def close(self) -> None:
-        """Give up what is under way and remove what it wrote."""
+        """Abort running compactions and remove what they wrote."""
         while self._running:
             self._running.pop().steps.close()  # type: ignore[attr-defined]
 
     def _next(self, running: _Running) -> float:
-        """A step of this log; the next one is of another."""
+        """Run a step of this log; the next step is of another."""
         done = next(running.steps, None)
         if done is None:
             self._finish(running)
@@ -208,7 +207,7 @@ class Cleaner:
         return max(0.0, self._free_at - now) * 1000
 
     def _note_followers(self) -> None:
-        """A follower's log has the gaps of its leader's, clean or not: `odradek check` goes by the checkpoint."""
+        """A follower's log has the gaps of its leader's, clean or not: `odradek check` relies on the checkpoint."""
         new = [
             partition
             for partition in self._partitions()
@@ -218,7 +217,7 @@ class Cleaner:
             self._refuse(partition, error)
 
     def _begin(self) -> bool:
-        """Take up the filthiest log that is due and not yet taken up, if there is one."""
+        """Start on the filthiest log that is due and not yet started, if there is one."""
         now_ms = time.time_ns() // 1_000_000
         found = [(what, partition) for partition, what in self._dirty(now_ms)]
         if not found:
@@ -230,25 +229,25 @@ class Cleaner:
         try:
             with self._outliving(partition, Moved, OSError):
                 self._take_up(partition, what, now_ms)
-        except Moved:  # to be looked at again
+        except Moved:  # it is checked again
             pass
         except OSError as error:
             self._refuse(partition, error)
         return True
 
     def _take_up(self, partition: Partition, what: Range, now_ms: int) -> None:
-        if self._offsets.get(partition) is None:  # from now on the log may have gaps: `odradek check` goes by this
+        if self._offsets.get(partition) is None:  # from now on the log may have gaps: `odradek check` relies on it
             self._offsets.put(partition, what.first_dirty, what.truncations, self._partitions())
         _be_nice()
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's, which comes now: its threads would only spin
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy, imported next: its threads would only spin
         told = self._unreadable.setdefault(partition.incarnation, set())
         made = Compaction(partition, what, self._settings.memory, now_ms, told)
         self._running.insert(0, _Running(made, made.steps(), time.monotonic()))
         log.debug("%r: compacting offsets %d to %d", partition, what.first_dirty, what.upto)
 
     def _dirty(self, now_ms: int) -> Iterator[tuple[Partition, Range]]:
-        # By directory: a topic that is made again under its name has that of the former one, whose compaction may not
-        # have heard yet that its log is gone. Both would write to the same `.cleaned` files.
+        # By directory: a recreated topic has the directory of the former one, whose compaction may not have noticed
+        # yet that its log is gone. Both would write to the same `.cleaned` files.
         taken = {one.compaction.partition.directory for one in self._running}
         now = time.monotonic()
         not_now = self._uncleanable | {one for one, until in self._resting.items() if until > now}
@@ -267,7 +266,7 @@ class Cleaner:
                 yield partition, what
 
     def _look(self, partition: Partition, leo: int, now_ms: int) -> Range | None:
-        """What of a log could be cleaned, None when that cannot be said."""
+        """The range of a log that could be cleaned, None when it cannot be determined."""
         try:
             with self._outliving(partition, OSError):
                 incarnation = partition.incarnation
@@ -276,7 +275,7 @@ class Cleaner:
                 if what.undecided is not None:
                     self._undecided[incarnation] = what.undecided
                 return what
-        except FileNotFoundError:  # it changes just now
+        except FileNotFoundError:  # it is just changing
             pass
         except OSError as error:
             self._refuse(partition, error)
@@ -314,7 +313,7 @@ def _follows(partition: Partition) -> bool:
 
 
 def _be_nice() -> None:
-    """Whoever serves clients goes first, from now on; this process has nothing that is more urgent."""
+    """Let processes that serve clients go first, from now on; this process has no more urgent work."""
     niceness = os.nice(0)
     if niceness < NICE:
         os.nice(NICE - niceness)

@@ -1,6 +1,6 @@
 """Log directories whose disk has failed: every partition there goes offline, the other directories serve on.
 
-Any process that meets a failure says so in shared memory (ipc.shm, `fail_dir`) and rings the janitor, which alone
+Any process that meets a failure marks it in shared memory (ipc.shm, `fail_dir`) and rings the janitor, which alone
 does the rest. A directory stays offline until the next start.
 """
 
@@ -25,22 +25,22 @@ _MOST_WARNED = 10_000
 
 
 class DiskWatch:
-    """The janitor's; `turn` it in every turn of its loop."""
+    """Used by the janitor; call `turn` in every turn of its loop."""
 
     def __init__(self, shared: Shared, partitions: Partitions, log_dirs: Sequence[str]) -> None:
         self.broken: set[int] = set()
         self._shared = shared
         self._partitions = partitions
         self._log_dirs = log_dirs
-        self._warned: dict[tuple[str, int | None], float] = {}  # when last
-        self._busy = False  # somebody had the lock of a partition that is to go offline
+        self._warned: dict[tuple[str, int | None], float] = {}  # time of the last warning
+        self._busy = False  # another process held the lock of a partition that must go offline
 
     def met(self, partition: Partition, error: OSError) -> None:
-        """Judge an error of a partition's disk."""
+        """Handle an error of a partition's disk."""
         self.judge(partition.state().log_dir, repr(partition), error)
 
     def judge(self, log_dir: int, what: str, error: OSError) -> None:
-        """A disk that is broken ends the use of its log directory, other errors pass."""
+        """A broken disk takes its log directory offline, other errors are only logged."""
         if disks.is_broken(error):
             log.error("%s: %s", what, error)
             self._shared.fail_dir(log_dir)
@@ -49,7 +49,7 @@ class DiskWatch:
             self._warn(what, error)
 
     def _warn(self, what: str, error: OSError) -> None:
-        """At most once a minute for each partition or path and error: the work is tried again and again."""
+        """Log at most once a minute for each partition or path and error: the work is retried often."""
         now, key = time.monotonic(), (what, error.errno)
         if now - self._warned.get(key, -math.inf) < _WARN_AGAIN_S:
             return
@@ -59,7 +59,7 @@ class DiskWatch:
         log.warning("%s: %s; retrying", what, error)
 
     def turn(self) -> None:
-        """Take offline what is in directories that have failed; tries again where a lock was taken."""
+        """Take the partitions in failed directories offline; retries those whose lock was held."""
         failed = {number for number in self._shared.failed_dirs() if number < len(self._log_dirs)}
         for number in failed - self.broken:
             log.critical("%s is offline: its disk failed; repair it and restart the broker", self._log_dirs[number])
@@ -67,7 +67,7 @@ class DiskWatch:
             self.broken = failed
             doomed = [partition for partition in self._partitions if self._doomed(partition)]
             self._busy = sum(map(_take_offline, doomed)) < len(doomed)
-            self._partitions.log.ring(roles.CONTROLLER)  # which tells the cluster
+            self._partitions.log.ring(roles.CONTROLLER)  # which reports it to the cluster
 
     def _doomed(self, partition: Partition) -> bool:
         state = partition.state()
@@ -76,7 +76,7 @@ class DiskWatch:
 
 
 def _take_offline(partition: Partition) -> bool:
-    """False while somebody has the lock. Without repair, which would need the disk."""
+    """False while another process has the lock. Without repair, which would need the disk."""
     slot, locks = partition.slot, partition.owner.locks
     if not locks.try_lock(slot.number):
         partition.note_wait()

@@ -1,4 +1,4 @@
-"""Retention: letting go of segments and of producer ids that are old enough (the rules: storage.retention)."""
+"""Retention: deletes old segments and expires idle producer ids (storage.retention has the rules)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ log = logging.getLogger(__name__)
 
 
 class Aging:
-    """Remembers what it found out about sealed segments, which only ever change by being replaced (compaction)."""
+    """Caches facts about sealed segments, which change only when compaction replaces them."""
 
     def __init__(self) -> None:
         self._facts: dict[tuple[int, ...], SegmentFacts] = {}  # (incarnation, base offset, which file)
 
     def forget(self) -> None:
-        """Drop what was remembered; now and then, or deleted segments add up."""
+        """Clear the cache; call it now and then, or deleted segments add up."""
         self._facts.clear()
 
     def trim(self, partition: Partition, now_ms: int) -> int:
-        """Delete the segments of one partition that are due; how many. Raises OSError, Busy, Gone.
+        """Delete one partition's segments that are due; returns how many. Raises OSError, Busy, Gone.
 
-        A follower's too, as in Kafka, up to its high watermark: it need not wait for its leader to do the same.
+        Also on a follower, as in Kafka, up to its high watermark: it need not wait for its leader to do the same.
         """
         state = partition.state()
         if state.state not in (slots.LEADER, slots.FOLLOWER) or not self._doomed(partition, state, now_ms):
@@ -57,12 +57,12 @@ class Aging:
         )
 
     def look(self, partition: Partition) -> LogFacts:
-        """A log as `retention.for_space` wants it. FileNotFoundError when its files change just now."""
+        """A log's facts for `retention.for_space`. Raises FileNotFoundError when its files are just changing."""
         state = partition.state()
         return LogFacts(self._segments(partition, state), state.hw, state.leo)
 
     def make_space(self, partition: Partition, doomed: list[DeletableSegment]) -> int:
-        """Delete sealed segments of one partition, its oldest; how many. Raises OSError, Busy, Gone."""
+        """Delete the oldest sealed segments of one partition; returns how many. Raises OSError, Busy, Gone."""
         with flush.patiently(partition) as values:
             bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
             there = [one for one in doomed if one.base_offset in bases[:-1]]
@@ -90,7 +90,7 @@ def _modified(partition: Partition, base: int) -> int:
 
 
 def _delete(partition: Partition, values: Fields, doomed: list[DeletableSegment]) -> int:
-    """Caller holds the lock; the active segment is not among the doomed any more."""
+    """Caller holds the lock; the active segment is no longer among `doomed`."""
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     start = next(base for base in bases if base > doomed[-1].base_offset)
     for segment in doomed:
@@ -101,7 +101,7 @@ def _delete(partition: Partition, values: Fields, doomed: list[DeletableSegment]
 
 
 def expire_producers(partition: Partition, now_ms: int, expiration_ms: int) -> int:
-    """Forget the producer ids of one partition that are idle for too long; how many. Raises Busy, Gone."""
+    """Expire one partition's producer ids that are idle for too long; returns how many. Raises Busy, Gone."""
     if not partition.state().pstate_gen:
         return 0
     with flush.patiently(partition) as values:

@@ -1,14 +1,15 @@
-"""This broker's copy of a partition that another leads: what the replicator does to it, under its lock.
+"""The log of a follower replica: how the replicator changes it, under the partition's lock.
 
-Every change holds only for the leader epoch in which its answer was asked for: `Outdated` when the slot has moved on,
-since a former leader's records must not come behind those of a newer one (KIP-101, KIP-279).
-Crash rule: what takes synced records away first lowers the checkpoints to below its cut, publishes that recovery point
-            within the same turn, then cuts; the lock is held throughout. So a death between any two of them leaves no
-            checkpoint that trusts, after a power failure, what comes instead of those records. The cleaner's checkpoint
-            is lowered first too, or what comes would count as compacted after a kill. A checkpoint's turn is taken
-            within the lock: none of its holders takes a partition's lock. One who writes the checkpoint may wait
-            for a slow disk; that is not waited for here (Busy, and the cut is tried again), since whoever holds a
-            partition's lock for odradek.lock.stall.ms is killed, and the other copies stand still meanwhile.
+A change applies only in the leader epoch in which its data was requested: `Outdated` when the slot has moved on, since
+a former leader's records must not follow those of a newer one (KIP-101, KIP-279).
+Crash rule: a change that removes synced records first lowers the checkpoints to below its cut, publishes that recovery
+            point under the same checkpoint lock, then cuts; it holds the partition's lock throughout. So a death
+            between any two steps leaves no checkpoint that trusts, after a power failure, the records that replace the
+            removed ones. It lowers the cleaner's checkpoint first too, or these records would count as compacted after
+            a kill. The checkpoint lock is taken within the partition's lock: none of its holders takes a partition's
+            lock. A writer of the checkpoint may wait for a slow disk; a change does not wait for it (Busy, and the cut
+            is retried), since a process that holds a partition's lock for odradek.lock.stall.ms is killed, and the
+            other replicas stand still meanwhile.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def follows(partition: Partition) -> int:
 
 
 def position(partition: Partition) -> Position:
-    """Where to go on from. The epoch of the last record, not one that this broker led without a record.
+    """Where to continue. Has the epoch of the last record, not one in which this broker led without a record.
 
-    OSError, and CheckpointError while the epochs cannot be told.
+    Raises OSError, and CheckpointError while the epochs cannot be read.
     """
     state = partition.state()
     last = known_epochs.read(partition, state.epoch_noted).epoch_of(state.leo - 1)
@@ -56,7 +57,7 @@ def position(partition: Partition) -> Position:
 
 
 def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
-    """Do `what` under the lock; where the log stands then. Busy, Gone, Outdated, or whatever `what` raises."""
+    """Do `what` under the lock; returns the new position. Raises Busy, Gone, Outdated, or whatever `what` raises."""
     with partition.locked() as values:
         if values[F_STATE] != FOLLOWER or values[F_LEADER_EPOCH] != leader_epoch:
             raise Outdated
@@ -64,9 +65,9 @@ def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
 
 
 def append(partition: Partition, asked: FetchPart, part: Part, now_ms: int, known: Found | None) -> Change:
-    """A leader's records, high watermark and log start, as it answers what was `asked`. `known` is what is known of the
-    records (storage.log.fetched_batches). Misplaced where the log ends elsewhere by now: what is missing would count as
-    compacted away."""
+    """Append a leader's records, apply its high watermark and log start, from its response to `asked`. `known` is what
+    is known of the records (storage.log.fetched_batches). Raises Misplaced when the log end has changed: missing
+    records would count as compacted away."""
 
     def act(values: Fields) -> Position:
         before = values[F_LEO]
@@ -80,14 +81,14 @@ def append(partition: Partition, asked: FetchPart, part: Part, now_ms: int, know
 
 
 def is_news(partition: Partition, part: Part) -> bool:
-    """Whether an answer without records tells of a watermark or log start that would change anything."""
+    """Whether a response without records has a high watermark or log start that would change anything."""
     values = partition.slot.read()
     leo = values[F_LEO]
     return min(part.hw, leo) > values[F_HW] or min(part.log_start, leo) > values[F_LOG_START]
 
 
 def cut_diverging(partition: Partition, epoch: int, end: int) -> Change:
-    """The leader's log has other records from `end` on, or before: that of `epoch` ended there."""
+    """The leader's log has other records from `end` on, or before: its records of `epoch` end there."""
 
     def act(values: Fields) -> Position:
         common = common_end(roll.read_epochs(partition), epoch, end, values[F_LEO])
@@ -102,7 +103,7 @@ def cut_to(partition: Partition, offset: int) -> Change:
 
 
 def cut_unknown(partition: Partition) -> Change:
-    """No epoch of the log is known, so that no leader could tell where it diverges: keep what is certain (Kafka)."""
+    """No epoch of the log is known, so no leader can tell where it diverges: keep what is committed, as Kafka does."""
     return lambda values: _cut(partition, values, values[F_HW])
 
 
@@ -131,12 +132,12 @@ def _cut(partition: Partition, values: Fields, offset: int) -> Position:
 
 
 def _distrust(partition: Partition, values: Fields, offset: int) -> None:
-    """Lower the checkpoints before a cut at `offset`, that of what is synced to the base of its segment: the batch
-    that holds it goes whole, and may begin before it. `values` keep what is synced, of which the cut publishes what
-    stays.
+    """Lower the checkpoints before a cut at `offset`, the recovery point to the base of its segment: the cut removes
+    the whole batch that holds `offset`, which may begin before it. `values` keep the flushed offset, of which the cut
+    publishes what remains.
 
-    So is the log start where the log may end before it, as an unclean leader's may: of a log that ends before its log
-    start by the checkpoint a start leaves nothing, and fetches what it lacks from there on only.
+    Lower the log start too if the log may end before it, as an unclean leader's may: a start removes a log whose end is
+    before its checkpointed log start, and then fetches only from there on.
     """
     start = values[F_LOG_START]
     if offset >= values[F_LEO]:
@@ -159,5 +160,5 @@ def _position(partition: Partition, values: Fields) -> Position:
 
 
 def is_unknown(where: Position) -> bool:
-    """Whether the log has records of which no epoch is known."""
+    """Whether the log has records but no known epoch."""
     return where.last_epoch == UNDEFINED_EPOCH and where.offset > where.log_start

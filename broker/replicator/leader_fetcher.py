@@ -1,10 +1,10 @@
-"""What this broker copies from one other over one connection: answers into logs, logs' ends into requests.
+"""Fetches partitions from one leader over one connection: responses go into logs, log ends into requests.
 
-An answer is used in the turn in which its last byte arrives: its batches go from the receive buffer into the logs, and
-the next request leaves before anything else is done; where it may (cluster.replication.pipelined_fetch) before that,
-too, so that the leader reads while the follower writes. Where somebody has a partition's lock its part is copied and
-tried again every millisecond, while the others go on; so do they while a truncation is under way that takes long
-(broker.replicator.truncations).
+A response is used in the turn in which its last byte arrives: its batches go from the receive buffer into the logs, and
+the next request is sent before anything else; where possible (cluster.replication.pipelined_fetch) even before the
+batches are appended, so that the leader reads while the follower writes. If another process has a partition's lock, its
+part is copied and retried every millisecond, while the other partitions go on; they also go on during a truncation that
+takes long (broker.replicator.truncations).
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _FETCHES, _APPENDS, _RECORDS, _BYTES, _ERRORS, _BUSY = (
 _NAMES = {code: name for name, code in vars(errors).items() if name.isupper()}
 _SHOWN = 5  # partitions named in a line of the log
 
-Wanted = dict[Key, tuple[FetchPart, Part]]  # what was asked, and what came
+Wanted = dict[Key, tuple[FetchPart, Part]]  # the part of the request, the part of the response
 
 
 class Leader:
-    """One connection to another broker. `watch` polls its socket, `outdated` has the slots looked at, `row` counts."""
+    """One connection to another broker. `watch` polls its socket, `outdated` rechecks the slots, `row` counts."""
 
     def __init__(
         self, number: int, address: Address, limits: tuple[Limits, LinkLimits], resolver: Resolver,
         watch: Callable[[int, int, Leader], None], outdated: Callable[[], None], row: memoryview,
         beside: Cuts | None = None,
     ) -> None:  # fmt: skip
-        """Without `beside` the others wait for each truncation."""
+        """Without `beside` the other partitions wait for each truncation."""
         self.address = address
         self.name = f"leader {number} at {address[0]}:{address[1]}"
         self._client = f"broker-{limits[0].replica}-fetcher".encode()
@@ -67,10 +67,10 @@ class Leader:
         self._epochs: dict[Key, int] = {}  # leader epochs in which they are followed
         self._beside = beside
         self._held: dict[Key, tuple[int, follower_log.Change]] = {}
-        self._cut_beside: dict[Key, object] = {}  # what stands for the truncation that is under way
-        self._uncut: set[Key] = set()  # of unknown epochs: no leader tells that they diverge, so they are cut first
-        self._later: dict[Key, int] = {}  # assigned again when: their disk did not say where they stand, or cut them
-        self._left: dict[int, list[str]] = {}  # error → partitions of the answer in hand
+        self._cut_beside: dict[Key, object] = {}  # the token of the running truncation
+        self._uncut: set[Key] = set()  # of unknown epochs: no leader can detect a divergence, so they are cut first
+        self._later: dict[Key, int] = {}  # when to assign again: their disk failed to give a position, or to cut
+        self._left: dict[int, list[str]] = {}  # error → partitions of the current response
         self._held_back: ThrottledPartitions | None = None  # by a throttle
         self._under_way: FetchRequest | Seek | None = None
         self._correlation = 0
@@ -79,14 +79,14 @@ class Leader:
 
     @property
     def due_ms(self) -> int | None:
-        """When `tick` is due (CLOCK_MONOTONIC); None: nothing is waited for."""
+        """When `tick` is due (CLOCK_MONOTONIC); None: nothing will be due."""
         if self._held:
             return _now_ms() + BUSY_MS
         due = self._following.due_ms() if self.link.due_ms is None else self.link.due_ms
         return min([*self._later.values(), *([] if due is None else [due])], default=None)
 
     def follow(self, partitions: Mapping[Key, tuple[Partition, int]], throttled: Throttled | None) -> None:
-        """Copy these partitions, each in its leader epoch, and no others. The metadata or their slots have changed."""
+        """Fetch these partitions, each in its leader epoch, and no others. The metadata or their slots have changed."""
         self._held_back = None if throttled is None else ThrottledPartitions(throttled, partitions, self._held_back)
         gone = self._partitions.keys() - partitions.keys()
         for key in gone:
@@ -105,7 +105,7 @@ class Leader:
             )
 
     def tick(self, now_ms: int) -> None:
-        """Whatever is due."""
+        """Do whatever is due."""
         for key, (epoch, change) in list(self._held.items()):
             self._do(key, epoch, change)
         for key in [key for key, due in self._later.items() if due <= now_ms]:
@@ -113,7 +113,7 @@ class Leader:
         self.link.tick(now_ms)
 
     def close(self) -> None:
-        """Copy nothing any more."""
+        """Stop fetching."""
         self._cut_beside.clear()
         self.link.close()
 
@@ -132,7 +132,7 @@ class Leader:
             self._cut(key, epoch, partition.slot.read()[F_HW], follower_log.cut_unknown)
 
     def _position(self, key: Key) -> Position | None:
-        """Where a log stands. None when the disk does not say: it is asked again later, and nothing fetched before."""
+        """The position of a log. None when the disk fails: retries later, and fetches nothing before."""
         try:
             return follower_log.position(self._partitions[key])._replace(leader_epoch=self._epochs[key])
         except (OSError, CheckpointError) as error:
@@ -150,14 +150,14 @@ class Leader:
         self._later.pop(key, None)
         self._following.remove(key)
 
-    # -- the talk (link.Talk)
+    # -- the ConnectionHandler
 
     def watch(self, fd: int, events: int) -> None:
-        """See link.Talk."""
+        """See connection.ConnectionHandler."""
         self._watch(fd, events, self)
 
     def request(self, link: Link) -> bytes | None:
-        """See link.Talk."""
+        """See connection.ConnectionHandler."""
         now_ms = _now_ms()
         if self._held_back is not None:
             self._following.rest(self._held_back.now(now_ms), now_ms, PAUSE_MS)
@@ -173,7 +173,7 @@ class Leader:
         return None
 
     def answer(self, link: Link, frame: memoryview) -> None:
-        """See link.Talk."""
+        """See connection.ConnectionHandler."""
         if isinstance(self._under_way, Seek):
             self._found(self._under_way, fetch_client.parse_list_offsets(frame, self._correlation))
             return
@@ -189,18 +189,18 @@ class Leader:
             self._tell_left()
 
     def lost(self, link: Link) -> None:
-        """See link.Talk."""
+        """See connection.ConnectionHandler."""
         self._row[_ERRORS] += 1
         self._following.lost()
 
-    # -- answers
+    # -- responses
 
     def _wanted(self, parts: Sequence[Part]) -> Wanted:
         found = {(part.topic, part.partition): part for part in parts}
         return {key: (asked, part) for key, part in found.items() if (asked := self._following.asked(key)) is not None}
 
     def _go_ahead(self, wanted: Wanted) -> dict[Key, Found]:
-        """Send the next request before these are used, if it may; what was found in their records for that."""
+        """Send the next request before these are used, if possible; returns what was found in their records."""
         if self._held_back is not None or any(_comes_first(*one) for one in wanted.values()):
             return {}
         found = {
@@ -257,7 +257,7 @@ class Leader:
     def _do(
         self, key: Key, epoch: int, change: follower_log.Change, kept: Callable[[], follower_log.Change] | None = None
     ) -> Position | None:
-        """Change a log, if it is still followed in this epoch. `kept`: the change for later, if its lock is taken."""
+        """Change a log, if it is still followed in this epoch. `kept`: the change for later, if its lock is held."""
         try:
             where = follower_log.change(self._partitions[key], epoch, change)
         except Busy:
@@ -284,11 +284,11 @@ class Leader:
         self._beside.begin(partition, epoch, cut, wanted, partial(self._was_cut, key, token))
 
     def _is_wanted(self, key: Key, token: object) -> bool:
-        """Whether the truncation is this assignment's still. Asked by another thread."""
+        """Whether the truncation still belongs to this assignment. Called by another thread."""
         return self._cut_beside.get(key) is token
 
     def _was_cut(self, key: Key, token: object, outcome: truncations.Outcome) -> None:
-        """A truncation in a thread has ended. A partition that was assigned again meanwhile ignores its former one."""
+        """A truncation in a thread has ended. Ignored if the partition was assigned again meanwhile."""
         if not self._is_wanted(key, token):
             return
         del self._cut_beside[key]
@@ -309,12 +309,12 @@ class Leader:
             self._outdated()
             return
         if not isinstance(error, (Corrupt, Misplaced, OSError, EOFError)):
-            # a fault of ours costs this partition, not the replicator
+            # a bug costs this partition, not the replicator
             log.error("%r: cannot follow %s", partition, self.name, exc_info=error)
         self._failed(key, partition, error)
 
     def _failed(self, key: Key, partition: Partition, error: Exception) -> None:
-        """Go on later, behind what could be appended."""
+        """Retry later, after what could be appended."""
         self._held.pop(key, None)
         self._row[_ERRORS] += 1
         pause = self._following.strike(key, _now_ms())
@@ -328,7 +328,7 @@ class Leader:
             self._following.stand(key, where)
 
     def _found(self, asked: Seek, places: list[Place]) -> None:
-        """Where the leader's logs end, or begin."""
+        """Use the end or start offsets of the leader's logs."""
         ids = {(partition.topic.encode(), key[1]): key for key, partition in self._partitions.items()}
         offsets = {
             ids[(place.topic, place.partition)]: (place.error, place.offset)
@@ -341,7 +341,7 @@ class Leader:
             self._cut(cut.key, self._epochs[cut.key], at, partial(change, offset=cut.offset))
 
     def _tell_left(self) -> None:
-        """One line for each error of the answer."""
+        """Log one line for each error of the response."""
         for error, names in self._left.items():
             level = logging.INFO if error in leader_session.TRANSIENT else logging.WARNING
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -350,7 +350,7 @@ class Leader:
 
 
 def _comes_first(asked: FetchPart, part: Part) -> bool:
-    """Whether an answer has to be used before the next request, whatever its records are."""
+    """Whether a response must be used before the next request, whatever its records are."""
     return bool(part.error) or part.diverging is not None or (part.hw <= asked.offset and len(part.records) > 0)
 
 

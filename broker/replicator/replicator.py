@@ -1,9 +1,9 @@
-"""The replicator: copies from their leaders what this broker has replicas of and does not lead.
+"""The replicator: fetches the partitions that this broker follows from their leaders.
 
-Role 3, in a cluster only. One loop, one thread. Which partitions those are the slots say, and who leads them the
-metadata; whenever either changes, which a ring tells, all are looked at. In between nothing is done for each of them:
-answers come, are appended (broker.replicator.leader_fetcher), and the next request leaves. Dying loses nothing: what a
-follower has is in its log, and its successor goes on from there.
+Role 3, in a cluster only. One loop, one thread. The slots say which partitions these are, the metadata which brokers
+lead them; when either changes, which a ring announces, the replicator checks all partitions. In between it does no work
+for each partition: it appends responses (broker.replicator.leader_fetcher), and sends the next request. A crash loses
+nothing: all that a follower has is in its log, and the next replicator process continues from there.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from odradek.workers.dispatch.catalog import Catalog
 log = logging.getLogger(__name__)
 
 LOOK_MS = 250  # the longest sleep: nothing depends on a doorbell alone
-SLACK = 1 << 20  # what an answer has beside records: 64 bytes for each of 16,000 partitions
+SLACK = 1 << 20  # what a response has besides records: 64 bytes for each of 16,000 partitions
 
 Connection = tuple[int, int]  # leader, which of the connections to it
 
 
 class Replicator:
-    """The loop, and which leader is asked for what."""
+    """The loop, and which partitions each connection fetches."""
 
     def __init__(self, me: Process) -> None:
         self._me = me
@@ -53,7 +53,7 @@ class Replicator:
         self._catalog = Catalog(me.shared, me.run_dir, roles.REPLICATOR, me.config, me.config.log_dirs, me.config.clean)
         self._leaders: dict[Connection, Leader] = {}
         self._watched: dict[int, Leader] = {}
-        self._seen: list[list[int]] = []  # the slots as they were looked at last
+        self._seen: list[list[int]] = []  # the slots at the last check
         self._columns = Columns(me.shared.slots)
         self._look_at_ms = 0
         self._resolver = Resolver()
@@ -65,7 +65,7 @@ class Replicator:
             self._epoll.register(source.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Run until SIGTERM."""
         self._look(_now_ms())
         self._me.running()
         while not self._signals.take():
@@ -73,7 +73,7 @@ class Replicator:
         self._me.draining()
 
     def turn(self, patience_ms: float) -> None:
-        """Wait for something, and do it: answers first."""
+        """Wait for events and handle them: responses first."""
         for fd, events in self._epoll.poll(patience_ms / 1000):
             if fd in self._watched:
                 self._watched[fd].link.ready(events)
@@ -96,7 +96,7 @@ class Replicator:
             leader.link.resolved()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self._cuts.close()
         for leader in self._leaders.values():
             leader.close()
@@ -121,10 +121,10 @@ class Replicator:
             self._watched[fd] = leader
         self._me.shared.processes.set(roles.REPLICATOR, "connections", len(self._watched))
 
-    # -- who is asked for what
+    # -- which connection fetches what
 
     def _look(self, now_ms: int) -> None:
-        """Notice new metadata at once, and when rung or after LOOK_MS slots that have changed."""
+        """Check for new metadata at once, and for changed slots after a ring or LOOK_MS."""
         new = self._catalog.stale and self._catalog.follow()
         if new:
             self._tell_unreachable()
@@ -138,11 +138,11 @@ class Replicator:
             self._assign()
 
     def _outdated(self) -> None:
-        """A slot has changed since it was looked at."""
+        """A slot has changed since the last check."""
         self._look_at_ms, self._seen = 0, []
 
     def _slots(self) -> list[list[int]]:
-        """What `_assign` goes by, of all slots: a few copies in C, whatever their number."""
+        """The fields of all slots that `_assign` depends on: a few copies in C, whatever their number."""
         chunks = self._me.shared.slots.capacity // slots.CHUNK
         fields = (slots.F_STATE, slots.F_LEADER_EPOCH, slots.F_INCARNATION)
         return [self._columns.get(field, chunk) for chunk in range(chunks) for field in fields]
@@ -159,7 +159,7 @@ class Replicator:
             leader.follow(partitions, throttled)
 
     def _wanted(self) -> dict[Connection, dict[Key, tuple[Partition, int]]]:
-        """The followed partitions with their leader epochs, by the connection they are to be fetched over."""
+        """The followed partitions with their leader epochs, by the connection that fetches them."""
         snapshot = self._catalog.snapshot
         spread = snapshot.broker_config("num.replica.fetchers", self._own)
         wanted: dict[Connection, dict[Key, tuple[Partition, int]]] = {}
@@ -176,7 +176,7 @@ class Replicator:
         return wanted
 
     def _throttled(self) -> Throttled | None:
-        """The throttle of what this broker follows, with the partitions concerned."""
+        """The throttle of this broker's follower replicas, with the partitions concerned."""
         snapshot, me = self._catalog.snapshot, self._me
         throttle = throttles.in_force(throttles.FOLLOWER, snapshot, me.config, me.shared.traffic, roles.REPLICATOR)
         if throttle is None:
@@ -191,7 +191,7 @@ class Replicator:
     def _epoch(self, partition: Partition) -> int:
         epoch = follower_log.follows(partition)
         if epoch < 0:
-            partition.slot.wait(roles.REPLICATOR)  # a ring when it has recovered; a lost one is made up for by LOOK_MS
+            partition.slot.wait(roles.REPLICATOR)  # a ring when it has recovered; if it is lost, LOOK_MS applies
         return epoch
 
     def _tell_unreachable(self) -> None:
@@ -204,7 +204,7 @@ class Replicator:
                 )
 
     def _address(self, broker: int) -> Address | None:
-        """Where a live broker is reached by others."""
+        """The address of a live broker for other brokers."""
         found = self._catalog.snapshot.brokers.get(broker)
         return None if found is None else found.endpoints.get(self._listener)
 
@@ -218,7 +218,7 @@ class Replicator:
 
 
 def limits(config: process.BrokerConfig) -> Limits:
-    """What fetches ask for, in a broker's configuration."""
+    """The limits of fetch requests, from a broker's configuration."""
     return Limits(
         replica=config["broker.id"],
         max_wait_ms=config["replica.fetch.wait.max.ms"],
@@ -230,7 +230,7 @@ def limits(config: process.BrokerConfig) -> Limits:
 
 
 def link_limits(config: process.BrokerConfig) -> LinkLimits:
-    """What connections allow. A leader sends a whole batch, however large; it has got it in a request."""
+    """The limits of connections. A leader sends a whole batch, however large; it received the batch in a request."""
     usual = config["replica.fetch.response.max.bytes"] + SLACK
     given = "replica.socket.receive.buffer.bytes" in config.given
     return LinkLimits(
@@ -246,7 +246,7 @@ def _now_ms() -> int:
 
 
 def main(run_dir: Path) -> None:
-    """Be the replicator of the broker with this run directory, until SIGTERM."""
+    """Run the replicator of the broker with this run directory, until SIGTERM."""
     replicator = Replicator(process.enter(roles.REPLICATOR, run_dir))
     try:
         replicator.run()

@@ -1,7 +1,8 @@
-"""Which of the partitions that one connection copies wait because this broker has copied too much (KIP-73).
+"""Which partitions of one connection must wait because this broker has exceeded its replication quota (KIP-73).
 
-As Kafka's ReplicaFetcherThread: those that are throttled and behind. Who keeps up is left alone, or it would fall out
-of the ISR. Whether one is behind the leader's high watermark tells; before its first answer, whether it is in the ISR.
+As in Kafka's ReplicaFetcherThread: those that are throttled and behind. A replica that keeps up is not delayed, or it
+would fall out of the ISR. The leader's high watermark shows whether a replica is behind; before its first response, the
+ISR does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Throttled = tuple[Throttle, Mapping[Key, bool]]  # the throttled replicas of thi
 
 
 class ThrottledPartitions:
-    """Those of `partitions` that are throttled. `former`: what was known before the metadata changed."""
+    """The throttled ones of `partitions`. `former`: the state before the metadata changed."""
 
     def __init__(self, throttled: Throttled, partitions: Container[Key], former: ThrottledPartitions | None) -> None:
         self._throttle, isr = throttled
@@ -28,12 +29,12 @@ class ThrottledPartitions:
         return key in self._behind
 
     def copied(self, key: Key, size: int, behind: bool, now_ms: int) -> None:
-        """So many bytes have come of a throttled partition, which is `behind` its leader's high watermark, or not."""
+        """Count bytes of a throttled partition; `behind`: whether it is behind its leader's high watermark."""
         self._throttle.count(size, now_ms)
         self._behind[key] = behind
 
     def now(self, now_ms: int) -> Collection[Key]:
-        """Who has to wait."""
+        """The partitions that must wait."""
         if not self._throttle.exceeded(now_ms):
             return ()
         return [key for key, behind in self._behind.items() if behind]

@@ -1,14 +1,13 @@
-"""Truncations that may take long, beside the replicator's loop: other partitions are copied on meanwhile.
+"""Truncations that may take long, in threads: the replicator's loop fetches other partitions meanwhile.
 
-A cut in a sealed segment copies it up to there and recovers it, some seconds for a GiB; one of many records in the
-active segment reads them. A few at a time are carried out, each in a thread that is to the partition as a process of
-its own: it has its own description of the lock file (ipc.locks), so that the loop finds the lock taken, and its own
-files and producers.
+A cut in a sealed segment copies it up to the cut and recovers it, some seconds for a GiB; a cut of many records in the
+active segment reads them. A few run at a time, each in a thread that acts like a separate process: it has its own open
+file description of the lock file (ipc.locks), so that the loop finds the lock held, and its own files and producers.
 
-Lock      : the partition's, taken by the thread. No epoch comes or goes meanwhile: that wants the lock too. While a cut
-            waits for it, its partition may be assigned again in the same epoch, cut and copied on. It is dropped then,
-            as it would take away what came since.
-Crash rule: storage.log.truncate's. A thread ends with its process; one that stops waits for what is under way.
+Lock      : the partition's, held by the thread. The epoch cannot change meanwhile: that needs the lock too. While a cut
+            waits for it, its partition may be assigned again in the same epoch, cut and fetched. The waiting cut is
+            dropped then, as it would remove newer records.
+Crash rule: storage.log.truncate's. A thread ends with its process; a process that stops waits for running cuts.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ Wanted = Callable[[], bool]
 
 
 def may_take_long(partition: Partition, offset: int) -> bool:
-    """Whether a cut at `offset` is not to be waited for."""
+    """Whether the loop must not wait for a cut at `offset`."""
     values = partition.slot.read()
     return offset < values[slots.F_ACTIVE_BASE] or values[slots.F_LEO] - offset > _MANY
 
 
 class Cuts:
-    """What is under way; `drain` when `fileno` is readable."""
+    """The running cuts; call `drain` when `fileno` is readable."""
 
     def __init__(self, shared: Shared, run_dir: Path) -> None:
         self._shared = shared
@@ -63,15 +62,15 @@ class Cuts:
         return self._event
 
     def begin(self, partition: Partition, epoch: int, cut: follower_log.Cut, wanted: Wanted, done: Done) -> None:
-        """Carry out `cut` if the partition is followed in `epoch`; `drain` calls `done` with what has come of it.
+        """Run `cut` if the partition is followed in `epoch`; `drain` calls `done` with the outcome.
 
-        A thread asks `wanted` while it waits for the lock, and when it has it.
+        A thread calls `wanted` while it waits for the lock, and when it has it.
         """
         future = self._threads.submit(self._carry_out, partition, epoch, cut, wanted)
         future.add_done_callback(partial(self._end, done))
 
     def drain(self) -> None:
-        """Say what has ended."""
+        """Report cuts that have ended."""
         try:
             os.eventfd_read(self._event)
         except BlockingIOError:
@@ -85,7 +84,7 @@ class Cuts:
             done(future.result() if error is None else error)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Wait for what is under way; what has not begun is left."""
+        """Wait for running cuts; drop those that have not begun."""
         self._over = True
         self._threads.shutdown(cancel_futures=True)
         os.close(self._event)
