@@ -1,8 +1,8 @@
 """Keeps space free on disks: the reserve (storage.dirs.reserve), and deletion of old segments before a disk is full.
 
-With `odradek.retention.free.bytes` set, it seals large active segments early when space gets short, so that a few of
-them cannot hold it all, and deletes the oldest sealed segments of all topics with cleanup.policy=delete until enough is
-free. It unlinks them at once: file.delete.delay.ms would keep their space for a minute.
+With `odradek.retention.free.bytes` set, the janitor seals large active segments early when space gets short, so that a
+few of them cannot hold it all, and deletes the oldest sealed segments of all topics whose cleanup.policy has delete
+until enough is free. It unlinks them at once: file.delete.delay.ms would keep their space for a minute.
 
 It polls rarely while nothing is written. The faster the free space shrinks, the sooner it polls again, so that a part
 of the space is left at each poll.

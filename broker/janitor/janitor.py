@@ -272,8 +272,8 @@ class Janitor:
             self._truncations = truncations
 
     def _note_boot(self) -> None:
-        """Once all logs have been recovered: the next recovery need not excuse what this one has found. Waits for logs
-        that are not in the metadata yet, and for logs that could not be read.
+        """Note the boot once all logs are recovered: the next recovery need not excuse what this one found. Waits for
+        logs that are not in the metadata yet, and for logs that could not be read.
         """
         if self._recovering or not self._partitions.snapshot.version:
             return

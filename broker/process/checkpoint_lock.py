@@ -63,9 +63,9 @@ class CheckpointLocks:
 def lower(partition: Partition, fields: Fields) -> None:
     """Lower the checkpoints of a partition that is about to be truncated to at most `fields`; then publish `fields`.
 
-    Kafka does this with the recovery point: otherwise recovery after a power failure would trust the later records
-    unseen. And a log start beyond the log end would remove them at the next start. This is rare, as truncated records
-    are mostly not synced yet. All happens under one hold of the lock, the checkpoints first: a process that dies in
+    Kafka does this with the recovery point: otherwise recovery after a power failure would trust records appended after
+    the cut unseen. And a log start beyond the log end would remove them at the next start. This is rare, as truncated
+    records are mostly not synced yet. All happens under one hold of the lock, the checkpoints first: a process dying in
     between has published nothing, so that its successor lowers all; and the janitor, which reads the slot under the
     lock, writes no old line once `fields` are published. The caller holds the partition's lock, so it must not wait for
     another process's sync: raises Busy while another writes. Its own four syncs renew the lock (storage.files.durable).

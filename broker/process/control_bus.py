@@ -9,7 +9,7 @@ Writers   : any process of the same user (the directory is 0700).
 Lock      : the role byte of the binder.
 Crash rule: a request to a dead process ends in ControlTimeout; a lost event is harmless, as the process table
             and the metadata version say the same.
-zmq's unsafe defaults are all set here: endless LINGER, HWM of 1000 messages, waits without limit.
+This module sets what is unsafe in zmq by default: LINGER is endless, HWM is 1000 messages, waits have no limit.
 """
 
 from __future__ import annotations

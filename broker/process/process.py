@@ -84,7 +84,7 @@ class Process:
         self.watchdog.beat()
 
     def left(self) -> None:
-        """Let other processes stop now. Without STOPPING=1, at which the service manager starts the stop timeout."""
+        """Let other processes stop now. Sends no STOPPING=1, at which a service manager starts the stop timeout."""
         self.shared.control.words[shm.LEFT] = 1
         self.shared.processes.set(self.role, "state", processes.DRAINING)
 
@@ -162,7 +162,7 @@ def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.02) 
 
 
 def hold_stop_signals() -> None:
-    """Block them until `Signals` takes them: a death from now on would leave something behind."""
+    """Block the stop signals until `Signals` takes them: a death from now on would leave something behind."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 

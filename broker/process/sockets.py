@@ -40,7 +40,7 @@ def open_all(endpoints: Iterable[Endpoint], backlog: int, receive_buffer: int = 
 
 
 def by_listener(handed: Iterable[tuple[str, socket.socket]], endpoints: Sequence[Endpoint]) -> dict[str, socket.socket]:
-    """Inherited sockets by listener name. The supervisor passes it with each socket; systemd knows addresses only.
+    """Inherited sockets by listener name. The supervisor passes the name along; systemd knows addresses only.
 
     Raises BootError when a listener has no socket, or a socket no listener."""
     found: dict[str, socket.socket] = {}

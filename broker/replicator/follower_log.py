@@ -108,7 +108,7 @@ def cut_unknown(partition: Partition) -> Change:
 
 
 def restart(partition: Partition, offset: int) -> Change:
-    """The leader's log begins at `offset`, beyond the end of ours."""
+    """The leader's log begins at `offset`, beyond the end of this one."""
 
     def act(values: Fields) -> Position:
         log.warning("%r: its leader has nothing before offset %d: starting there, skipping %d records from %d",

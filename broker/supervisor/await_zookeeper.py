@@ -22,7 +22,7 @@ _REST_S = 60  # for all other steps before the first process, as in TimeoutStart
 
 
 class ZooKeeperWait:
-    """Has `away` for `boot.prepare`."""
+    """Provides `away` for `boot.prepare`."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._where = config["zookeeper.connect"]

@@ -202,7 +202,7 @@ def _boot_errors() -> Iterator[None]:
 def _identified(
     config: BrokerConfig, locks: RoleLocks, away: Callable[[OdradekError], None]
 ) -> tuple[BrokerConfig, list[int]]:
-    """Lock every log directory (its `.lock` stays locked until this process ends) and settle whose it is.
+    """Lock every log directory (its `.lock` stays locked until this process ends) and determine its broker.
 
     Also returns the indexes of offline ones. broker.id -1 is the id that the directories have already, else 0: a
     standalone broker has no other to differ from."""

@@ -43,7 +43,7 @@ _FAULTS = (OSError, Busy, Gone)
 def finish(boot: Boot) -> None:
     """Sync all logs, write the checkpoints and mark the clean shutdown of every log directory.
 
-    In a cluster, first ends this broker's ZooKeeper session, if a process left one: its partitions need not wait.
+    In a cluster, first ends this broker's ZooKeeper session, if a process left one: new leaders need not wait for it.
     """
     if boot.config.clustered:
         from odradek.broker.interbroker import zookeeper_session

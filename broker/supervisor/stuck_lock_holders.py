@@ -1,6 +1,6 @@
 """Finds a process that holds a partition's lock and makes no progress: stopped, or waiting for a dead disk.
 
-A process that waits for a lock notes in the slot since when; a process that gets the lock, or goes on with it, clears
+A process that waits for a lock notes in the slot since when; a process that gets the lock, or renews it, clears
 the note (ipc.slots has the races; ipc.renewal). A note older than `odradek.lock.stall.ms` on a lock that is still held,
 by the same process at two checks, shows a stuck holder. Killing it frees the lock, and the next holder repairs the
 partition. The default is long because a disk may be slow, which is no fault of the process that waits for it; a stopped
