@@ -1,1 +1,1 @@
-"""The controller process: the owner of the metadata, and the broker's place in its cluster."""
+"""The controller process: owner of the metadata, and this broker's member of the cluster."""

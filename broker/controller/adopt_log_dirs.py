@@ -1,12 +1,12 @@
-"""Taking over log directories that another broker filled, as broker.controller.adoption_plan decides, when the metadata
-tree is new.
+"""Adopts log directories that another broker filled, as broker.controller.adoption_plan decides, when the metadata tree
+is new.
 
-Crash rule: the node ADOPTION is made before the first start is counted and goes when all is taken over. A start that
-finds it goes on: topics that are in the tree are done, each step comes to the same when it is done again.
+Crash rule: the node ADOPTION is created before the first start is counted, and deleted once everything is adopted. A
+start that finds it resumes the adoption: topics in the tree are done, and every step is idempotent.
 
-Where a log directory cannot be used and the others have nothing to be taken over, the broker starts and ADOPTION stays
-for the logs that may be there. It goes before the broker makes its first own topic: from then on a directory without a
-topic may be what is left of one that was deleted, and one of another id may be a topic's present log.
+If a log directory is unusable and the others contain nothing to adopt, the broker starts and keeps ADOPTION for the
+logs that the failed directory may hold. ADOPTION is deleted before the broker creates its first own topic: from then on
+a directory without a topic may be the rest of a deleted topic, and one with another id may be a topic's current log.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_IDS_A_MS = 1000  # no broker gives out more producer ids than that
+_IDS_A_MS = 1000  # no broker allocates more producer ids than that
 
 
 def expect(state: ClusterState) -> None:
-    """Note in a new tree that there may be something to take over; call it before the start is counted."""
+    """Mark a new tree: there may be log directories to adopt. Call before the start is counted."""
     if state.tree.exists(znodes.STARTS) is None:
         state.tree.ensure(znodes.ADOPTION)
 
 
 def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig, now_ms: int) -> None:
-    """Make topics of the directories that were found, where that is still to be done. Raises BootError."""
+    """Create topics from the directories found, unless that is already done. Raises BootError."""
     if state.tree.exists(znodes.ADOPTION) is None:
         return
     plan = _plan(state, dirs, config)
     _tell(plan)
     if plan.topics or plan.strays:
         _refuse_half(dirs)
-        state.skip_producer_ids(now_ms * _IDS_A_MS)  # another broker gave out ids too: from 0 on, or by the clock
+        state.skip_producer_ids(now_ms * _IDS_A_MS)  # another broker allocated ids too: from 0 on, or by the clock
         _carry_out(plan, state, dirs)
-    if not dirs.failed:  # else there may be logs, to be taken over when it can be used
+    if not dirs.failed:  # else a failed directory may hold logs to adopt once it is usable
         end(state)
 
 
 def end(state: ClusterState) -> None:
-    """Take nothing over from now on. Raises TreeUnavailable."""
+    """Adopt nothing from now on. Raises TreeUnavailable."""
     if state.tree.exists(znodes.ADOPTION) is not None:
         state.tree.delete(znodes.ADOPTION)
 
 
 def _plan(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig) -> TakeOver:
-    """What is still to be done: nothing about topics that are in the tree."""
+    """The remaining work: topics in the tree are done."""
     from odradek.broker.controller import adoption_plan  # once in a broker's life
 
     try:
@@ -75,7 +75,7 @@ def _usable(dirs: PartitionDirs) -> list[str]:
 
 
 def _refuse_half(dirs: PartitionDirs) -> None:
-    """BootError when a log directory is missing: its partitions would begin empty."""
+    """Raise BootError when a log directory is missing: its partitions would start empty."""
     if dirs.failed:
         broken = ", ".join(dirs.log_dirs[number] for number in sorted(dirs.failed))
         raise BootError(
@@ -110,7 +110,7 @@ def _create(topic: TopicTakeOver, state: ClusterState) -> None:
 
 
 def warn_of_unknown(state: ClusterState) -> None:
-    """Log the names of the topics whose retention is still not known."""
+    """Log the names of the topics whose retention is still unknown."""
     marked = sorted(name for name, topic in state.topics.items() if adopted_configs.is_marked(topic["config"]))
     if marked:
         log.warning(

@@ -1,13 +1,13 @@
-"""What a take-over of log directories comes to. `odradek adopt --dry-run` prints it, broker.controller.adopt_log_dirs
+"""Plans the adoption of log directories. `odradek adopt --dry-run` prints the plan, broker.controller.adopt_log_dirs
 carries it out.
 
-Each `<topic>-<partition>` directory becomes a partition of a topic of that name. What its topic is comes from the
-metadata log of the KRaft cluster that filled the directories, where that can be read. Else the topic id is the one in
-`partition.metadata`, and how long records shall stay is not known: then all of them stay
-(cluster.configs.adopted_configs).
+Each `<topic>-<partition>` directory becomes a partition of the topic of that name. The topic's id and configs come from
+the metadata log of the KRaft cluster that filled the directories, if that log is readable. Otherwise the topic id comes
+from `partition.metadata` and the retention is unknown: then all records are kept (cluster.configs.adopted_configs).
 
-A directory whose topic id is not the topic's, or whose topic the metadata log says is deleted, becomes a stray, which
-no process deletes. One whose topic the log does not mention is taken over: the log may end before the topic was made.
+A directory with a topic id other than the topic's, or whose topic is deleted according to the metadata log, becomes a
+stray, which no process deletes. A directory whose topic is not in the metadata log is adopted: the log may end before
+the topic was created.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Found:
 
 @dataclass
 class TopicTakeOver:
-    """One topic to be made of what was found. `unknown` says why its retention is not known; "" when it is."""
+    """One topic to create from its directories. `unknown` says why its retention is unknown; "" when it is known."""
 
     name: str
     id: bytes | None
@@ -60,21 +60,21 @@ class TopicTakeOver:
 
 @dataclass
 class TakeOver:
-    """All that is taken over. `strays` are put aside with the reason; `broker_configs` are dynamic ones, by broker
-    id, None for the cluster-wide default."""
+    """The whole plan. `strays` are set aside, each with its reason; `broker_configs` are dynamic ones, by broker id,
+    None for the cluster-wide default."""
 
     topics: list[TopicTakeOver] = field(default_factory=list)
     strays: dict[tuple[str, int], tuple[Path, str]] = field(default_factory=dict)
     broker_configs: dict[int | None, dict[str, str]] = field(default_factory=dict)
-    doubtful_defaults: set[str] = field(default_factory=set)  # dynamic broker configs whose value is not certain
+    doubtful_defaults: set[str] = field(default_factory=set)  # dynamic broker configs whose value is uncertain
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
 def plan(log_dirs: Sequence[str], broker: int, config: BrokerConfig) -> TakeOver:
-    """What is to be taken over of log directories for `broker`. Changes nothing.
+    """Plan what `broker` adopts from its log directories. Changes nothing.
 
-    Raises LogDirError for a sub-directory that is no partition's, OSError as the disk does.
+    Raises LogDirError for a sub-directory that is not a partition's, OSError for disk errors.
     """
     topics, marked = _found(log_dirs)
     metadata, why, notes = _metadata(log_dirs, config)
@@ -93,9 +93,9 @@ def plan(log_dirs: Sequence[str], broker: int, config: BrokerConfig) -> TakeOver
 
 
 def _note_defaults(take_over: TakeOver, config: BrokerConfig) -> None:
-    """Name topics whose age is limited by what is in no directory: the former broker's server.properties."""
+    """Warn of topics whose retention depends on the former broker's server.properties, which no directory holds."""
     levels = [*take_over.broker_configs.values(), config.given]
-    dynamic = tuple(reversed(take_over.broker_configs.values()))  # the broker's before the cluster's
+    dynamic = tuple(reversed(take_over.broker_configs.values()))  # broker's before cluster-wide
     topics = [topic.name for topic in take_over.topics if _ages_by_default(topic, dynamic, config)]
     if topics and not any(name in level for level in levels for name in _LOG_RETENTION):
         take_over.warnings.append(
@@ -113,7 +113,7 @@ def _ages_by_default(topic: TopicTakeOver, dynamic: tuple[Mapping[str, str], ...
 
 
 def _found(log_dirs: Iterable[str]) -> tuple[dict[str, dict[int, Found]], list[str]]:
-    """Partition directories by topic, and notes on those that wait for something else."""
+    """Partition directories by topic, and notes on those marked as deleted, future or stray."""
     topics: dict[str, dict[int, Found]] = {}
     marked: dict[str, list[str]] = {}
     for folder in log_dirs:
@@ -141,7 +141,7 @@ def _topic_id(path: Path) -> bytes | None:
 
 
 def _metadata(log_dirs: Sequence[str], config: Mapping[str, Any]) -> tuple[Metadata | None, str, list[str]]:
-    """The metadata, why it does not tell how long records stay, and what to say of it."""
+    """The metadata, the reason why retention is unknown in spite of it, and notes for the log."""
     directory = kraft_log.find(log_dirs, config["metadata.log.dir"])
     if directory is None:
         return None, NO_METADATA, []
@@ -156,15 +156,15 @@ def _metadata(log_dirs: Sequence[str], config: Mapping[str, Any]) -> tuple[Metad
 
 
 def _skipped(metadata: Metadata) -> str:
-    """Why what the log says is not all there is: a newer Kafka's records may be of configs; "" when it is all."""
+    """Why the metadata is incomplete: a newer Kafka's records may hold configs; "" when it is complete."""
     keys = ", ".join(map(str, sorted(metadata.unknown)))
     return f"the metadata log has records that this version does not know: api keys {keys}" if keys else ""
 
 
 def _not_for(directory: Path, log_dirs: Sequence[str]) -> str:
-    """Why a metadata log says nothing of the log directories; "" when it does.
+    """Why a metadata log does not apply to the log directories; "" when it does.
 
-    One of ours that has lost its metadata may have changed configs since, from shorter retention to longer too.
+    An Odradek broker that lost its metadata may have changed configs since, also from shorter retention to longer.
     """
     if any(Path(folder, boot_id.FILE_NAME).exists() for folder in log_dirs):
         return "the metadata log is older than what an Odradek broker did here"
@@ -175,13 +175,13 @@ def _not_for(directory: Path, log_dirs: Sequence[str]) -> str:
 def _cluster(folder: str) -> str | None:
     try:
         meta = checkpoints.read_meta_properties(folder)
-    except (CheckpointError, OSError):  # a start says so
+    except (CheckpointError, OSError):  # startup reports it
         return None
     return meta.cluster_id if meta else None
 
 
 def _own_topics(metadata: Metadata, broker: int) -> list[str]:
-    """Those that this broker has a replica of."""
+    """Topics of which this broker has a replica."""
     return [
         name
         for name, topic in metadata.topics.items()
@@ -210,7 +210,7 @@ def _kept(metadata: Metadata) -> list[str]:
 
 
 class _Topic:
-    """The decision on one topic."""
+    """Decides on one topic."""
 
     def __init__(
         self, take_over: TakeOver, name: str, found: dict[int, Found], metadata: Metadata | None, why: str
@@ -240,10 +240,10 @@ class _Topic:
         self.all.topics.append(topic)
 
     def _epoch(self, found: Found | None, part: MetadataPartition | None) -> int:
-        """The partition's leader epoch: the next after Kafka's, so that consumers hear what its log may have lost.
+        """The partition's leader epoch: one above Kafka's, so that consumers detect what its log may have lost.
 
-        That of a transaction coordinator is Kafka's own: its partitions take no marker of a former epoch, and Kafka
-        knows of none of ours when it goes on with the directory. Nobody consumes that topic.
+        Partitions of __transaction_state keep Kafka's epoch: partitions reject markers with an older coordinator epoch,
+        and Kafka does not know our epochs if it takes the directory back. No client consumes that topic.
         """
         latest = _latest_epoch(found.path) if found else -1
         former = max(latest, part.leader_epoch if part else -1)
@@ -285,7 +285,7 @@ class _Topic:
             topic.configs = checked.configs | (UNKNOWN_RETENTION if topic.unknown else {})
 
     def _doubt(self, configs: Mapping[str, str], refused: Iterable[str]) -> str:
-        """Why the retention is not known though the metadata log mentions the topic."""
+        """Why the retention is unknown although the metadata log mentions the topic."""
         assert self.metadata is not None
         odd = [name for name in RETENTION if name in refused]
         if odd:
@@ -297,7 +297,7 @@ class _Topic:
 
 
 def _internal(name: str, config: Mapping[str, Any]) -> dict[str, str]:
-    """What an internal topic must be."""
+    """The configs that an internal topic must have."""
     if name == topicnames.SHARE_GROUPS:
         return {name: value for name, value in UNKNOWN_RETENTION.items() if name in RETENTION}
     return {key: str(value) for key, value in planning.internal_configs(name, 1, config).items()}
@@ -309,7 +309,7 @@ def _most_common(found: Mapping[int, Found]) -> bytes | None:
 
 
 def _is_behind(broker: int, isr: Sequence[int]) -> bool:
-    """Whether others were in sync and this broker was not; after a clean stop of all, Kafka 4's ISRs are empty."""
+    """Whether other brokers were in sync and this one was not; Kafka 4's ISRs are empty after a clean stop of all."""
     return bool(isr) and broker not in isr
 
 

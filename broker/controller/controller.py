@@ -1,10 +1,10 @@
 """The controller: owner of the metadata. One loop, one thread; requests come from workers and the coordinator.
 
 Role 4. Listens on `controller.sock` (ipc.channel, messages of ipc.forward). Changes made in one turn of the loop are
-published as one snapshot at its end; replies that must not overtake it wait for everybody
-(broker.controller.snapshot_publisher). Large requests, of which one may name 65,536 topics, are done in steps
-(broker.process.steps): small ones have their turn in between, and so have other large ones. What a handler changes in
-one step is a change of its own.
+published as one snapshot at its end; replies that must not overtake it wait until every process has it
+(broker.controller.snapshot_publisher). Large requests, of up to 65,536 topics each, run in steps
+(broker.process.steps), interleaved with small and other large requests. The changes of a handler's step are one change
+of their own.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from odradek.workers.dispatch.api import Api
 log = logging.getLogger(__name__)
 
 COLUMN_REQUESTS = COLUMN["requests"]
-TICK_S = 0.001  # while a lock, an acknowledgement or an order is waited for
+TICK_S = 0.001  # while waiting for a lock, an acknowledgement or a controller request
 IDLE_S = 1.0
-REFUSED_S = 0.1  # before what could not be published is tried again
-PUBLISH_REST = 4  # times as long as a publication takes, before the next one for work that goes on
+REFUSED_S = 0.1  # before a failed publication is retried
+PUBLISH_REST = 4  # minimum pause between publications for work in progress, in multiples of a publication's duration
 
 
 class Controller:
-    """What handlers with runs_in="controller" get as their services."""
+    """The services of handlers with runs_in="controller"."""
 
     def __init__(self, me: Process, owner: MetadataOwner | Member, publication: Publication, bell: Doorbell) -> None:
         self.me = me
@@ -60,7 +60,7 @@ class Controller:
         self._after_publish: list[Callable[[], None]] = []
         self._timeouts = Timeouts()
         self._steps = Steps()
-        self._publish_from = 0.0  # when work in steps has its changes published while it goes on
+        self._publish_from = 0.0  # earliest time to publish the changes of work still in progress
         self._refused = False  # the last publication
         self._outage = Outage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
@@ -75,7 +75,7 @@ class Controller:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The metadata as it is now, with what this turn has changed."""
+        """The current metadata, including this turn's changes."""
         return self.owner.snapshot
 
     @property
@@ -88,36 +88,36 @@ class Controller:
         return Defaults(self.config["num.partitions"], self.config["default.replication.factor"])
 
     def begin(self, work: Iterator[None]) -> None:
-        """Do something in steps, between which others have their turn."""
+        """Run `work` in steps, interleaved with other requests."""
         self._steps.begin(work)
 
     def when_published(self, action: Callable[[], None]) -> None:
-        """Call `action` when everybody knows what has been changed so far."""
+        """Call `action` when every process has all changes made so far."""
         self._after_publish.append(partial(_guarded, action))
 
     def after(self, milliseconds: int, action: Callable[[], None]) -> Cancel:
-        """Call `action` at the end of a time, unless what this returns is called first."""
+        """Call `action` after a delay, unless the returned function is called first."""
         return self._timeouts.add(time.monotonic() + milliseconds / 1000, partial(_guarded, action))
 
     # -- for the owner (broker.interbroker.peers.Sources)
 
     def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
-        """Call `ready(events)` whenever one of `events` is there; replaces what was said before of `fd`."""
+        """Call `ready(events)` whenever one of `events` occurs; replaces an earlier registration of `fd`."""
         (self._epoll.modify if fd in self._watched else self._epoll.register)(fd, events)
         self._watched[fd] = ready
 
     def unwatch(self, fd: int) -> None:
-        """Forget `fd`, before it is closed."""
+        """Unregister `fd` before it is closed."""
         if self._watched.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
     # -- the loop
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Run the loop until SIGTERM."""
         self.publish()
         self.owner.begin()
-        api.load_all()  # what the first request would wait for; others wait for the metadata now
+        api.load_all()  # not earlier: other processes wait for the metadata; not later: the first request would wait
         while not self._signals.take():
             for fd, events in self._epoll.poll(self._patience()):
                 self._event(fd, events)
@@ -151,15 +151,15 @@ class Controller:
         self._flush()
 
     def _may_publish(self) -> bool:
-        """Every process reads all of what is published: a request of a thousand changes must not cost each as many."""
+        """Every process reads each whole snapshot: one request of a thousand changes must not cost each a thousand."""
         wanted = not self._refused and (self._after_publish or not self._steps.waiting)
         return bool(wanted) or time.monotonic() >= self._publish_from
 
     def publish(self) -> None:
-        """Publish the metadata as it is; slots of what was deleted are free once everybody knows.
+        """Publish the current metadata; slots of deleted partitions are freed once every process has it.
 
-        Where there is no memory for it, or no descriptor, all go on with what was published last, and whoever waits for
-        a change waits on. Raises OSError where nothing was published yet.
+        Without memory or a file descriptor for it, all processes keep the last snapshot, and requests that wait for a
+        change keep waiting. Raises OSError if nothing was published yet.
         """
         began = time.monotonic()
         try:
@@ -231,7 +231,7 @@ class Controller:
 
     def _serve(self, link: Channel, request: Forwarded) -> None:
         def answer(flags: int, body: bytes) -> None:
-            if link in self._links.values():  # it may have gone while the answer was waited for
+            if link in self._links.values():  # it may have closed in the meantime
                 link.send(forward.encode_reply(request.token, body, flags))
 
         self._row[COLUMN_REQUESTS] += 1
@@ -249,14 +249,14 @@ class Controller:
         self._outage.take(request.api_key, partial(self._serve_client, row, request, answer))
 
     def _serve_client(self, row: Api, request: Forwarded, answer: dispatch.Answer) -> None:
-        """What anyone may ask for. A large request is read and answered in steps."""
+        """Serve a request that any client may send. A large one is read and answered in steps."""
         if len(request.body) < api.LARGE:
             dispatch.serve(row, self, request, answer, self.begin)
         else:
             self._steps.add(dispatch.serving(row, self, request, answer, self.begin))
 
     def _serve_broker(self, row: Api, request: Forwarded, answer: dispatch.Answer) -> None:
-        """What only a broker may ask for."""
+        """Serve a request that only a broker may send."""
 
         def serve(admitted: bool) -> None:
             if admitted:
@@ -282,7 +282,7 @@ class Controller:
         self.begin(serve())
 
     def close(self) -> None:
-        """Let go of everything; what becomes of the session with ZooKeeper is the owner's to say."""
+        """Close everything; the owner decides whether to end its ZooKeeper session."""
         for link in self._links.values():
             link.close()
         self._door.close()
@@ -291,7 +291,7 @@ class Controller:
 
 
 def _guarded(action: Callable[[], None]) -> None:
-    """A fault in one answer costs that answer only."""
+    """An exception in one response costs only that response."""
     try:
         action()
     except Exception:

@@ -1,4 +1,4 @@
-"""The controller's answers to the broker's own processes (cluster.internal)."""
+"""Handlers of requests from the broker's own processes (cluster.internal)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reply = Callable[[dict[str, Any]], None]
 
 
 def auto_create(controller: Controller, request: dict[str, Any], reply: Reply) -> Iterator[None]:
-    """Make the topics that somebody asked for, and answer when every live worker knows them."""
+    """Create the requested topics, and answer when every live worker knows them."""
     errors = {}
     for name in request["topics"]:
         errors[name] = yield from _create(controller, name)
@@ -36,7 +36,8 @@ def _create(controller: Controller, name: str) -> Generator[None, None, tuple[in
         return NONE, None
     try:
         snapshot = owner.snapshot
-        # In a cluster the others may not be there yet: one that is alone at the moment makes nothing smaller.
+        # In a cluster the other brokers may not be up yet: a broker alone at the moment does not lower the
+        # replication factor.
         brokers = sys.maxsize if controller.config.clustered else len(snapshot.brokers)
         request = planning.automatic(name, brokers, owner.config)
         yield from owner.create_topic(planning.plan_topic(request, snapshot, controller.defaults()))
@@ -49,7 +50,7 @@ def _create(controller: Controller, name: str) -> Generator[None, None, tuple[in
 
 
 def producer_ids(controller: Controller, _request: dict[str, Any], reply: Reply) -> None:
-    """Give out a block of producer ids."""
+    """Allocate a block of producer ids."""
     try:
         first, count = controller.owner.producer_ids()
     except ApiError as error:
@@ -59,13 +60,13 @@ def producer_ids(controller: Controller, _request: dict[str, Any], reply: Reply)
 
 
 def look_for_brokers(controller: Controller, _request: dict[str, Any], reply: Reply) -> None:
-    """A worker has refused a follower, or the coordinator markers: have the sender looked up again."""
+    """Look the brokers up again: a worker refused a follower, or the coordinator refused markers."""
     controller.owner.look_for_brokers()
     reply({})
 
 
 def commit_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
-    """Write offsets where ZooKeeper-based consumers look for them."""
+    """Write offsets to where ZooKeeper-based consumers read them."""
     errors = []
     for topic, partition, offset in request["offsets"]:
         code = _known(controller, topic, partition)
@@ -80,7 +81,7 @@ def commit_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> 
 
 
 def fetch_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
-    """Read offsets from where ZooKeeper-based consumers wrote them."""
+    """Read offsets from where ZooKeeper-based consumers write them."""
     offsets = []
     for topic, partition in request["partitions"]:
         code, offset = _known(controller, topic, partition), None

@@ -1,5 +1,5 @@
-"""The metadata of the KRaft cluster that filled the log directories, where its log is among them (or in
-metadata.log.dir). The log is only read. It stays as it is: users, ACLs and quotas are kept nowhere else yet.
+"""Reads the metadata of the KRaft cluster that filled the log directories, if its metadata log is in one of them or in
+metadata.log.dir. The log is read-only and kept: users, ACLs and quotas are not stored anywhere else yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.storage.tools.metadata_log import MetadataBatch, MetadataLogError
 
 
 class Unreadable(Exception):
-    """There is a metadata log, but what it says cannot be known; the message says why."""
+    """The metadata log exists but cannot be interpreted; the message says why."""
 
 
 def find(log_dirs: Sequence[str], metadata_log_dir: str | None = None) -> Path | None:
@@ -26,7 +26,7 @@ def find(log_dirs: Sequence[str], metadata_log_dir: str | None = None) -> Path |
 
 
 def load(directory: Path) -> Metadata:
-    """What a metadata log comes to. Raises Unreadable."""
+    """The metadata that a metadata log describes. Raises Unreadable."""
     metadata = Metadata()
     try:
         alone = metadata_log.voters(directory) or _voters(directory)
@@ -39,9 +39,9 @@ def load(directory: Path) -> Metadata:
 
 
 def _entries(directory: Path, alone: bool) -> Iterator[Entry]:
-    """Every record of interest; with more voters than one only snapshots are certain to be committed."""
+    """Every relevant record; with more than one voter only snapshots are certain to be committed."""
     for batch in metadata_log.read(directory):
-        number = ~batch.base_offset if batch.snapshot else batch.base_offset  # a snapshot counts from 0 again
+        number = ~batch.base_offset if batch.snapshot else batch.base_offset  # a snapshot's offsets start at 0 again
         for value in batch.values:
             record = kraft_records.decode(value)
             if record is not None:
@@ -49,7 +49,7 @@ def _entries(directory: Path, alone: bool) -> Iterator[Entry]:
 
 
 def _voters(directory: Path) -> int | None:
-    """The number of voters at the last election, or change of voters, in the log; None without one."""
+    """The number of voters at the last election or voter change in the log; None without one."""
     numbers = [number for batch in metadata_log.read(directory) for number in _voters_in(batch)]
     return numbers[-1] if numbers else None
 

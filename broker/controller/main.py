@@ -1,4 +1,4 @@
-"""The controller process begins: alone with a tree of its own, or as a member of the cluster at zookeeper.connect."""
+"""Starts the controller process: standalone with an embedded tree, or as member of the cluster at zookeeper.connect."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from odradek.storage.files.checkpoints import CheckpointError, read_meta_propert
 def open_controller(me: Process) -> Controller:
     """Take over the metadata: the tree, the partitions' directories and slots.
 
-    Raises BootError, and OdradekError where the next try may do: on a full disk, and of all that goes wrong while the
-    broker runs. It has run as it is configured, its workers go on without a controller, and they must not end with it.
+    Raises BootError; OdradekError if a retry may succeed: on a full disk, and for every error while the broker is
+    already running. Its configuration has worked before, and its workers run without a controller and must not stop.
     """
     try:
         return _join(me) if me.config.clustered else _open_alone(me)
@@ -53,7 +53,7 @@ def _open_alone(me: Process) -> Controller:
         tree = EmbeddedTree(Path(me.config.data_dir, FILE_NAME))
     except (StoreError, OSError) as error:
         raise BootError(str(error)) from None
-    with tree.together():  # before anything is published, so that nobody knows of what a power failure takes
+    with tree.together():  # sync before publishing: no process may see what a power failure undoes
         return _take_over(me, tree)
 
 
@@ -82,16 +82,16 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
 
 
 def _consumed(topics: Iterable[str]) -> list[str]:
-    """Topics of which a consumer may have had what is lost now.
+    """Topics whose consumers may have read records that are lost now.
 
-    Not of the transaction coordinator's, whose leader epochs its markers bear: Kafka, if it goes on with the directory,
-    goes on with its own, and its partitions take no marker of a former epoch. No other coordinator is to be fenced.
+    Not __transaction_state: markers carry its leader epochs, and partitions reject markers with an older epoch. Kafka,
+    if it takes the directory back, continues with its own epochs. There is no other coordinator to fence.
     """
     return [name for name in topics if name != topicnames.TRANSACTIONS]
 
 
 def _join(me: Process) -> Controller:
-    """Be a member of the cluster at zookeeper.connect."""
+    """Join the cluster at zookeeper.connect."""
     ringer = Ringer(me.run_dir)
     member = join.enrol(me, _former(me))
     return Controller(me, member, Publication(me.shared, me.locks, ringer.ring), Doorbell(me.run_dir, roles.CONTROLLER))
@@ -113,26 +113,26 @@ def _open_state(me: Process, tree: EmbeddedTree) -> ClusterState:
 
 
 def _advertised(me: Process) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
-    """What clients are told, by listener name, and each listener's security protocol."""
+    """The advertised endpoints by listener name, and each listener's security protocol."""
     protocols = listeners.parse_protocol_map(me.config["listener.security.protocol.map"])
     endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in me.config.advertised}
     return endpoints, {name: protocols.get(name, name) for name in endpoints}
 
 
 def _admitted(me: Process) -> Admitted:
-    """A broker that is alone takes what brokers send from its own addresses, and from those that it is told to."""
+    """A standalone broker admits inter-broker requests from its own addresses and from the configured ones."""
     own = [endpoint.host for endpoint in me.config.advertised if listeners.literal(endpoint.host)]
     return Admitted(listeners.between_brokers(me.config), own, admitted.parse_allowed(me.config[admitted.ALLOWED]))
 
 
 def _former(me: Process) -> Snapshot | None:
-    """What a former controller published into this shared memory."""
+    """The last snapshot that a former controller published into this shared memory."""
     version, blob = me.shared.metadata.read()
     return Snapshot.parse(blob, me.config) if version else None
 
 
 def main(run_dir: Path) -> None:
-    """Be the controller of the broker with this run directory, until SIGTERM."""
+    """Run the controller of the broker with this run directory until SIGTERM."""
     controller = open_controller(process.enter(roles.CONTROLLER, run_dir))
     try:
         controller.run()

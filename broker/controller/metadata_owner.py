@@ -1,11 +1,10 @@
-"""What the controller owns, put together: the cluster's state, this broker's partition directories and slots.
+"""What the controller owns: the cluster's state, this broker's partition directories and slots.
 
-Every change goes to the tree first, then to the disk, then to shared memory; `changed` says that a new snapshot is
-due. What makes partitions does so in steps (broker.process.steps): the topic's node in the tree says at once which
-there are to be, their states, directories and slots follow, and nobody else is told of them before all are there. Order
-at a crash: a partition of a topic's node without state, directory or slot gets them at the next start; a topic marked
-for deletion is deleted then, and so are directories of a deleted one that the disk did not let rename
-(broker.controller.replicas.unknown_dirs).
+Every change goes to the tree first, then to the disk, then to shared memory; `changed` says that a new snapshot is due.
+Partitions are created in steps (broker.process.steps): the topic's node in the tree lists them all from the start,
+their states, directories and slots follow, and they are published only when all are complete. Crash rule: at the next
+start, partitions listed in a topic's node get a missing state, directory or slot; topics marked for deletion are
+deleted, and so are directories of a deleted topic that could not be renamed (broker.controller.replicas.unknown_dirs).
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ _NOT_NEEDED = ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topi
 _UNKNOWN = ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 _NO_MOVE = ApiError(NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
 
-AT_ONCE = 64  # partitions whose logs are taken out of use between two looks at what else there is to do
+AT_ONCE = 64  # partitions whose logs one `tick` takes out of use at most, before the loop's other work
 
 Row = list[Any]
 T = TypeVar("T")
 
 
 class MetadataOwner:
-    """Topics, their logs' directories and their slots, changed together. Used by the controller's API handlers."""
+    """Changes topics, their log directories and their slots together. Used by the controller's API handlers."""
 
     def __init__(
         self,
@@ -68,46 +67,46 @@ class MetadataOwner:
         reserve: Reserve | None = None,
         running: Callable[[], None] = lambda: None,
     ) -> None:
-        """`running` is called when others may rely on this process."""
+        """`running` is called when other processes may rely on this one."""
         self.state = state
         self.dirs = dirs
         self.book = book
         self.config = config
         self.changed = False
         self.version = 0
-        self.to_free: list[int] = []  # slots of deleted partitions, free once nobody refers to them
+        self.to_free: list[int] = []  # slots of deleted partitions, free once no process refers to them
         self._ring = ring
         self._reserve = reserve
         self.begin = running
         self.connected = True  # its tree is a file
         self._deletions: dict[str, _Deletion] = {}
         self._numbers = itertools.count()
-        self._making: dict[str, list[int]] = {}  # by topic: the first of the partitions that each request makes
+        self._making: dict[str, list[int]] = {}  # by topic: the first partition that each request creates
 
     def attach(self, sources: Poller) -> None:
-        """Nothing but this process changes the metadata: there is nothing to watch."""
+        """Only this process changes the metadata: there is nothing to watch."""
 
     def when_told(self, action: Callable[[], None]) -> None:
-        """There is nobody else to be told."""
+        """Call `action` at once: there is no other broker to notify."""
         action()
 
     def due(self) -> float:
-        """When `tick` has something to do though it is not `waiting`."""
+        """When `tick` next has work although `waiting` is false."""
         return self.dirs.due()
 
     def rung(self) -> None:
-        """Nothing that others do matters here."""
+        """Other processes' changes do not matter here."""
 
     def close(self) -> None:
-        """Ephemeral nodes go with the tree's session."""
+        """Close the tree; ephemeral nodes go with its session."""
         self.state.tree.close()
 
     def admit(self, _listener: str, _host: str, _size: int, then: Callable[[bool], None]) -> None:
-        """There is no other broker."""
+        """Admit none: there is no other broker."""
         then(False)
 
     def look_for_brokers(self) -> None:
-        """There is none."""
+        """Do nothing: there is no other broker."""
 
     @property
     def topics(self) -> dict[str, dict[str, Any]]:
@@ -116,17 +115,17 @@ class MetadataOwner:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The metadata as it is now, published or not, also what is still being made."""
+        """The current metadata, published or not, including topics still being created."""
         return self.state.snapshot(self.version, self.config)
 
     def snapshot_at(self, version: int) -> Snapshot:
-        """The metadata as it is now, to be published as `version`."""
+        """The current metadata, to publish as `version`."""
         return self.state.snapshot(version, self.config, {name: firsts[0] for name, firsts in self._making.items()})
 
     def _stored(self, write: Callable[[], T]) -> T:
-        """Call `write`; a tree that cannot be written becomes KAFKA_STORAGE_ERROR.
+        """Call `write`; TreeUnavailable becomes KAFKA_STORAGE_ERROR.
 
-        On a full disk the reserve lends its room: a topic that cannot be deleted would keep the disk full.
+        On a full disk the reserve lends its space: if topics could not be deleted, the disk would stay full.
         """
         try:
             try:
@@ -145,7 +144,7 @@ class MetadataOwner:
     # -- at start
 
     def open_partitions(self, former: Snapshot | None) -> None:
-        """Give every partition of this broker its directory and slot; those of `former` that live keep theirs."""
+        """Give every partition of this broker its directory and slot; existing ones of `former` keep theirs."""
         known = former.slots() if former else {}
         places = {(topic, index): info for topic, index, info in known.values()}
         for name, topic in self.state.topics.items():
@@ -166,7 +165,7 @@ class MetadataOwner:
         self.changed = True
 
     def _open(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
-        """A partition that was there before: its log is to be recovered, unless there is none yet."""
+        """Open a partition that existed before: its log needs recovery, unless there is none yet."""
         state = slots.OFFLINE
         try:
             row[LOG_DIR] = self.dirs.adopt(name, index, topic_id)
@@ -179,7 +178,7 @@ class MetadataOwner:
     # -- topics
 
     def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
-        """Make a topic with empty logs; its id. ApiError KAFKA_STORAGE_ERROR leaves nothing behind."""
+        """Create a topic with empty logs and return its id. ApiError KAFKA_STORAGE_ERROR leaves nothing behind."""
         self._stored(lambda: adopt_log_dirs.end(self.state))
         topic_id = self._stored(lambda: self.state.create_topic(plan, states=TOGETHER))
         try:
@@ -199,9 +198,9 @@ class MetadataOwner:
         log.info("topic %s now has %d partitions", name, max(replicas) + 1)
 
     def _make(self, name: str, first: int) -> Iterator[None]:
-        """What is missing of a topic's partitions from `first` on; behind those that others make before them.
+        """Create what is missing of a topic's partitions from `first` on, after the requests queued before this one.
 
-        A topic that is being deleted is left to that.
+        Stops when the topic is being deleted.
         """
         making = self._making.setdefault(name, [])
         making.append(first)
@@ -221,7 +220,7 @@ class MetadataOwner:
             self.changed = True
 
     def _steps(self, name: str, indexes: range) -> Iterator[None]:
-        """States, directories and slots. A new log needs no recovery: it is led at once."""
+        """Create states, directories and slots. A new log needs no recovery: this broker leads it at once."""
         while self._making[name][0] != indexes[0]:
             yield WAITS
         for start in range(TOGETHER, len(indexes), TOGETHER):
@@ -241,9 +240,9 @@ class MetadataOwner:
             yield
 
     def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
-        """Delete a topic; `done` is called when its logs can no longer be reached (perhaps before this returns).
+        """Delete a topic; `done` is called when its logs are no longer reachable, possibly before this returns.
 
-        Not any more once what this returns was called.
+        The returned function cancels the call of `done`.
         """
         deletion = self._deletions.get(name)
         if deletion is None:
@@ -256,15 +255,15 @@ class MetadataOwner:
 
     @property
     def waiting(self) -> bool:
-        """Whether `tick` has something to try again."""
+        """Whether `tick` has something to retry."""
         return bool(self._deletions)
 
     def tick(self) -> None:
-        """Go on with what waits for partition locks; call every millisecond while `waiting`."""
+        """Continue work that waits for partition locks; call every millisecond while `waiting`."""
         self.dirs.try_again(time.monotonic())
         left = AT_ONCE
         for name, deletion in list(self._deletions.items()):
-            if name in self._making:  # it ends with its next step
+            if name in self._making:  # creation stops at its next step
                 continue
             if not deletion.begun:
                 deletion.begun = True
@@ -279,7 +278,7 @@ class MetadataOwner:
                 self._finish_deletion(name, deletion)
 
     def _retire(self, name: str, index: int, row: Row) -> bool:
-        """Take a partition's log out of use; False while somebody holds its lock."""
+        """Take a partition's log out of use; False while another process holds its lock."""
         slot = row[SLOT]
         if slot == NOWHERE:
             self._retire_dir(name, index)
@@ -298,7 +297,7 @@ class MetadataOwner:
             self.dirs.put_away(name, index, self.dirs.retire)
 
     def _finish_deletion(self, name: str, deletion: _Deletion) -> None:
-        """With the next `tick` where the topic has many partitions."""
+        """Finish the deletion, over several `tick`s if the topic has many partitions."""
         error = None
         try:
             if self._stored(lambda: self.state.delete_some_states(name)):
@@ -329,21 +328,21 @@ class MetadataOwner:
         """(first, count) of a block of producer ids. ApiError KAFKA_STORAGE_ERROR."""
         return self._stored(self.state.producer_ids)
 
-    # -- what there is to decide with one broker
+    # -- decisions with only one broker
 
     def partitions(self) -> list[Partition]:
         """All partitions."""
         return [(name, index) for name, topic in self.topics.items() for index in range(len(topic["partitions"]))]
 
     def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
-        """Every partition has its preferred leader."""
+        """Elect none: every partition has its preferred leader."""
         return {partition: _NOT_NEEDED if self._has(*partition) else _UNKNOWN for partition in partitions}
 
     def _has(self, name: str, index: int) -> bool:
         return 0 <= index < len(self.topics.get(name, {}).get("partitions", ()))
 
     def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
-        """A partition may be moved to where it is; there is nowhere else, and never a move to cancel."""
+        """Accept only the present assignment: there is no other broker, and never a reassignment to cancel."""
         refused = {}
         for (name, index), target in targets.items():
             if not self._has(name, index):
@@ -356,20 +355,20 @@ class MetadataOwner:
         return refused
 
     def moves(self) -> dict[Partition, Assignment]:
-        """There are none."""
+        """Reassignments in progress: none."""
         return {}
 
     def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Where ZooKeeper-based consumers would look for it."""
+        """Commit an offset where ZooKeeper-based consumers would read it."""
         self.state.commit_offset(group, topic, partition, offset)
 
     def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
-        """An offset committed so, None when there is none."""
+        """An offset committed this way; None without one."""
         return self.state.committed_offset(group, topic, partition)
 
 
 def _first(state: int, row: Row) -> SlotState:
-    """What a partition's slot begins with; min.insync.replicas counts for no more than there are replicas: one."""
+    """A slot's initial state; min.insync.replicas is capped at the replica count, one."""
     return SlotState(state=state, leader_epoch=row[EPOCH], isr_count=len(row[ISR]), log_dir=row[LOG_DIR])
 
 
@@ -378,7 +377,7 @@ def _going() -> ApiError:
 
 
 class _Deletion:
-    """A topic on its way out: the partitions whose lock was not to be had yet, and who waits."""
+    """A topic being deleted: partitions whose lock is still held, and the waiting callbacks."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}

@@ -1,9 +1,9 @@
-"""Publishing snapshots, and knowing when everybody has them.
+"""Publishes snapshots and tracks which processes have them.
 
-A reply to a change waits until each running worker and the coordinator has written the snapshot's version into its
-row of the process table, so that no client can then meet a process that does not know of it. The wait is bounded:
-a process that does not look for ACK_PATIENCE_S is stopped or stuck, and looks at the version word before it handles
-anything once it goes on. The janitor is not waited for: it answers no client, and may be busy with a disk.
+A reply to a change waits until each running worker and the coordinator has written the snapshot's version into its row
+of the process table, so that no client then reaches a process that does not know the change. The wait is bounded: a
+process that does not acknowledge within ACK_PATIENCE_S is stopped or stuck, and when it resumes it checks the version
+word before it handles anything. The wait excludes the janitor: it answers no client, and may be busy with a disk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Waiting(NamedTuple):
 
 
 class Publication:
-    """The published version and who still waits for it to arrive everywhere."""
+    """The published version, and the actions that wait until every process has it."""
 
     def __init__(self, shared: Shared, locks: RoleLocks, ring: Callable[[int], None]) -> None:
         self._shared = shared
@@ -42,16 +42,16 @@ class Publication:
 
     @property
     def version(self) -> int:
-        """The version everyone can see."""
+        """The published version."""
         return self._shared.metadata.version
 
     @property
     def waiting(self) -> bool:
-        """Whether `check` has something to look for."""
+        """Whether `check` has something to wait for."""
         return bool(self._waiting)
 
     def publish(self, blob: Callable[[int], bytes]) -> int:
-        """Make `blob(version)` the next version, and ring everyone."""
+        """Publish `blob(version)` as the next version, and ring every process."""
         version = self.version + 1
         self._shared.metadata.publish(version, blob(version))
         for role in _TOLD:
@@ -60,12 +60,12 @@ class Publication:
         return version
 
     def when_known(self, action: Callable[[], None]) -> None:
-        """Call `action` once everybody has the current version (at once when they have)."""
+        """Call `action` once every process has the current version (at once if all have it)."""
         self._waiting.append(_Waiting(self.version, time.monotonic() + ACK_PATIENCE_S, action))
         self.check()
 
     def check(self) -> None:
-        """Do what was waited for; call every millisecond while `waiting`."""
+        """Call the actions whose version has arrived or whose wait expired; call every millisecond while `waiting`."""
         if not self._waiting:
             return
         known, now = self._known(), time.monotonic()
@@ -77,7 +77,7 @@ class Publication:
             entry.action()
 
     def _known(self) -> int:
-        """The version that every serving process has at least."""
+        """The lowest version among the serving processes."""
         table = self._shared.processes
         behind = [role for role in _WAITED_FOR if table.get(role, "state") in _SERVING]
         versions = [
