@@ -1,1 +1,1 @@
-"""The elected controller: the office, elections, reassignments, deletions, and its requests to brokers."""
+"""The elected controller: its lease, elections, reassignments, deletions, and its requests to brokers."""

@@ -1,7 +1,7 @@
-"""What tools of Kafka before 2.4 ask the controller for by making a node: preferred leaders, and moves of partitions.
+"""Admin requests that tools of Kafka before 2.4 make by creating a znode: preferred leader election and reassignment.
 
-The node goes when what it asks for is done, or, for moves, has begun: new moves are seen in the topics' nodes. One
-node is one errand; a tool that wants another waits until it is gone.
+The controller deletes the node when the request is done or, for reassignments, has started: their progress is in the
+topics' nodes. One node is one request; a tool waits until the node is deleted before it makes another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PATHS = (znodes.PREFERRED_ELECTION, znodes.REASSIGN_PARTITIONS)
 
 
 def run(elected: Elected) -> None:
-    """Do what is asked for, and watch for the next. Raises TreeUnavailable."""
+    """Carry out the requests, and watch for the next. Raises TreeUnavailable."""
     for path, errand in zip(PATHS, (_prefer, _move), strict=True):
         if elected.tree.exists(path, watch=True) is None:
             continue

@@ -1,7 +1,7 @@
-"""Telling brokers what was decided: to peers by requests, to this broker without a connection.
+"""Sends the controller's decisions to brokers: to peers as requests, to this broker without a connection.
 
-Who is told what is `cluster.decisions.who_is_told`'s. Requests reach a broker in the order in which they were made here
-(broker.interbroker.peers): LeaderAndIsr before the UpdateMetadata that lets clients know, StopReplica last.
+`cluster.decisions.who_is_told` decides which broker gets what. Requests reach a broker in the order in which they are
+made here (broker.interbroker.peers): LeaderAndIsr before the UpdateMetadata that clients see, StopReplica last.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from odradek.protocol.errors import NONE
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 1.0  # a broker that does not answer is stopped or far away: clients do not wait for it
+_PATIENCE_S = 1.0  # a broker that does not answer is stopped or unreachable: clients do not wait for it
 
 Stopped = Callable[[int, int, Errors], None]  # broker, error code, errors of partitions
-Heard = Callable[[int, Sequence[Partition], Errors], None]  # broker, what it was told of, errors of partitions
+Heard = Callable[[int, Sequence[Partition], Errors], None]  # broker, partitions of the request, errors of partitions
 
 
 def _ignore(error: int, errors: Errors) -> None:
@@ -38,9 +38,9 @@ def _ignore(error: int, errors: Errors) -> None:
 
 
 class BrokerRequests:
-    """What one controller says in one time in office, to `brokers`; to itself by `orders`.
+    """Sends one controller term's requests to `brokers`, and to this broker through `orders`.
 
-    `heard` is called with every answer to LeaderAndIsr.
+    `heard` is called with every LeaderAndIsr response.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class BrokerRequests:
         self._brokers = brokers
         self._heard = heard
         self._count = 0
-        self._owed: set[int] = set()  # brokers that are to be told everything, once there is everything to tell
+        self._owed: set[int] = set()  # brokers that need the full state, once it is complete
         self._waiting: list[tuple[float, Callable[[], None]]] = []
 
     @property
@@ -63,19 +63,19 @@ class BrokerRequests:
         self, partitions: Sequence[Partition], new: Collection[Partition | Replica] = (),
         stop: Mapping[Replica, bool] | None = None,
     ) -> None:  # fmt: skip
-        """The standings of some partitions are others, and some replicas shall `stop` (True: and be deleted)."""
+        """Send the changed state of some partitions, and have some replicas `stop` (True: and be deleted)."""
         self._tell_all()
         if partitions or stop:
             self._tell(who_is_told.requests(self._leadership, partitions, new=new, stop=stop))
 
     def welcome(self, brokers: Collection[int]) -> None:
-        """Everything, to brokers that know nothing yet; to the others, that these are there."""
+        """Send the full state to new brokers; send the others the new list of live brokers."""
         full = {broker for broker in brokers if who_is_told.is_full(self._leadership, broker)}
         self._owed = (self._owed | set(brokers)) - full
         self._tell(who_is_told.welcome(self._leadership, brokers), full=full)
 
     def _tell_all(self) -> None:
-        """To brokers that have heard nothing full yet, or may have logs of a topic whose name is another's now."""
+        """Send the full state to brokers that have not had it yet, or may have logs of a topic recreated by name."""
         if self._leadership.remade:
             self._leadership.remade.clear()
             self._owed.update(self._leadership.live)
@@ -85,22 +85,22 @@ class BrokerRequests:
             self.welcome(due)
 
     def show(self, partitions: Sequence[Partition] = ()) -> None:
-        """Who is alive, and how some partitions stand."""
+        """Send the live brokers and the state of some partitions."""
         self._tell(who_is_told.requests(self._leadership, shown=partitions))
 
     def stop(
         self, stop: Mapping[Replica, bool], shown: Sequence[Partition], stopped: Stopped | None = None
     ) -> None:  # fmt: skip
-        """Have replicas stop, and `shown` known; `stopped` is called for each broker that has stopped, or could not."""
+        """Stop replicas, and send metadata of `shown`; `stopped` is called with each broker's StopReplica result."""
         self._tell_all()
         self._tell(who_is_told.requests(self._leadership, stop=stop, shown=shown), stopped)
 
     def probe(self, broker: int) -> None:
-        """Send LeaderAndIsr for all replicas of a broker again: its answer says which are offline."""
+        """Resend LeaderAndIsr for all replicas of a broker: its response says which are offline."""
         if broker in self._leadership.live:
             self._tell({broker: who_is_told.probe(self._leadership, broker)})
 
-    # -- who has heard it
+    # -- acknowledgements
 
     @property
     def waiting(self) -> bool:
@@ -108,11 +108,11 @@ class BrokerRequests:
         return bool(self._waiting)
 
     def when_heard(self, action: Callable[[], None]) -> None:
-        """Call `action` when all brokers have heard what was told so far, or take too long to say so."""
+        """Call `action` when all brokers have acknowledged the requests sent so far, or take too long."""
         self._waiting.append((time.monotonic() + _PATIENCE_S, action))
 
     def tick(self, now: float) -> None:
-        """Whatever is due (monotonic seconds)."""
+        """Run what is due (monotonic seconds)."""
         if not self._waiting:
             return
         live, peers = self._leadership.live, self._brokers.peers
@@ -122,7 +122,7 @@ class BrokerRequests:
         for action in due:
             action()
 
-    # -- saying it
+    # -- sending
 
     def _tell(
         self, told: Mapping[int, Requests], stopped: Stopped | None = None, full: Collection[int] = ()
@@ -153,8 +153,8 @@ class BrokerRequests:
         )  # fmt: skip
 
     def _know(self, broker: int, office: ControllerTerm, parts: Sequence[Metadata]) -> None:
-        """All registered brokers are named, also those taken for dead: of a leader that vanishes altogether while it is
-        being replaced, librdkafka takes a second longer to let go."""
+        """Name all registered brokers, also suspected ones: librdkafka takes a second longer to leave an old leader
+        that is missing from the metadata."""
         nodes = dict(sorted(self._brokers.nodes.items()))
         if broker == self._own:
             brokers = [raw_broker(number, node) for number, node in nodes.items()]
@@ -178,13 +178,13 @@ class BrokerRequests:
         self, broker: int, name: str, version: int, fields: Callable[[], request_builder.Fields],
         answered: Callable[[Any], None],
     ) -> None:  # fmt: skip
-        """The fields are made when they are sent: they may never be."""
+        """Build the fields only on sending: the request may never be sent."""
         peer = self._brokers.peers.get(broker)
         if peer is None:
             return
 
         self._count += 1
-        client_id = f"{CLIENT_ID}-{self._count}"  # the same when it is sent again
+        client_id = f"{CLIENT_ID}-{self._count}"  # the same on a resend
 
         def encode(correlation: int) -> bytes:
             return interbroker.request(name, version, correlation, client_id, **fields())

@@ -1,8 +1,8 @@
-"""The brokers that are registered, as the elected controller knows them: a connection to each, and who is alive.
+"""The registered brokers as the elected controller knows them: a connection to each, and which are alive.
 
-One that refuses connections is taken for dead at once, although its session lasts. If that is wrong, its partitions
-have other leaders in later epochs: its followers leave it, so that it can acknowledge nothing (acks=all), its changes
-of ISRs are refused, and it is told all as soon as it is reached. acks=1 loses what it does in any failover.
+A broker that refuses connections counts as dead at once, although its session lasts. If that is wrong, its partitions
+have other leaders in later epochs: its followers leave, so that it acknowledges nothing (acks=all), its ISR changes are
+refused, and it gets the full state as soon as it is reachable. acks=1 loses what it loses in any failover.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Report = Callable[[int], None]  # broker
 
 
 class Brokers:
-    """`nodes` and `epochs` are of all that are registered, `peers` of all but this broker, by number."""
+    """By broker id: `nodes` and `epochs` of all registered brokers, `peers` of all but this one."""
 
     def __init__(self, config: Any, tree: Tree, switchboard: PeerPool, lost: Report, found: Report) -> None:
-        """`lost` hears of a broker that is taken for dead by its connection, `found` of one that was wrongly so."""
+        """`lost` is called for a broker that its connection shows as dead, `found` for one that was wrongly so."""
         self.nodes: dict[int, BrokerNode] = {}
         self.epochs: dict[int, int] = {}
         self.peers: dict[int, Peer] = {}
@@ -38,11 +38,11 @@ class Brokers:
         self._lost, self._found = lost, found
 
     def alive(self) -> dict[int, int]:
-        """The epochs of those that are not taken for dead."""
+        """The epochs of the brokers that are not suspected."""
         return {broker: epoch for broker, epoch in self.epochs.items() if broker not in self.suspected}
 
     def read(self) -> tuple[set[int], set[int]]:
-        """Who has gone, and who has come; who has begun another life has done both. TreeUnavailable."""
+        """The brokers that have gone and those that have come; a restarted broker is in both. TreeUnavailable."""
         registered = read_registered(self._tree, watch=True)
         epochs = {broker: stat.czxid for broker, (_, stat) in registered.items()}
         gone = {broker for broker, epoch in self.epochs.items() if epochs.get(broker) != epoch}
@@ -81,23 +81,23 @@ class Brokers:
     # -- their connections
 
     def due(self) -> float:
-        """When `tick` has something to do (monotonic seconds)."""
+        """When `tick` next has work (monotonic seconds)."""
         return min((peer.due for peer in self.peers.values()), default=math.inf)
 
     def tick(self, now: float) -> None:
-        """Reach for those that are lost."""
+        """Reconnect to lost peers."""
         for peer in list(self.peers.values()):
             peer.tick(now)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for peer in self.peers.values():
             peer.close()
         self.peers.clear()
 
 
 def read_registered(tree: Tree, watch: bool = False) -> dict[int, tuple[BrokerNode, Stat]]:
-    """Registrations by broker; one that makes no sense is none. TreeUnavailable, NoNode."""
+    """Registrations by broker; malformed ones are ignored. TreeUnavailable, NoNode."""
     names = tree.children(znodes.BROKER_IDS, watch)
     found = tree.get_many([f"{znodes.BROKER_IDS}/{name}" for name in names])
     registered = {}

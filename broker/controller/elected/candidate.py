@@ -1,7 +1,7 @@
-"""This broker as a candidate for controller: it runs for the office, holds it, or watches who does.
+"""This broker as a candidate for controller: it runs for election, is the controller, or watches the controller.
 
-The holder's broker is watched by a connection too, which its kernel closes when it dies: if it then refuses to be
-connected to, it is challenged at once, not when its session with ZooKeeper has ended
+It also watches the controller's broker by a connection, which the kernel closes when that broker dies: if the broker
+then refuses connections, it is challenged at once, not when its ZooKeeper session ends
 (broker.controller.elected.controller_node).
 """
 
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 
 class Candidate:
-    """`elected` is this broker's time in office, None while it has none. Methods raise TreeUnavailable."""
+    """`elected` is this broker's controller term, None without one. Methods raise TreeUnavailable."""
 
     def __init__(
         self, config: Any, tree: Tree, orders: ControllerRequests, switchboard: PeerPool, setting: Setting,
         guarded: Callable[[Callable[[], Any]], None],
     ) -> None:  # fmt: skip
-        """`guarded(action)` does what may find ZooKeeper away, from an event that nobody waits for."""
+        """`guarded(action)` runs an action that may find ZooKeeper unavailable, from an event without a caller."""
         self.elected: Elected | None = None
         self.holder_peer: Peer | None = None
         self._config = config
@@ -45,23 +45,23 @@ class Candidate:
 
     @property
     def undecided(self) -> bool:
-        """Whether nobody is known to be in office, or this broker is and has not begun: ZooKeeper went away."""
+        """Whether no controller is known, or this broker is it and has not started: ZooKeeper became unavailable."""
         return self._office.holder == NOBODY or (self._office.ours and self.elected is None)
 
     def due(self) -> float:
-        """When `tick` has something to do (monotonic seconds)."""
+        """When `tick` next has work (monotonic seconds)."""
         retry = math.inf if self.holder_peer is None else self.holder_peer.due
         return min(retry, math.inf if self.elected is None else self.elected.due())
 
     def tick(self, now: float) -> None:
-        """Reach for lost peers; in office, what could not be done before."""
+        """Reconnect to lost peers; as controller, retry what failed before."""
         if self.holder_peer is not None:
             self.holder_peer.tick(now)
         if self.elected is not None:
             self.elected.tick(now)
 
     def run(self) -> None:
-        """Take the office if it is vacant, unless this broker has withdrawn, else watch who has it."""
+        """Become controller if there is none, unless this broker has withdrawn; else watch the controller."""
         taken = self._office.run(self._runs)
         if not self._office.ours:
             self.resign()
@@ -70,7 +70,7 @@ class Candidate:
             self._take_office()
 
     def reconnected(self) -> None:
-        """The watches are lost. A controller reads everything again first, and then sets the watch on /controller."""
+        """Restore lost watches. A controller reloads everything first, then sets the watch on /controller."""
         if self.elected is not None:
             self.elected.reconnected()
         if self._office.ours:
@@ -79,7 +79,7 @@ class Candidate:
             self._office.holder = NOBODY
 
     def resign(self) -> None:
-        """Hold the office no longer, if it is ours; the next election gives it another epoch."""
+        """Stop being controller, if this broker is; the next election raises the epoch."""
         if self.elected is not None:
             self.elected.close()
             self.elected = None
@@ -87,22 +87,22 @@ class Candidate:
             self._office.resign()
 
     def withdraw(self) -> None:
-        """Run no more: the broker is to stop. Who is in office is watched on."""
+        """Stop running for election, because the broker is to stop; keep watching the controller."""
         self._runs = False
 
     def stand(self) -> None:
-        """Run after all: nobody else does."""
+        """Run for election again: there is no other candidate."""
         self._runs = True
         self.run()
 
     def leave(self) -> None:
-        """Vacate the office, if it is ours, so that another broker takes it."""
+        """Resign and delete /controller, if this broker is controller, so that another broker is elected."""
         if self._office.ours:
             self._office.give_up()
         self.resign()
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections and resign."""
         self._watch(None)
         self.resign()
 

@@ -1,11 +1,11 @@
-"""Who is the elected controller: the node `/controller`, its epoch, and the contest for it.
+"""The election of the controller: the node `/controller` and its epoch.
 
-Every member of the cluster that does not stop runs for it when nobody has it. Taking it raises `/controller_epoch` in
-the same transaction (Kafka's registerControllerAndIncrementControllerEpoch), and every later write of the controller
-checks that epoch's version: a controller that was deposed without knowing it writes nothing any more.
+Every member of the cluster that is not stopping tries to create the node when there is none. Creating it raises
+`/controller_epoch` in the same transaction (Kafka's registerControllerAndIncrementControllerEpoch), and every later
+write of the controller checks that epoch's version: a superseded controller is fenced even if it does not know yet.
 
-A holder whose broker refuses connections is deposed at once (`challenge`), not when its session ends. If it lives all
-the same, it sees the node go, and its writes are refused; whoever was elected instead starts from the tree.
+A controller whose broker refuses connections loses the node at once (`challenge`), not when its session ends. If it is
+still alive, it sees the node's deletion and its writes are refused; its successor starts from the tree.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from odradek.cluster.tree.znodes import Malformed
 log = logging.getLogger(__name__)
 
 NOBODY = -1
-SOMEBODY = -3  # the node is there and makes no sense: it is waited for until it goes
+SOMEBODY = -3  # the node is malformed: wait until it is deleted
 _NEVER = -2  # a version that no node has; -1 would be any
 
 
 class ControllerLease:
-    """The node as this broker sees it. TreeUnavailable from every method: look again when there is a connection."""
+    """The node as this broker sees it. Every method raises TreeUnavailable: retry once connected."""
 
     def __init__(self, tree: Tree, broker: int) -> None:
         self._tree = tree
         self._broker = broker
         self.holder = NOBODY
-        self.epoch = 0  # of our own time in office
-        self.epoch_version = _NEVER  # of the node that says it: what our writes check
-        self._seen_version = _NEVER  # of that node when we last saw somebody in office
+        self.epoch = 0  # of our own term
+        self.epoch_version = _NEVER  # of /controller_epoch: our writes check it
+        self._seen_version = _NEVER  # of /controller_epoch when we last saw a controller
 
     @property
     def ours(self) -> bool:
-        """Whether this broker is in office, for all it knows."""
+        """Whether this broker is the controller, as far as it knows."""
         return self.holder == self._broker
 
     def run(self, wanted: bool = True) -> bool:
-        """Take the office if it is vacant and `wanted`, and watch who has it; whether we have just taken it."""
+        """Become controller if there is none and `wanted`, and watch the node; whether this call was elected."""
         while True:
             holder = self._look()
             if holder != NOBODY or not wanted:
@@ -65,12 +65,12 @@ class ControllerLease:
                 return self.ours
 
     def _look(self) -> int:
-        self._seen_version = self._epoch_node()[1].version  # first: one that is too old deposes nobody
+        self._seen_version = self._epoch_node()[1].version  # first: a version that is too old deletes no node
         stat = self._tree.exists(znodes.CONTROLLER, watch=True)
         data = self._tree.find(znodes.CONTROLLER) if stat is not None else None
         if stat is None or data is None:
             return NOBODY
-        if stat.owner == self._tree.session and not self.ours:  # of a process before this one: its time is over
+        if stat.owner == self._tree.session and not self.ours:  # of a former process: its term is over
             self._vacate(self._seen_version)
             return NOBODY
         try:
@@ -111,25 +111,25 @@ class ControllerLease:
         return True
 
     def watch(self) -> None:
-        """Watch the node anew, after a lost connection; one that is not ours any more ends our time."""
+        """Watch the node again after a lost connection; resign if it is no longer ours."""
         stat = self._tree.exists(znodes.CONTROLLER, watch=True)
         if stat is None or stat.owner != self._tree.session:
             self.resign()
 
     def resign(self) -> None:
-        """Somebody else is, or shall be, in office; another epoch begins with the next election."""
+        """Stop being controller for another broker; the next election starts another epoch."""
         if self.ours:
             log.info("resigning as controller, epoch %d", self.epoch)
         self.holder, self.epoch_version = NOBODY, _NEVER
 
     def give_up(self) -> None:
-        """Vacate the office that is ours, so that another broker takes it."""
+        """Resign and delete our node, so that another broker is elected."""
         version = self.epoch_version
         self.resign()
         self._vacate(version)
 
     def challenge(self) -> None:
-        """Depose the holder last seen, unless another has been elected since."""
+        """Delete the node of the controller last seen, unless another has been elected since."""
         log.warning("broker %d, the controller, refuses connections: deleting its /controller node", self.holder)
         self.holder = NOBODY
         self._vacate(self._seen_version)

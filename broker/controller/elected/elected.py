@@ -1,12 +1,12 @@
-"""The elected controller: carries out what `cluster.decisions.controller_state` decides, for as long as this broker is
-in office.
+"""The elected controller: carries out the decisions of `cluster.decisions.controller_state` while this broker is
+controller.
 
-    the tree tells by its watches, peers by their connections → facts into Leadership → decisions
-    → conditional writes of state nodes → LeaderAndIsr to who has a replica, UpdateMetadata to all
+    events from watches of the tree and connections to peers → facts into Leadership → decisions
+    → conditional writes of state nodes → LeaderAndIsr to brokers with a replica, UpdateMetadata to all
 
-The tree is the truth (broker.controller.elected.state_loader, broker.controller.elected.fenced_writes): what is refused
-is read again and decided again. Dying between a write and its telling is harmless: the next in office reads everything
-and tells everybody everything.
+The tree is the truth (broker.controller.elected.state_loader, broker.controller.elected.fenced_writes): after a refused
+write the state is read and decided again. A crash between a write and its requests is harmless: the next controller
+reloads the state and sends it to every broker.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ log = logging.getLogger(__name__)
 _TRIES = 10
 _AGAIN_S = 0.25
 
-Setting = Callable[[str, str], Any]  # a topic's config in force
+Setting = Callable[[str, str], Any]  # a topic's effective config
 Decide = Callable[[], Sequence[Change]]
 
 
 class Elected:
-    """One time in office. Its methods raise TreeUnavailable; `tick` then starts over from what the tree says."""
+    """One controller term. Its methods raise TreeUnavailable; `tick` then starts over from the tree."""
 
     def __init__(
         self, config: Any, tree: Tree, office: ControllerLease, orders: ControllerRequests, switchboard: PeerPool,
@@ -83,7 +83,7 @@ class Elected:
 
     @property
     def leadership(self) -> Leadership:
-        """What is known."""
+        """The known state."""
         return self._facts.leadership
 
     @property
@@ -92,11 +92,11 @@ class Elected:
         return self.telling.waiting or (self.offline.waiting and not self._stale)
 
     def due(self) -> float:
-        """When `tick` has something to do (monotonic seconds)."""
+        """When `tick` next has work (monotonic seconds)."""
         return min(self.brokers.due(), self._again_at if self._stale else self.elections.due)
 
     def tick(self, now: float) -> None:
-        """Reach for lost peers; start over if something could not be done."""
+        """Reconnect to lost peers; start over if something failed."""
         self.brokers.tick(now)
         self.telling.tick(now)
         if self._stale and now >= self._again_at:
@@ -109,11 +109,11 @@ class Elected:
             self.elections.tick(now)
 
     def reconnected(self) -> None:
-        """There is a connection to ZooKeeper again: watches are lost, and whatever happened meanwhile."""
+        """ZooKeeper is connected again: start over, because watches and events were lost."""
         self._stale, self._again_at = True, 0.0
 
     def close(self) -> None:
-        """The time in office ends; what brokers answer later comes to nothing."""
+        """End the term; later responses from brokers have no effect."""
         self._over = True
         self.brokers.close()
         self.telling.tick(math.inf)
@@ -123,7 +123,7 @@ class Elected:
             self._deposed()
 
     def attempt(self, action: Callable[[], Any]) -> None:
-        """Do something that follows an answer or a lost connection; if ZooKeeper is away, start over later."""
+        """Run an action that follows a response or a lost connection; if ZooKeeper is unavailable, start over later."""
         if self._over:
             return
         try:
@@ -133,7 +133,7 @@ class Elected:
             self.reconnected()
 
     def take_over(self) -> None:
-        """Read everything, tell everybody everything, and elect where leaders are gone."""
+        """Reload the state, send it to every broker, and elect leaders where they are gone."""
         began = time.monotonic()
         self._stale = True
         self._facts.begin_anew()
@@ -153,7 +153,7 @@ class Elected:
         )  # fmt: skip
 
     def _begin(self) -> None:
-        """Tell and decide, by what was just read."""
+        """Decide and send requests, based on the state just read."""
         self._pass_over(self._facts.reborn(self._lives.unsettled(self.leadership.live)))
         resumed = self._facts.resumed()
         self.settle(lambda: self.leadership.begun_again(resumed))
@@ -168,7 +168,7 @@ class Elected:
 
     @contextmanager
     def _done_or_stale(self) -> Iterator[None]:
-        """What ZooKeeper did not let us finish is begun anew soon: it need not lose the connection to be away."""
+        """Start over soon after a failure in ZooKeeper, which may happen without a lost connection."""
         try:
             yield
         except (TreeError, Malformed):
@@ -176,14 +176,14 @@ class Elected:
             raise
 
     def _pass_over(self, replicas: dict[int, set[Partition]]) -> None:
-        """Replicas of brokers that are there, but shall lead nothing if others can, nor count as in sync."""
+        """Treat these replicas of live brokers as offline: out of the ISR, and no leader if another replica can be."""
         self.leadership.offline = replicas
         if replicas:
             self.replace_failed()
         self.leadership.offline = {}
 
     def event(self, event: Event) -> None:
-        """A watch has fired."""
+        """Handle a fired watch."""
         if not self._stale:
             with self._done_or_stale():
                 self._follow(event.path)
@@ -207,7 +207,7 @@ class Elected:
     # -- brokers
 
     def brokers_changed(self) -> None:
-        """Registrations came or went."""
+        """Handle brokers that registered or went."""
         gone, come = self._read_brokers()
         if gone:
             self._fail(gone)
@@ -227,7 +227,7 @@ class Elected:
         self._unless_stale(lambda: self._welcome({broker}))
 
     def _unless_stale(self, action: Callable[[], Any]) -> None:
-        """What is known may be half read: `take_over` sees to all that live."""
+        """A stale state may be half read: `take_over` then handles all live brokers."""
         if not self._stale:
             self.attempt(action)
 
@@ -250,21 +250,21 @@ class Elected:
         log.info("brokers %s started", sorted(brokers))
 
     def _note_lives(self) -> None:
-        """Write the lives of the live brokers, and the states that they change; nothing if the view is stale."""
+        """Record the lives of the live brokers, whose state changes are written; nothing if the view is stale."""
         if not self._stale and not self._stale_office():
             self._lives.note(self.leadership.live, self.brokers.epochs)
 
     def replicas_moved(self, partitions: Collection[Partition]) -> None:
-        """Replicas of these are offline, or are not any more, on brokers that live."""
+        """Handle partitions with replicas on live brokers that went offline or are back."""
         self.replace_failed()
         self.telling.show(list(partitions))
 
     def replace_failed(self) -> int:
-        """Other leaders and ISRs where brokers have failed; how many partitions were changed."""
+        """Elect leaders and shrink ISRs where brokers have failed; the number of changed partitions."""
         return self.settle(lambda: self.leadership.brokers_failed(self._unclean))
 
     def configs_changed(self, topics: Collection[str]) -> None:
-        """unclean.leader.election.enable may be another for these: what waits for a leader may get one."""
+        """unclean.leader.election.enable may have changed for these topics: elect leaders for leaderless partitions."""
         if not self._stale:
             waiting = [name for name in topics if self._unclean(name)]
             self.settle(lambda: self.leadership.brokers_started(self._unclean, waiting))
@@ -275,9 +275,9 @@ class Elected:
     # -- decisions
 
     def settle(self, decide: Decide, new: bool = False, stop: Mapping[Replica, bool] | None = None) -> int:
-        """Write what `decide` says and tell it, until it says nothing more; how many partitions were changed.
+        """Write the changes of `decide` and send them, until it returns none; the number of changed partitions.
 
-        If any are, the replicas of `stop` are not told of it, but to stop.
+        If any changed, the replicas of `stop` get StopReplica instead of the change.
         """
         with self._done_or_stale():
             return self._settled(decide, new, stop)
@@ -302,7 +302,7 @@ class Elected:
         return self._over or not self._office.ours
 
     def refused(self, changes: Sequence[Change]) -> list[Partition]:
-        """Write changes that are told by who asks; those that were not what they were thought to be, read again."""
+        """Write changes that the caller sends; returns the partitions whose state had changed, read again."""
         with self._done_or_stale():
             refused = self.fenced.write(self.leadership, changes)[1]
             self._facts.read_states(refused)

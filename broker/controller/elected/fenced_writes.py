@@ -1,6 +1,6 @@
-"""The writes of an elected controller: each checks the controller's epoch, and the version of the node it changes.
+"""The writes of an elected controller: each checks the controller epoch and the version of the node it changes.
 
-So neither a deposed controller nor one with old knowledge changes anything.
+This fences both a superseded controller and one with stale state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOGETHER = 1000  # writes in flight
 
 
 class Fenced:
-    """One time in office, that of this version of /controller_epoch; `deposed()` is called when it is found over."""
+    """One controller term, bound to a version of /controller_epoch; `deposed()` is called when the term has ended."""
 
     def __init__(self, tree: Tree, epoch_version: int, deposed: Callable[[], None]) -> None:
         self.in_office: Operation = Check(znodes.CONTROLLER_EPOCH, epoch_version)  # every transaction begins with it
@@ -38,7 +38,7 @@ class Fenced:
         self._deposed = deposed
 
     def write(self, leadership: Leadership, changes: Sequence[Change]) -> tuple[list[Partition], list[Partition]]:
-        """(written, refused because the node is not what it was thought to be). TreeUnavailable."""
+        """(written, refused because the node has another version). TreeUnavailable."""
         self._make_parents(changes)
         done: list[Partition] = []
         refused: list[Partition] = []
@@ -55,7 +55,7 @@ class Fenced:
         return done, refused
 
     def put(self, path: str, data: bytes) -> None:
-        """Have a node say this, which is made if it is not there. TreeUnavailable."""
+        """Set a node's data, creating the node if missing. TreeUnavailable."""
         try:
             self._multi(Set(path, data, -1))
         except NoNode:
@@ -79,7 +79,7 @@ class Fenced:
         self._tree.each([[Create(znodes.partitions_path(name))] for name in sorted(names)])
 
     def check_refusal(self, error: TreeError) -> None:
-        """Deposed, away, or only late? TreeUnavailable for the first two."""
+        """Tell a superseded term and an unavailable tree, both TreeUnavailable, from a stale version."""
         if isinstance(error, TreeUnavailable):
             raise error
         if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:

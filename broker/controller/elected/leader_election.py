@@ -1,4 +1,4 @@
-"""Elections that somebody asks the elected controller for: an administrator, a broker that stops, or the clock."""
+"""Elections on request: from an administrator, a broker's controlled shutdown, or a timer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FIRST_S = 5.0  # as Kafka: leaders that a start has scattered need not wait for the interval
+_FIRST_S = 5.0  # as Kafka: leaders scattered by a start do not wait for the interval
 
 
 class Elections:
-    """One time in office. Methods raise TreeUnavailable."""
+    """One controller term. Methods raise TreeUnavailable."""
 
     def __init__(self, elected: Elected, config: Any) -> None:
         self._elected = elected
@@ -28,7 +28,7 @@ class Elections:
         self.due = time.monotonic() + _FIRST_S
 
     def tick(self, now: float) -> None:
-        """auto.leader.rebalance.enable: leaders go back to where they are preferred, if too many are elsewhere."""
+        """auto.leader.rebalance.enable: elect preferred leaders if too many partitions have others."""
         if now < self.due:
             return
         self.due = now + self._config["leader.imbalance.check.interval.seconds"]
@@ -43,14 +43,14 @@ class Elections:
             self.elect(moves, unclean=False)
 
     def elect(self, partitions: Collection[Partition], unclean: bool) -> dict[Partition, ApiError]:
-        """Elect preferred leaders, or any that live; the partitions for which that was refused."""
+        """Elect preferred leaders, or any live replica if `unclean`; returns the refused partitions."""
         elections = admin_requests.unclean if unclean else admin_requests.preferred
         refused = elections(self._elected.leadership, partitions).refused
         self._elected.settle(lambda: elections(self._elected.leadership, partitions).changes)
         return refused
 
     def controlled_shutdown(self, broker: int, epoch: int) -> list[Partition]:
-        """Have others lead what `broker` leads, which is about to stop; what it still leads. ApiError."""
+        """Move leadership off `broker`, which is about to stop; returns the partitions it still leads. ApiError."""
         state = self._elected.leadership
         admin_requests.check_shutdown(state, broker, epoch)
         state.shutting_down.add(broker)
@@ -60,10 +60,10 @@ class Elections:
         return remaining
 
     def replace(self, broker: int) -> None:
-        """Have others lead what `broker` leads, if they can, and take it out of ISRs: it stops."""
+        """Move leadership off a stopping broker where possible, and remove it from ISRs."""
         state = self._elected.leadership
         stopped = state.controlled_shutdown(broker).stopped
-        stop = {(partition, broker): False for partition in stopped}  # and hear of no epoch that begins now
+        stop = {(partition, broker): False for partition in stopped}  # instead of the new leader epochs
         changed = self._elected.settle(lambda: state.controlled_shutdown(broker).changes, stop=stop)
-        # All hear that its replicas are offline, also those that were not in sync: it must not come into ISRs now.
+        # Every broker learns that all its replicas are offline, in sync or not: none may join an ISR now.
         self._elected.telling.stop({} if changed else stop, shown=stopped)

@@ -1,8 +1,8 @@
-"""Replicas that are out of order though their broker lives: their log directory has failed (KIP-112).
+"""Offline replicas on live brokers, whose log directory has failed (KIP-112).
 
-A broker says that something is wrong by a node under /log_dir_event_notification, and which replicas that concerns
-by its answers to LeaderAndIsr: KAFKA_STORAGE_ERROR for each. It is asked about all that it has, then; and whatever it
-is told at other times, its answers count too, so that directories that failed before it started are known as well.
+A broker announces a failure by a node under /log_dir_event_notification. Its LeaderAndIsr response then names the
+affected replicas: KAFKA_STORAGE_ERROR for each. The controller resends LeaderAndIsr for all its replicas after the
+notice; all other LeaderAndIsr responses count too, so that directories that failed before its start are known as well.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 
 class OfflineReplicas:
-    """The elected controller's. Answers are kept until `settle`: they come while others are being told."""
+    """Part of the elected controller. Responses are kept until `settle`: they arrive while requests are being sent."""
 
     def __init__(self, elected: Elected) -> None:
         self._elected = elected
         self._answers: list[tuple[int, set[Partition], set[Partition]]] = []
 
     def look(self) -> None:
-        """Ask the brokers that say they have lost a log directory; their notices go. Raises TreeUnavailable."""
+        """Probe the brokers that report a failed log directory, and delete their notices. Raises TreeUnavailable."""
         tree = self._elected.tree
         paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in tree.children(znodes.LOG_DIR_EVENTS, watch=True)]
         found = [notices.decode_log_dir_event(node[0]) for node in tree.get_many(paths) if node is not None]
@@ -46,17 +46,17 @@ class OfflineReplicas:
         return bool(self._answers)
 
     def heard(self, broker: int, asked: Sequence[Partition], errors: Errors) -> None:
-        """What a broker has answered to LeaderAndIsr."""
+        """Keep a broker's response to LeaderAndIsr."""
         failed = {partition for partition, code in errors.items() if code == KAFKA_STORAGE_ERROR}
         if failed or self._answers or self._elected.leadership.offline.get(broker):
             self._answers.append((broker, failed, set(asked) - errors.keys()))
 
     def forget(self, broker: int) -> None:
-        """This life of the broker is over."""
+        """Drop responses of a broker whose registration ended."""
         self._answers = [answer for answer in self._answers if answer[0] != broker]
 
     def settle(self) -> None:
-        """Elect others for what is out of order, and tell everybody. Raises TreeUnavailable."""
+        """Elect leaders in place of offline replicas, and inform every broker. Raises TreeUnavailable."""
         answers, self._answers = self._answers, []
         offline = self._elected.leadership.offline
         before = {broker: set(replicas) for broker, replicas in offline.items()}
@@ -66,11 +66,11 @@ class OfflineReplicas:
         if moved:
             self._elected.replicas_moved(moved)
         for broker, replicas in before.items():
-            if replicas - offline.get(broker, replicas):  # what was decided meanwhile went to the others only
+            if replicas - offline.get(broker, replicas):  # decisions made meanwhile went only to other brokers
                 self._elected.telling.probe(broker)
 
     def _take(self, broker: int, failed: Collection[Partition], fine: Collection[Partition]) -> set[Partition]:
-        """The partitions whose replica there is in another state than before."""
+        """The partitions whose replica on `broker` has changed state."""
         state = self._elected.leadership
         if broker not in state.live:
             return set()

@@ -1,7 +1,7 @@
-"""Moving partitions to other replicas: the elected controller carries out the steps of cluster.decisions.reassignment.
+"""Partition reassignment: the elected controller carries out the steps of cluster.decisions.reassignment.
 
-A move is in the topic's node, so that whoever takes office next goes on with it. It begins when it is asked for, goes
-on whenever an ISR changes or a broker comes, and ends when all of its target are in sync.
+A reassignment is stored in the topic's node, so that the next controller continues it. It starts on request, advances
+whenever an ISR changes or a broker starts, and ends when all target replicas are in sync.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _TRIES = 10
 
 
 class Reassignments:
-    """Moves under way. Methods raise TreeUnavailable."""
+    """Reassignments in progress. Methods raise TreeUnavailable."""
 
     def __init__(self, elected: Elected) -> None:
         self._elected = elected
 
     def under_way(self) -> dict[Partition, Assignment]:
-        """All of them."""
+        """All reassignments in progress."""
         return reassignment.moving(self._elected.leadership)
 
     def ask(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
-        """Begin to move partitions to their targets, or back (None); those for which that was refused."""
+        """Start reassigning partitions to their targets, or cancel (None); returns the refused partitions."""
         refused = {}
         for partition, target in targets.items():
             try:
@@ -51,7 +51,7 @@ class Reassignments:
         return refused
 
     def _begin(self, partition: Partition, planned: Assignment) -> None:
-        """Also when the state has changed meanwhile: who is given up by the first try is not known to the next."""
+        """Retry on a changed state; `stop` accumulates, as a retry does not know the replicas dropped before."""
         stop: dict[Replica, bool] = {}
         for _ in range(_TRIES):
             step = reassignment.begin(self._elected.leadership, partition, planned)
@@ -60,7 +60,7 @@ class Reassignments:
                 return
 
     def go_on(self, partitions: Iterable[Partition]) -> None:
-        """End the moves whose targets are in sync by now."""
+        """Complete the reassignments whose targets are in sync."""
         for partition in partitions:
             for _ in range(_TRIES):
                 step = reassignment.finish(self._elected.leadership, partition)
@@ -68,7 +68,7 @@ class Reassignments:
                     break
 
     def resume(self) -> None:
-        """Go on with all: this controller has taken office, or brokers have come."""
+        """Continue all: this controller was elected, or brokers have started."""
         for partition in self.under_way():
             step = reassignment.resume(self._elected.leadership, partition)
             if step is not None:
@@ -76,7 +76,7 @@ class Reassignments:
                 self.go_on([partition])
 
     def _do(self, step: Step) -> bool:
-        """Write a step and tell it; False when the state was not what it was thought to be, and is read again."""
+        """Write a step and send it; False if the state had changed and is read again."""
         if step.assignment is not None and not step.completes:
             self._assign(step.partition, step.assignment)
         if step.change is not None and self._elected.refused([step.change]):
@@ -88,7 +88,7 @@ class Reassignments:
         return True
 
     def _assign(self, partition: Partition, assignment: Assignment) -> None:
-        """Put an assignment into the topic's node, whatever else has changed there."""
+        """Put an assignment into the topic's node, keeping concurrent changes of it."""
         tree, fenced, (topic, index) = self._elected.tree, self._elected.fenced, partition
         for _ in range(_TRIES):
             try:
@@ -98,7 +98,7 @@ class Reassignments:
             except BadVersion as error:
                 fenced.check_refusal(error)
                 continue
-            except (NoNode, Malformed):  # gone, or written by another, as nonsense
+            except (NoNode, Malformed):  # deleted, or malformed by another writer
                 return
             self._elected.leadership.put_topic(topic, node)
             return

@@ -1,4 +1,4 @@
-"""The controller's orders as Kafka's inter-broker requests, in the versions of Kafka 3.9."""
+"""Builds the controller's requests as Kafka's inter-broker requests, in the versions of Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _by_topic(parts: Sequence[One]) -> dict[tuple[str, UUID], list[One]]:
 
 
 def refused(response: Any) -> dict[Partition, int]:
-    """Errors of partitions in an answer to StopReplica."""
+    """Partition errors in a StopReplica response."""
     return {
         (part.topic_name, part.partition_index): part.error_code
         for part in response.partition_errors
@@ -116,7 +116,7 @@ def refused(response: Any) -> dict[Partition, int]:
 
 
 def not_led(response: Any, asked: Iterable[LeaderAndIsr]) -> dict[Partition, int]:
-    """Errors of partitions in an answer to LeaderAndIsr, which names topics by the ids that they were `asked` with."""
+    """Partition errors in a LeaderAndIsr response, which names topics by the ids in the request (`asked`)."""
     names = {one.topic_id or _NO_ID.bytes: one.partition[0] for one in asked}
     return {
         (names[topic.topic_id.bytes], part.partition_index): part.error_code

@@ -1,12 +1,12 @@
-"""Which lives of brokers controllers have settled (cluster.decisions.lives), noted for the controller that comes next.
+"""Records which lives of brokers are settled (cluster.decisions.lives), for the next controller.
 
-Layout    : `/odradek/lives`, JSON: by broker the czxid of the registration whose former lives take it into no ISR any
-            more. Kafka's controllers neither read nor write it.
-Owner     : the cluster; the elected controller writes it, on condition of its epoch.
-Crash rule: a life is noted once all is written that its beginning costs, so that a controller that dies before leaves
-            it unsettled. The next one then takes it out of ISRs that it follows in, as others stay: it could come into
-            them by a write about a former life, which landed when no controller looked. Who has truly caught up since
-            comes back. A broker that has started under a controller of Kafka's pays the same.
+Layout    : `/odradek/lives`, JSON: by broker the czxid of its settled registration: no write about a former life can
+            add the broker to an ISR any more. Kafka's controllers neither read nor write it.
+Owner     : the cluster; the elected controller writes it, fenced by its controller epoch.
+Crash rule: a life is recorded after all state changes that its start causes, so that a controller that dies before
+            leaves it unsettled. The next controller then removes the broker from ISRs in which it is a follower and
+            others stay: a write about a former life may have added it while there was no controller. A broker that
+            has really caught up rejoins. A broker that started under a Kafka controller is treated the same.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 
 
 class SettledLives:
-    """One time in office. Methods raise TreeUnavailable."""
+    """One controller term. Methods raise TreeUnavailable."""
 
     def __init__(self, tree: Tree, fenced: Fenced) -> None:
         self._tree = tree
         self._fenced = fenced
-        self._known: dict[int, int] | None = None  # None: no controller has noted any yet
+        self._known: dict[int, int] | None = None  # None: no controller has recorded any yet
 
     def read(self) -> None:
-        """What is noted. What makes no sense is nothing, and written again."""
+        """Read the node. A malformed one counts as missing and is rewritten."""
         data = self._tree.find(znodes.LIVES)
         try:
             self._known = None if data is None else znodes.decode_lives(data)
@@ -40,15 +40,15 @@ class SettledLives:
             self._known = None
 
     def unsettled(self, live: Mapping[int, int]) -> set[int]:
-        """Of brokers that are there, by their epochs, those of whose present lives no controller has seen to all.
+        """The live brokers (with their epochs) whose current life no controller has settled.
 
-        Before the first note nobody knows: all are believed, or each ISR would be left by all but its leader.
+        Before the first record all count as settled: otherwise every ISR would shrink to its leader.
         """
         known = live if self._known is None else self._known
         return {broker for broker, epoch in live.items() if known.get(broker) != epoch}
 
     def note(self, live: Mapping[int, int], registered: Collection[int]) -> None:
-        """These lives are settled; what was noted of others stays as long as their brokers are registered."""
+        """Record these lives as settled; other records stay as long as their brokers are registered."""
         known = {broker: epoch for broker, epoch in ((self._known or {}) | dict(live)).items() if broker in registered}
         if known != self._known:
             self._fenced.put(znodes.LIVES, znodes.encode_lives(known))

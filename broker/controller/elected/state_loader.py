@@ -1,4 +1,4 @@
-"""What the tree says of topics and of their partitions' states, read into the elected controller's Leadership."""
+"""Reads topics and partition states from the tree into the elected controller's Leadership."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ log = logging.getLogger(__name__)
 
 
 class LoadedState:
-    """One time in office. Methods raise TreeUnavailable."""
+    """One controller term. Methods raise TreeUnavailable."""
 
     def __init__(self, tree: Tree, epoch: int, ids: TopicIds) -> None:
         self.leadership = Leadership(epoch)
         self._tree = tree
         self._ids = ids
-        self._written: dict[Partition, int] = {}  # transactions that have last written the states
+        self._written: dict[Partition, int] = {}  # mzxid of each state's last write
 
     def begin_anew(self) -> None:
-        """Know nothing but what the tree says now, and which topics were being deleted."""
+        """Reload everything from the tree; keep only which topics are being deleted."""
         former = self.leadership
         self.leadership = Leadership(former.controller_epoch, former.lives)
         self.leadership.deleting, self.leadership.unread = former.deleting, former.unread
         self.read_topics(self.topics())
 
     def topics(self) -> list[str]:
-        """The names of all, watched from now on."""
+        """The names of all topics, watched from now on."""
         names = self._tree.children(znodes.TOPICS, watch=True)
         self.leadership.unread.intersection_update(names)
         return names
 
     def read_topics(self, names: Iterable[str]) -> list[str]:
-        """Topics and the states of their partitions; those that are there."""
+        """Read topics and their partitions' states; returns the topics that exist."""
         names = list(names)
         found = self._tree.get_many([znodes.topic_path(name) for name in names], watch=True)
         there = [name for name, node in zip(names, found, strict=True) if node and self._take_topic(name, *node)]
@@ -47,7 +47,7 @@ class LoadedState:
         return there
 
     def _take_topic(self, name: str, data: bytes, stat: Stat) -> bool:
-        """Whether it is one that there can be; of another nothing is known, or what was known stays."""
+        """Whether the topic is valid; an invalid one stays unknown, or as it was."""
         try:
             wrong = topicnames.problem(name)
             if wrong:
@@ -55,14 +55,14 @@ class LoadedState:
             self.leadership.put_topic(name, self._ids.identified(name, data, stat.version))
         except Malformed as error:
             log.error("ignoring topic %r: its node in ZooKeeper is invalid: %s", name, error)
-            if not wrong:  # else no broker has a log of it
+            if not wrong:  # with an invalid name no broker has a log of it
                 self.leadership.unread.add(name)
             return False
         self.leadership.unread.discard(name)
         return True
 
     def read_states(self, partitions: Sequence[Partition]) -> None:
-        """How some partitions stand."""
+        """Read the states of some partitions."""
         found = self._tree.get_many([znodes.state_path(*partition) for partition in partitions])
         for partition, node in zip(partitions, found, strict=True):
             if node is not None:
@@ -80,7 +80,7 @@ class LoadedState:
         self._written[partition] = stat.mzxid
 
     def take_notices(self, in_office: Operation) -> list[Partition]:
-        """The partitions that notices under /isr_change_notification name; the notices go."""
+        """The partitions named by notices under /isr_change_notification; deletes the notices."""
         names = self._tree.children(znodes.ISR_CHANGES, watch=True)
         paths = [f"{znodes.ISR_CHANGES}/{name}" for name in names]
         found = self._tree.get_many(paths)
@@ -89,10 +89,10 @@ class LoadedState:
         return list(dict.fromkeys(named))
 
     def reborn(self, unsettled: Collection[int]) -> dict[int, set[Partition]]:
-        """Brokers that died and came back unseen, after a state was written, are no better than others that stayed.
+        """ISR members, by broker, that restarted unseen after the state was written, where other members stayed.
 
-        A controller in office would have taken them out of the ISR; nobody knows what is left of their logs. Nor does
-        a follower count that came back and is `unsettled`: a write about its former life may have landed since.
+        An active controller would have removed them from the ISR; their logs may have lost records. The same goes for
+        a restarted follower that is `unsettled`: a write about its former life may have landed since.
         """
         reborn: defaultdict[int, set[Partition]] = defaultdict(set)
         for partition, now in self.leadership.standings.items():
@@ -103,15 +103,15 @@ class LoadedState:
         return dict(reborn)
 
     def resumed(self) -> dict[Partition, int]:
-        """Partitions that such a broker leads, since of the ISR nobody has stayed; their leader epochs.
+        """Partitions led by such a broker, because no ISR member stayed; their leader epochs.
 
-        A log that lost its end with the power must not get others for those records in the same epoch: who has copied
-        them would not see that they are others (KIP-101). A controller in office would have begun another epoch.
+        A log that lost its end in a power failure must not replace those records in the same epoch: a replica that
+        copied them could not detect the difference (KIP-101). An active controller would have started another epoch.
         """
         standings = [(one, self.leadership.standings.get(one)) for one in self.leadership.partitions()]
         return {one: now.leader_epoch for one, now in standings if now and self._reborn(one, [now.leader])}
 
     def _reborn(self, partition: Partition, brokers: Iterable[int]) -> set[int]:
-        """Those that live another life than when the partition's state was written."""
+        """The brokers that have restarted since the partition's state was written."""
         written = self._written.get(partition, 0)
         return {broker for broker in brokers if self.leadership.live.get(broker, 0) > written}

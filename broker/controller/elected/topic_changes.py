@@ -1,4 +1,4 @@
-"""What others have written about topics, as the elected controller follows it: new ones, partitions, ISRs."""
+"""Handles other writers' changes of topics in the elected controller: new topics, partitions, ISRs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class Topics:
-    """One time in office. Methods raise TreeUnavailable."""
+    """One controller term. Methods raise TreeUnavailable."""
 
     def __init__(self, elected: Elected, facts: LoadedState) -> None:
         self._elected = elected
         self._facts = facts
 
     def changed(self) -> None:
-        """Topics were made, or are gone; or one that made no sense does so now, and brokers may have logs of it."""
+        """Topics were created or deleted; or a malformed node is valid now, and brokers may have logs of its topic."""
         state, names = self._facts.leadership, set(self._facts.topics())
         for name in state.topics.keys() - names:
             state.drop_topic(name)
         found = self._facts.read_topics(sorted(names - state.topics.keys()))
-        self._elected.deletions.readable(found)  # first: a topic that is deleted gets no states, and so no leaders
+        self._elected.deletions.readable(found)  # first: a topic being deleted gets no states, and so no leaders
         known = [partition for partition in state.partitions(found) if partition in state.standings]
         for name in found:
             self._make_new(name)
@@ -33,9 +33,9 @@ class Topics:
             self._elected.replace_failed()
 
     def one_changed(self, name: str) -> None:
-        """More partitions, or another assignment; or it is gone, and there may be another of that name already."""
+        """A topic got more partitions or another assignment; or it was deleted, and perhaps recreated already."""
         state = self._facts.leadership
-        if name not in state.topics:  # what made no sense does so now, perhaps
+        if name not in state.topics:  # a malformed node may be valid now
             self.changed()
             return
         if self._facts.read_topics([name]):
@@ -45,7 +45,7 @@ class Topics:
             self.changed()
 
     def make_all_new(self) -> None:
-        """Leaders for partitions that have none yet; those whose replicas are all away wait for one."""
+        """Elect leaders for new partitions; those whose replicas are all offline wait for one."""
         for name in list(self._facts.leadership.topics):
             self._make_new(name)
 
@@ -53,7 +53,7 @@ class Topics:
         self._elected.settle(lambda: self._facts.leadership.new_partitions(name), new=True)
 
     def isrs_changed(self) -> None:
-        """Leaders have changed ISRs of theirs: tell everybody."""
+        """Leaders have changed their ISRs: inform every broker."""
         named = self._facts.take_notices(self._elected.fenced.in_office)
         changed = [partition for partition in named if partition in self._facts.leadership.standings]
         self._facts.read_states(changed)
@@ -66,13 +66,13 @@ class Topics:
             self._elected.elections.replace(broker)
 
     def _waits_for_the_dead(self, partition: Partition) -> bool:
-        """Whether its leader, which had not heard yet, has taken somebody into the ISR who is gone."""
+        """Whether the leader, not yet informed, has added a dead broker to the ISR."""
         state = self._facts.leadership
         now = state.standings.get(partition)
         return now is not None and bool(set(now.isr) - state.there(partition))
 
     def _leaving(self, changed: list[Partition]) -> set[int]:
-        """Who is in the ISR again though it stops, since a leader had not heard that yet."""
+        """Stopping brokers that are in an ISR again, because a leader was not yet informed."""
         state = self._facts.leadership
         standings = [state.standings[partition] for partition in changed if partition in state.standings]
         return {broker for now in standings for broker in now.isr} & state.shutting_down

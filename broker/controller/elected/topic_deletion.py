@@ -1,11 +1,11 @@
-"""Deleting topics, as the elected controller does it (Kafka's TopicDeletionManager).
+"""Topic deletion in the elected controller (Kafka's TopicDeletionManager).
 
-Somebody makes a node under /admin/delete_topics. Once every broker with a replica is there, all are told that the topic
-is going and each deletes its replicas; then the topic's nodes go. If a broker dies in between, it begins again when
-that broker is back, even if it had answered: it may have a log now that it had not then, as a disk was mended. It also
-begins again with the next request for a deletion if a broker could not do it, or the topic has other replicas by then.
-Whatever happens, no replica of the topic is left that could come back to life. Any broker may make a topic of that name
-as soon as there is none: nothing of the former is left then that would take it away again.
+A broker or tool creates a node under /admin/delete_topics. Once every broker with a replica is up, the controller sends
+all of them a StopReplica that deletes their replicas; then it deletes the topic's nodes. If a broker dies meanwhile,
+the deletion restarts when it is back, even if it had answered: a repaired disk may have a log that was missing before.
+The deletion also restarts with the next deletion request if a broker failed to do it or the topic has other replicas by
+then. In no case is a replica left that could reappear. Any broker may create a topic of that name as soon as the old
+one is gone: nothing is left of the old topic that could delete the new one.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TOGETHER = 500  # deletions of nodes in one transaction: ZooKeeper takes a MiB
+_TOGETHER = 500  # deletions of nodes in one transaction: ZooKeeper accepts 1 MiB
 
 Done = Callable[[ApiError | None], None]
 
 
 @dataclass
 class _Begun:
-    """A topic as it was when its brokers were told, and those that have not answered."""
+    """A topic as it was when the requests were sent, and the brokers that have not answered."""
 
     node: TopicNode
     missing: set[int]
@@ -44,12 +44,12 @@ class _Begun:
 
 
 class Deletions:
-    """Topics on their way out."""
+    """Topics being deleted."""
 
     def __init__(self, elected: Elected) -> None:
         self._elected = elected
         self._pending: dict[str, _Begun] = {}
-        self._unread: set[str] = set()  # topics that shall go, whose nodes make no sense
+        self._unread: set[str] = set()  # topics to delete whose nodes are malformed
         self._waiting: dict[str, dict[int, Done]] = {}
         self._numbers = itertools.count()
 
@@ -58,14 +58,14 @@ class Deletions:
         return self._elected.leadership
 
     def when_gone(self, topic: str, done: Done) -> Callable[[], object]:
-        """Call `done(None)` when the topic's nodes are gone, unless what this returns is called before."""
+        """Call `done(None)` when the topic's nodes are gone, unless the returned function is called before."""
         number = next(self._numbers)
         waiting = self._waiting.setdefault(topic, {})
         waiting[number] = done
         return partial(waiting.pop, number, None)
 
     def read(self) -> None:
-        """Which topics shall go; whatever was begun begins again."""
+        """Read which topics to delete; all deletions restart."""
         self._pending.clear()
         self._read_marks()
 
@@ -78,17 +78,17 @@ class Deletions:
         self._leadership.deleting = {name for name in names if name in self._leadership.topics}
 
     def changed(self) -> None:
-        """Somebody asks for deletions."""
+        """Handle new deletion requests."""
         self._elected.topics.changed()
         self._look_again()
 
     def readable(self, topics: Collection[str]) -> None:
-        """The nodes of these make sense: they are among the topics now, and may have been to go before."""
+        """The nodes of these topics are valid now: deletion may have been requested before."""
         if not self._unread.isdisjoint(topics):
             self._look_again()
 
     def _look_again(self) -> None:
-        """Begin what is asked for now. What is under way goes on: else each request has all others told again."""
+        """Start the requested deletions. Those in progress continue: else each request would resend all others."""
         self._read_marks()
         for topic, begun in list(self._pending.items()):
             deleting = topic in self._leadership.deleting
@@ -97,16 +97,16 @@ class Deletions:
         self.go_on()
 
     def interrupted(self, brokers: Collection[int]) -> None:
-        """Brokers died: what they have a part in begins again later.
+        """Brokers died: deletions that involve them restart later.
 
-        Also where they had answered: a log on a disk that had failed is back with the next start on a mended one.
+        Even if they had answered: a log on a failed disk is back after a restart with the disk repaired.
         """
         for topic in list(self._pending):
             if topic not in self._leadership.topics or not self._brokers(topic).isdisjoint(brokers):
                 del self._pending[topic]
 
     def go_on(self) -> None:
-        """Begin with every topic all of whose brokers are there."""
+        """Start deleting every topic whose brokers are all live."""
         for topic in sorted(self._leadership.deleting - self._pending.keys()):
             brokers = self._brokers(topic)
             if brokers <= self._leadership.live.keys():
@@ -140,7 +140,7 @@ class Deletions:
             self._elected.attempt(lambda: self._finish(topic))
 
     def _finish(self, topic: str) -> None:
-        """The mark goes with the topic's node, and all else before: from then on there may be another of that name."""
+        """Delete the mark together with the topic's node, after all else: the name may be reused from then on."""
         paths = (f"{znodes.DELETE_TOPICS}/{topic}", znodes.topic_path(topic))
         removals = [self._elected.tree.removal(path) for path in paths]
         below = [operation for removal in removals for operation in removal[:-1]]
@@ -155,7 +155,7 @@ class Deletions:
             done(None)
 
     def _delete(self, operations: Sequence[Operation]) -> None:
-        """In office only: another controller may be done with it, and the name given to a new topic."""
+        """Fenced: another controller may have finished already, and a new topic may have the name."""
         try:
             self._elected.tree.multi([self._elected.fenced.in_office, *operations])
         except TreeError as error:
@@ -165,7 +165,7 @@ class Deletions:
     def _drop_node(self, path: str) -> None:
         try:
             self._elected.tree.multi([self._elected.fenced.in_office, Delete(path)])
-        except TreeError as error:  # it may have children that somebody made
+        except TreeError as error:  # another client may have added children
             self._elected.fenced.check_refusal(error)
             if not isinstance(error, NoNode):
                 log.warning("cannot delete %s: %r", path, error)

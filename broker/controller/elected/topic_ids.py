@@ -1,7 +1,7 @@
-"""Ids for topics that tools of ZooKeeper's time have written: their nodes have none (Kafka's setTopicIds, KIP-516).
+"""Assigns ids to topics whose nodes ZooKeeper-based tools wrote without one (Kafka's setTopicIds, KIP-516).
 
-The elected controller adds one before it tells anybody of the topic. A tool that writes the node of a known topic anew,
-for more partitions, leaves its id out: then it is what it was, for the brokers' logs bear it.
+The elected controller adds the id before it sends any request about the topic. A tool that rewrites the node of a known
+topic, to add partitions, omits the id: the topic keeps its old id, because the brokers' logs carry it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicIds:
-    """One time in office. `known(topic)` is the id by which this broker knows a topic, None if it does not."""
+    """One controller term. `known(topic)` is the topic id that this broker knows, None without one."""
 
     def __init__(self, tree: Tree, fenced: Fenced, known: Callable[[str], bytes | None]) -> None:
         self._tree = tree
@@ -26,7 +26,7 @@ class TopicIds:
         self._known = known
 
     def identified(self, name: str, data: bytes, version: int) -> TopicNode:
-        """A topic's node as it was read, with an id. TreeUnavailable: not in office, or it was changed meanwhile."""
+        """A topic's node with an id. TreeUnavailable: no longer controller, or the node changed meanwhile."""
         node = znodes.decode_topic(data)
         return node if node.id is not None else self._write(name, node, version)
 
