@@ -1,1 +1,1 @@
-"""This broker as a member of a cluster: registration, ISRs, its configs, leaving."""
+"""This broker as a member of a cluster: registration, ISRs, configs, controlled shutdown."""

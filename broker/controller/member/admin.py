@@ -1,6 +1,6 @@
-"""What handlers of requests ask a member of a cluster for: whatever changes the metadata, and some of what they say.
+"""The operations of a cluster member that request handlers call: all metadata changes, and some reads.
 
-Any broker writes topics and configs into the tree; what only the elected controller may do, it alone does.
+Any broker writes topics and configs into the tree; the elected controller alone does the rest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Administration(ABC):
 
     def __init__(self, config: Any, tree: ZooKeeperTree, store: ClusterState, view: View) -> None:
         self.config = config
-        self.version = 0  # of the snapshot published last
+        self.version = 0  # of the last published snapshot
         self._tree = tree
         self._store = store
         self._view = view
@@ -51,27 +51,27 @@ class Administration(ABC):
     @property
     @abstractmethod
     def elected(self) -> Elected | None:
-        """This broker's time in office, None while it is not the controller."""
+        """This broker's controller term, None while it is not the controller."""
 
     @abstractmethod
     def _guarded(self, action: Callable[[], Any]) -> None:
-        """Do what is tried again later if ZooKeeper is away."""
+        """Run an action that is retried later if ZooKeeper is unavailable."""
 
     @abstractmethod
     def _orders_done(self) -> Iterator[None]:
-        """Wait, step by step, until all is carried out that this broker was told so far."""
+        """Wait, step by step, until all controller requests received so far are carried out."""
 
     @abstractmethod
     def _configs_changed(self, topics: Collection[str]) -> None:
-        """The configs in force of these topics may be others."""
+        """The effective configs of these topics may have changed."""
 
     def snapshot_at(self, version: int) -> Snapshot:
-        """The metadata as it is now, to be published as `version`."""
+        """The current metadata, to publish as `version`."""
         return self._view.snapshot(version, self.config)
 
     @property
     def snapshot(self) -> Snapshot:
-        """The metadata as it is now, published or not."""
+        """The current metadata, published or not."""
         return self.snapshot_at(self.version)
 
     @property
@@ -88,7 +88,7 @@ class Administration(ABC):
             raise ApiError(UNKNOWN_SERVER_ERROR, f"A node in ZooKeeper makes no sense: {error}") from error
 
     def _unwritable(self, error: TreeError) -> ApiError:
-        """What clients try again (the first two), and what they must not take for a fault of a disk."""
+        """The first two errors make clients retry; the others must not look like a disk error."""
         log.error("metadata: %r", error)
         where = f"ZooKeeper (zookeeper.connect={self.config['zookeeper.connect']})"
         if isinstance(error, NotDone):
@@ -107,7 +107,7 @@ class Administration(ABC):
         return self.elected
 
     def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
-        """Make a topic; its id. The elected controller, which may be this broker, gives it leaders."""
+        """Create a topic and return its id. The elected controller, perhaps this broker, elects its leaders."""
         try:
             topic_id = admin_writes.create_topic(self._tree, plan)
         except NodeExists:  # another broker was faster
@@ -123,14 +123,14 @@ class Administration(ABC):
         yield from self._see_to_topics(name)
 
     def _see_to_topics(self, changed: str | None = None) -> Iterator[None]:
-        """If this broker is the controller, at once, until its replicas are there; else by its watch."""
+        """If this broker is controller, act at once and wait for its replicas; else the controller's watch fires."""
         elected = self.elected
         if elected is not None:
             self._guarded(elected.topics.changed if changed is None else lambda: elected.topics.one_changed(changed))
             yield from self._orders_done()
 
     def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
-        """Delete a topic; `done` when it is gone, unless what this returns is called before."""
+        """Delete a topic; calls `done` when it is gone, unless the returned function is called before."""
         elected = self._in_office()
         self._stored(lambda: admin_writes.delete_topic(self._tree, name))
         forget = elected.deletions.when_gone(name, done)
@@ -159,15 +159,15 @@ class Administration(ABC):
         return self._stored(lambda: admin_writes.producer_ids(self._tree, self._view.broker))
 
     def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Where ZooKeeper-based consumers look for it."""
+        """Commit an offset where ZooKeeper-based consumers read it."""
         self._store.commit_offset(group, topic, partition, offset)
 
     def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
-        """Where ZooKeeper-based consumers wrote it."""
+        """Read an offset where ZooKeeper-based consumers write it."""
         return self._store.committed_offset(group, topic, partition)
 
     def controlled_shutdown(self, broker: int, epoch: int) -> list[tuple[str, int]]:
-        """Have others lead what `broker` leads; what it still leads. ApiError."""
+        """Move leadership off `broker`; returns the partitions it still leads. ApiError."""
         elected = self._in_office()
         return self._stored(lambda: elected.elections.controlled_shutdown(broker, epoch))
 
@@ -176,16 +176,16 @@ class Administration(ABC):
         return list(self._in_office().leadership.partitions())
 
     def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
-        """Elect preferred leaders (or any) for partitions; what became of each."""
+        """Elect preferred leaders (or any) for partitions; returns the outcome of each."""
         elected = self._in_office()
         refused = self._stored(lambda: elected.elections.elect(partitions, unclean))
         return {partition: refused.get(partition) for partition in partitions}
 
     def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
-        """Move partitions to other replicas, None: back; the refused ones."""
+        """Reassign partitions to other replicas, None: cancel; returns the refused ones."""
         elected = self._in_office()
         return self._stored(lambda: elected.moves.ask(targets))
 
     def moves(self) -> dict[Partition, Assignment]:
-        """Moves under way."""
+        """Reassignments in progress."""
         return self._in_office().moves.under_way()

@@ -1,13 +1,13 @@
-"""Who may send this broker what only brokers send each other: the addresses of those that are registered.
+"""Admits inter-broker requests to this broker: only from the addresses of registered brokers.
 
-They are looked up when the controller tells of other brokers, and again when a request comes from an unknown address:
-its sender may have registered, or moved, just now. Until that is known the request waits: one that is refused wrongly
-is lost, since controllers do not send again what was answered. What waits is bounded, for each address and for all.
+Addresses are resolved when the controller announces other brokers, and again when a request comes from an unknown
+address: its sender may just have registered or moved. The request waits for the result: a wrongly refused one is lost,
+since controllers do not resend answered requests. Waiting requests are limited, per address and in total.
 
-Workers find the addresses in the metadata (cluster.configs.admitted). They refuse a follower at once, and it comes
-again; so they have it looked up again (`look`). Names that could not be looked up are asked for again every few
-seconds, and all of them now and then. A broker is forgotten only when ZooKeeper was read and does not have it, and the
-controller does not tell of it either; its address is forgotten only for another.
+Workers read the addresses from the metadata (cluster.configs.admitted). They refuse an unknown follower at once, which
+then retries, and request another lookup (`look`). Names that failed to resolve are retried every few seconds, and all
+names are refreshed now and then. A broker is dropped only when neither ZooKeeper, after a successful read, nor the
+controller lists it; its address is replaced only by another.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from odradek.cluster.tree.tree import NoNode, Tree, TreeUnavailable
 
 log = logging.getLogger(__name__)
 
-_PAUSE_S = 1.0  # between looks into the tree, however many ask
-_PATIENCE_S = 10.0  # for names of registered brokers that cannot be looked up now
-_STALE_S = 5.0  # after which names are looked up again when the controller tells of brokers
-_RETRY_S = 5.0  # after which names are looked up again that could not be
-_REFRESH_S = 30.0  # after which everything is looked up again while there are other brokers
-_MOST_ASKING = 1000  # requests that wait
+_PAUSE_S = 1.0  # between reads of the tree, however many requests wait
+_PATIENCE_S = 10.0  # for names of registered brokers that currently fail to resolve
+_STALE_S = 5.0  # after which names are resolved again when the controller announces brokers
+_RETRY_S = 5.0  # after which failed names are resolved again
+_REFRESH_S = 30.0  # after which everything is refreshed while there are other brokers
+_MOST_ASKING = 1000  # waiting requests
 _MOST_ASKING_BYTES = 64 << 20
-_SHARE = 4  # one address has no more than this part of either
+_SHARE = 4  # one address gets at most this fraction of either
 
 Then = Callable[[bool], None]
 
@@ -50,7 +50,7 @@ class _Asking(NamedTuple):
 
 
 class Admission:
-    """The addresses, entered into `view.admitted`; `changed()` is called when they are others."""
+    """Keeps the addresses in `view.admitted`; `changed()` is called when they change."""
 
     def __init__(self, config: Any, view: View, tree: Tree, sources: Poller, changed: Callable[[], None]) -> None:
         self._listener = listeners.between_brokers(config)
@@ -61,12 +61,12 @@ class Admission:
         self._changed = changed
         self._resolver = Resolver()
         self._addresses: dict[str, frozenset[str]] = {}  # by host
-        self._known: set[str] = set()  # hosts of brokers that the tree or the controller has told of
-        self._pending: set[str] = set()  # hosts that are being looked up
-        self._failed: set[str] = set()  # hosts that could not be
+        self._known: set[str] = set()  # hosts of brokers that the tree or the controller lists
+        self._pending: set[str] = set()  # hosts being resolved
+        self._failed: set[str] = set()  # hosts that failed to resolve
         self._asking: list[_Asking] = []
         self._wanted = False  # a worker has refused a follower
-        self._looking = False  # the tree was read, and its names are being looked up
+        self._looking = False  # the tree was read, and its names are being resolved
         self._looked_at = -math.inf
         self._resolved_at = -math.inf
         self._retry_at = -math.inf
@@ -76,7 +76,7 @@ class Admission:
     def ask(self, listener: str, host: str, size: int, then: Then) -> None:
         """Call `then` with whether a connection to `listener` from `host` is a broker's, now or when that is known.
 
-        `size`: bytes of the request that waits for it. One more than may wait is refused.
+        `size`: bytes of the waiting request. A request beyond the limits is refused.
         """
         if listener != self._listener or self._view.admitted.takes(listener, host):
             then(listener == self._listener)
@@ -86,24 +86,24 @@ class Admission:
             then(False)
 
     def look(self) -> None:
-        """A worker has refused a follower: look soon whether it is a broker."""
+        """A worker has refused a follower: check soon whether it is a broker."""
         self._wanted = True
 
     def follow(self) -> None:
-        """The controller may have told of other brokers."""
+        """The controller may have announced other brokers."""
         hosts = self._told()
         self._known |= hosts
         stale = time.monotonic() >= self._resolved_at + _STALE_S
         self._resolve(self._known if stale else hosts - self._addresses.keys() - self._failed)
 
     def due(self) -> float:
-        """When `tick` has something to do (monotonic seconds)."""
+        """When `tick` next has work (monotonic seconds)."""
         return min(self._look_due(), self._retry_at if self._failed else math.inf)
 
     def tick(self, now: float, connected: bool = True) -> None:
-        """Look who is registered, if ZooKeeper is `connected`, and what addresses they have, if that is due.
+        """When due, read the registered brokers, if ZooKeeper is `connected`, and resolve their addresses.
 
-        While ZooKeeper is away, requests from unknown addresses wait, but for brokers whose address is another now.
+        While ZooKeeper is unavailable, requests from unknown addresses wait, except from brokers with a new address.
         """
         if now >= self._look_due():
             self._looked_at, self._wanted = now, False
@@ -114,7 +114,7 @@ class Admission:
             self._resolve(self._failed)
 
     def close(self) -> None:
-        """Look no names up any more."""
+        """Stop resolving names."""
         self._sources.unwatch(self._resolver.fileno())
         self._resolver.close()
 
@@ -133,7 +133,7 @@ class Admission:
         return self._looked_at + _REFRESH_S if others else math.inf
 
     def _read(self) -> bool:
-        """Who is registered, and who is no more; whether the tree says it."""
+        """Read the registered brokers; whether the read succeeded."""
         try:
             registered = _registered(self._tree, self._listener)
         except TreeUnavailable as error:
@@ -160,7 +160,7 @@ class Admission:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Take over what is known by now; the resolver tells when there is more."""
+        """Take over the names resolved so far; the resolver signals further results."""
         for host in list(self._pending):
             try:
                 found = self._resolver.ask(host, 0)
@@ -176,7 +176,7 @@ class Admission:
         self._answer(looked)
 
     def _fail(self, host: str, error: OSError) -> None:
-        """A former address stays."""
+        """Handle a name that failed to resolve: its former address stays."""
         if host not in self._failed:
             log.warning("cannot resolve the broker's host name %s: %s", host, error)
         self._pending.discard(host)
@@ -191,7 +191,7 @@ class Admission:
             self._changed()
 
     def _answer(self, looked: bool) -> None:
-        """Those whose address is known; the others too when who is registered was `looked` up since they ask."""
+        """Answer requests from known addresses; also the others if registrations were `looked` up since they came."""
         asking, self._asking = self._asking, []
         now = time.monotonic()
         for one in asking:
@@ -206,7 +206,7 @@ class Admission:
 
 
 def _registered(tree: Tree, listener: str) -> set[str]:
-    """The hosts of all brokers that are registered. TreeUnavailable."""
+    """The hosts of all registered brokers. TreeUnavailable."""
     try:
         found = read_registered(tree)
     except NoNode:
@@ -216,6 +216,6 @@ def _registered(tree: Tree, listener: str) -> set[str]:
 
 
 def _host(endpoints: Mapping[str, Any], listener: str) -> str | None:
-    """Where a broker is reached by others: on the listener of that name, or the first it has."""
+    """The host where other brokers reach a broker: on the listener of that name, or its first."""
     end = endpoints.get(listener) or next(iter(endpoints.values()), None)
     return None if end is None else str(end[0])

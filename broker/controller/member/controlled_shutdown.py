@@ -1,16 +1,16 @@
-"""Controlled shutdown: before this broker stops, others lead what it leads, so that no client waits for an election.
+"""Controlled shutdown: before this broker stops, its leadership moves to others, so that no client waits for elections.
 
-The supervisor says in shared memory that the broker stops, rings, and waits until this process says that the cluster
-is left. The elected controller is asked, up to controlled.shutdown.max.retries + 1 times; if it cannot help, or nobody
-is elected, the broker stops all the same, and what it leads has other leaders when its session ends.
-When others lead, this broker leads nothing here either, at once: the word of its controller may be lost with the
-connections that it closes. Whoever waits for its followers' acknowledgements would hold up the stop until it gives up.
+The supervisor announces the stop in shared memory, rings, and waits until this process reports that it has left the
+cluster. This process asks the elected controller, up to controlled.shutdown.max.retries + 1 times; if that fails or
+there is no controller, the broker stops anyway, and its partitions get other leaders when its session ends.
+Once others lead, this broker stops leading at once: its controller's requests may be lost with the connections that it
+closes. Otherwise requests waiting for followers' acknowledgements would delay the stop until they time out.
 
-It runs for controller no more. Clients and brokers are refused soon, and who refuses connections is no controller for
-the others (broker.controller.elected.controller_node): if it is in office, it goes out of it first, and asks who comes
-into it as any broker does, which then knows that this one leads nothing more. Where nobody else is left it asks itself,
-and is the last in office; where all stop at once nobody comes into it, and whoever is first to find that asks itself
-for this once.
+A stopping broker no longer runs for controller. It will soon refuse clients and brokers, and others challenge a
+controller that refuses connections (broker.controller.elected.controller_node). A controller therefore resigns first
+and asks its successor like any broker; the successor then knows that this broker leads nothing more. Without another
+broker it asks itself, as the last controller. If all brokers stop at once, there is no successor: the first to find
+that is elected once more and asks itself.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from odradek.protocol.errors import NONE
 log = logging.getLogger(__name__)
 
 _VERSION = 3
-_VACANT_S = 0.5  # after which a broker that stays would have taken the office
+_VACANT_S = 0.5  # after which a broker that stays would have been elected
 
 _STAYING, _ASKING, _RESIGNING, _GONE = range(4)
 
 
 class ControlledShutdown:
-    """One broker's way out."""
+    """One broker's controlled shutdown."""
 
     def __init__(self, me: Process, candidate: Candidate, orders: ControllerRequests) -> None:
         self._me = me
@@ -50,17 +50,17 @@ class ControlledShutdown:
         self._state = _STAYING
         self._tries = 0
         self._try_at = math.inf
-        self._asked: Peer | None = None  # the controller that was asked last, if it is another broker
-        self._vacant = False  # nobody was in office when this broker asked
+        self._asked: Peer | None = None  # the last controller asked, if it is another broker
+        self._vacant = False  # there was no controller when this broker asked
 
     def due(self) -> float:
-        """When `tick` has something to do (monotonic seconds): at once if who was asked is not in office any more."""
+        """When `tick` next has work (monotonic seconds): at once if the broker asked is no longer controller."""
         if self._state != _ASKING:
             return math.inf
         return self._try_at if self._candidate.holder_peer is self._asked else 0.0
 
     def begin(self) -> None:
-        """The broker stops: ask now, once."""
+        """The broker stops: start asking, only on the first call."""
         if self._state != _STAYING:
             return
         self._state, self._try_at = _ASKING, 0.0
@@ -71,7 +71,7 @@ class ControlledShutdown:
             self._go()
 
     def tick(self, now: float) -> None:
-        """Ask, and again when the last answer was none."""
+        """Ask, and ask again if there was no success."""
         if now < self.due():
             return
         if self._asked is not None and self._candidate.holder_peer is None:
@@ -105,7 +105,7 @@ class ControlledShutdown:
         self._again(why, _VACANT_S)
 
     def _stand(self) -> None:
-        """Nobody else comes into office: be the controller once more, or find who is."""
+        """No other broker is elected: become controller once more, or find the one there is."""
         try:
             self._candidate.stand()
         except TreeError as error:
@@ -114,7 +114,7 @@ class ControlledShutdown:
             self._again("nobody has come into office", 0)
 
     def _others(self, elected: Elected) -> set[int]:
-        """Brokers that can be in office when this one is not."""
+        """Brokers that can be controller after this one."""
         return elected.leadership.live.keys() - elected.leadership.shutting_down - {self._own}
 
     def _ask_ourselves(self, elected: Elected) -> None:

@@ -1,7 +1,7 @@
-"""Topics' and brokers' dynamic configs as a member of a cluster reads them from the tree into its view.
+"""Reads the dynamic configs of topics and brokers from the tree into the view of a cluster member.
 
-Whoever writes one makes a node under /config/changes, which all brokers watch. All is read again then, since notices
-are deleted after a while and a broker may have been away: reading is one round trip, whatever the number of topics.
+Every writer creates a node under /config/changes, which all brokers watch. A broker then reads all configs again, since
+notices are deleted after a while and it may have missed some: reading is one round trip for any number of topics.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class TreeConfigs:
-    """Configs of the view's topics, brought up to date by `read`. Methods raise TreeUnavailable."""
+    """Configs of the view's topics, updated by `read`. Methods raise TreeUnavailable."""
 
     def __init__(self, view: View, tree: Tree, changed: Callable[[Collection[str]], None]) -> None:
-        """`changed(topics)` is called when the configs in force of some topics may be others."""
+        """`changed(topics)` is called when the effective configs of some topics may have changed."""
         self._view = view
         self._tree = tree
         self._changed = changed
@@ -52,7 +52,7 @@ class TreeConfigs:
         return bool(new)
 
     def read(self) -> None:
-        """Read what is not known to be right."""
+        """Read the configs that may be outdated."""
         if self._stale:
             self._read_brokers()
             self._unread |= self._view.topics.keys()
@@ -76,12 +76,12 @@ class TreeConfigs:
 
 
 def topic_config(topic: str, data: bytes | None) -> dict[str, str]:
-    """A topic's overrides, without those that make no sense: the defaults are in force for them."""
+    """A topic's valid overrides; defaults apply in place of invalid ones."""
     return _usable(f"{znodes.TOPIC_CONFIGS}/{topic}", data, configdef.TOPIC.get)
 
 
 def broker_config(broker: str, data: bytes | None) -> dict[str, str]:
-    """A broker's dynamic configs, or the cluster-wide ones, likewise."""
+    """The valid dynamic configs of a broker, or the cluster-wide ones."""
     return _usable(f"{znodes.BROKER_CONFIGS}/{broker}", data, configdef.broker_key)
 
 
@@ -95,7 +95,7 @@ def _usable(path: str, data: bytes | None, key_of: Callable[[str], ConfigKey | N
 
 
 def _is_usable(path: str, key: ConfigKey | None, text: str) -> bool:
-    """Names that nobody here knows stay: another version of a broker may have written them."""
+    """Unknown names are kept: another broker version may have written them."""
     try:
         if key is not None:
             parse_value(key, text)

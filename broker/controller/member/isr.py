@@ -1,27 +1,28 @@
-"""The ISRs of the partitions that this broker leads, kept right in ZooKeeper: shrunk, expanded, and told of.
+"""Maintains the ISRs of the partitions that this broker leads in ZooKeeper: shrinks, expands and announces them.
 
-In this order, of which each step may be the last one if this process dies:
-  expansion: the high watermark waits for the joining follower (leading.expect) → the state node is written → it counts.
-  shrinking: the state node is written → the follower counts no longer.
-So no replica is ever in the ISR of the tree, and electable, that the high watermark does not wait for. A write names
-the version of the node that was read, and that node must name this broker and its epoch: whoever was elected meanwhile
-has changed it, and the write is refused.
+The order of steps is fixed; this process may die after any of them:
+  expansion: the high watermark waits for the joining follower (leader_or_follower.expect) → the state node is written
+             → the follower counts.
+  shrinking: the state node is written → the follower no longer counts.
+So the tree's ISR never has a replica, which is electable, that the high watermark does not wait for. A write is
+conditional on the version of the node that was read, and that node must name this broker and its epoch: an election
+meanwhile has changed it, and the write is refused.
 
-Where the high watermark waits for others than the ISR that is known here (a write was refused, or nobody knows its
-outcome, or this process died behind it), the next look writes what it reads, changed or not, and only a write that is
-done settles it. Reading alone would not do: the server that is asked may be behind, and even the newest state (`sync`)
-may be followed by a write of ours that was on its way when the connection was lost. Of two writes that name the same
-version one is refused; if it is the later one, the next look reads what the earlier one has written. The same goes for
-what the slot says of the ISR's size, by which min.insync.replicas is kept.
+Where the high watermark waits for others than the known ISR (a write was refused or has an unknown outcome, or this
+process died after it), the next check writes what it reads, changed or not, and only a successful write settles it.
+Reading alone is not enough: the server may be behind, and even the newest state (`sync`) may be followed by a write of
+ours that was in flight when the connection was lost. Of two writes with the same version one is refused; if that is the
+later one, the next check reads what the earlier one wrote. The same goes for the ISR size in the slot, which enforces
+min.insync.replicas.
 
-Who joins must have fetched just now: a follower's row outlives it, and says nothing of the log that it comes back with.
-That is no proof, as this process may be stopped, or the write be slow: another leader epoch is
-(cluster.decisions.lives). A controller that is Apache Kafka's begins none.
-Nor does who is offline by the controller's word: a broker in controlled shutdown fetches for a while after it has left
-the ISRs, and acks=all would wait for it when it is gone.
+A follower must have fetched just now to join: its row outlives it, and says nothing about the log it returns with. That
+is no proof, as this process may be stopped or the write slow; a new leader epoch is (cluster.decisions.lives). An
+Apache Kafka controller starts none.
+A replica that the controller reports as offline does not join either: a broker in controlled shutdown fetches for a
+while after it has left the ISRs, and acks=all would wait for it when it is gone.
 
-The controller learns of it by a node under /isr_change_notification, and tells everybody else. A node that could not
-be made is made at the next look.
+The controller learns of a change by a node under /isr_change_notification, and informs all other brokers. If creating
+that node fails, the next check creates it.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ from odradek.storage.log.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
 
-_LEAST_PAUSE_S = 0.1  # between looks that a follower asked for
-_FRESH_MS = 1000  # since the fetch of who joins; each one that lets it join asks for a look
+_LEAST_PAUSE_S = 0.1  # between checks that followers request
+_FRESH_MS = 1000  # since a joining follower's fetch; each fetch that allows joining requests a check
 
 
 class _Change(NamedTuple):
@@ -60,7 +61,7 @@ class _Change(NamedTuple):
 
 
 class IsrKeeper:
-    """Looks at all led partitions now and then, and soon after a follower has caught up."""
+    """Checks all led partitions periodically, and soon after a follower has caught up."""
 
     def __init__(self, view: View, replicas: Replicas, tree: Tree, lag_ms: int, changed: Callable[[], None]) -> None:
         self._view = view
@@ -71,8 +72,8 @@ class IsrKeeper:
         self._asked = False
         self._last = 0.0
         self._undecided: list[tuple[Partition, int, list[int]]] = []  # written, but the lock was taken
-        self._unknown: dict[tuple[str, int], int] = {}  # epochs of partitions of whose last write nobody knows
-        self._untold: dict[tuple[str, int], None] = {}  # changed, and the controller does not know
+        self._unknown: dict[tuple[str, int], int] = {}  # epochs of partitions whose last write has an unknown outcome
+        self._untold: dict[tuple[str, int], None] = {}  # changed, and not yet announced to the controller
 
     def rung(self) -> None:
         """A worker saw a follower that may join."""
@@ -84,11 +85,11 @@ class IsrKeeper:
         return bool(self._undecided)
 
     def due(self) -> float:
-        """When to look next (monotonic seconds)."""
+        """When the next check is due (monotonic seconds)."""
         return self._last + (_LEAST_PAUSE_S if self._asked else max(self._lag_ms / 2000, _LEAST_PAUSE_S))
 
     def tick(self, now: float) -> None:
-        """Look if it is time, and nothing is left of the look before: it would undo what this one expects."""
+        """Check if due and the check before is finished: its rest would undo what this one expects."""
         if self._undecided:
             self._decide()
         if now >= self.due() and not self._undecided:
@@ -128,14 +129,14 @@ class IsrKeeper:
         return _Change(topic, index, row, partition, joining, leaving)
 
     def _staying(self, row: Row) -> Collection[int]:
-        """Brokers that may join the ISR of a partition."""
+        """Brokers that may be in the ISR of a partition."""
         offline = row[OFFLINE] if len(row) > OFFLINE else ()
         return self._view.brokers.keys() - set(offline)
 
     def _expect(self, change: _Change) -> bool:
-        """Have the high watermark wait for who is about to join; False if the lock is not to be had.
+        """Make the high watermark wait for the joining followers; False if the lock is taken.
 
-        It may have risen since it was looked at, without those who did not count: only who is there now can join.
+        It may have advanced since the check, without those that did not count: only followers that reach it now join.
         """
         if not change.joining:
             return True
@@ -160,7 +161,7 @@ class IsrKeeper:
         for change, found, path in zip(wanted, self._tree.get_many(paths), paths, strict=True):
             state = _readable(found[0], path) if found else None
             if found is None or state is None or (state.leader, state.leader_epoch) != _claim(change.row):
-                continue  # another decision is on its way here
+                continue  # another decision is about to arrive
             members = rules.changed(state.isr, change.joining, change.leaving)
             writes.append([Set(path, znodes.encode_state(state._replace(isr=members)), found[1].version)])
             written.append((change, members))
@@ -188,7 +189,7 @@ class IsrKeeper:
         self._decide()
 
     def _decide(self) -> None:
-        """Have those count who are in the tree's ISR; what is locked waits a millisecond."""
+        """Apply the tree's ISRs to the partitions; a locked one waits a millisecond."""
         undecided, self._undecided = self._undecided, []
         for partition, epoch, members in undecided:
             try:

@@ -1,7 +1,6 @@
-"""How the controller process of a broker becomes a member of its cluster: what the tree says, slots for what is here.
+"""Makes a broker's controller process a member of its cluster: reads the tree, gives slots to the logs found here.
 
-The logs that are found get slots before the broker registers, so that they are recovered when the elected controller
-tells what to lead and what to follow.
+Logs get slots before the broker registers, so that they are recovered when the elected controller sends LeaderAndIsr.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _NOT_YET = PartitionState(NO_LEADER, -1, [], 0)
 
 
 def enrol(me: Process, former: Snapshot | None) -> Member:
-    """The member that this process is from now on. Raises as `joining.open_tree`.
+    """Create this process's member. Raises like `zookeeper_session.open_tree`.
 
-    `former`: what a controller process before this one has published into this broker's memory, whose session and
-    slots are gone on with. Whatever fails here, that session is left as it is: the broker serves on, the next process
-    goes on with the session, and this broker's registration lasts until then.
+    `former`: the snapshot that a former controller process published into this broker's memory; its session and slots
+    are taken over. On failure that session stays open: the broker keeps serving, the next process takes the session
+    over, and the registration lasts until then.
     """
     tree = zookeeper_session.open_tree(me.config, zookeeper_session.former_session(me.run_dir) if former else None)
     try:
@@ -69,10 +68,10 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
 
 
 def _least_epoch(tree: Tree, broker: int) -> int:
-    """The first epoch that an order may be meant for, if it is meant for this life.
+    """The lowest broker epoch that a controller request for this life can have.
 
-    A registration that is this session's is a former process's, of the same life. Any other was made before the start
-    was counted, by this session's write.
+    A registration of this session comes from a former process in the same life. Any other is older than this session's
+    write that counted the start.
     """
     registered = tree.exists(f"{znodes.BROKER_IDS}/{broker}")
     if registered is not None and registered.owner == tree.session:
@@ -81,7 +80,7 @@ def _least_epoch(tree: Tree, broker: int) -> int:
 
 
 def _registration(me: Process) -> bytes:
-    """What `/brokers/ids/<n>` shall say."""
+    """The data for `/brokers/ids/<n>`."""
     endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in me.config.advertised}
     known = listeners.parse_protocol_map(me.config["listener.security.protocol.map"])
     protocols = {name: known.get(name, name) for name in endpoints}
@@ -89,11 +88,11 @@ def _registration(me: Process) -> bytes:
 
 
 def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> None:
-    """Topics, configs, partitions and brokers as the tree has them: good enough until the controller tells.
+    """Load topics, configs, partitions and brokers from the tree: good enough until the controller sends its state.
 
-    A topic that makes no sense in the tree, and was known in this life of the broker, is what it was: this broker may
-    lead it, and a controller that goes on with what it knew does not tell of it again.
-    This broker is among them, registered or not: librdkafka asks a cluster that has no brokers nothing any more.
+    A topic whose node is malformed, and which was known in this life of the broker, keeps its state: this broker may
+    lead it, and a controller that also keeps its state does not send it again.
+    This broker is included, registered or not: librdkafka stops asking a cluster that has no brokers.
     """
     names = tree.children(znodes.TOPICS)
     nodes = tree.get_many([znodes.topic_path(name) for name in names])
@@ -115,7 +114,7 @@ def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> N
 
 
 def _keep(view: View, topic: Topic) -> None:
-    """A topic as it was published last."""
+    """Keep a topic as last published."""
     for index, one in enumerate(topic.partitions):
         view.tell(
             PartitionUpdate(topic.name, topic.id, index, -1, one.leader, one.leader_epoch, one.isr, -1, one.replicas)

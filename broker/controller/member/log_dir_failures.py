@@ -1,7 +1,7 @@
-"""Log directories that fail while this broker is a member: its cluster's controller is told, by a node in the tree.
+"""Reports log directories that fail while this broker is a member to the elected controller, by a node in the tree.
 
-It answers by telling this broker again what it replicates. So a process that follows one that died makes the node too:
-an order that the former one answered, and had not published yet, would be repeated by nobody.
+The controller then resends LeaderAndIsr for this broker's replicas. A successor of a dead process therefore creates the
+node too: a request that the former process answered but had not published yet would otherwise not be repeated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from odradek.ipc.shm import Shared
 
 
 class FailedDirs:
-    """What this process has told of. `successor`: it follows one that died."""
+    """The failures that this process has reported. `successor`: it follows a process that died."""
 
     def __init__(self, shared: Shared, tree: Tree, broker: int, successor: bool) -> None:
         self._shared = shared
@@ -22,7 +22,7 @@ class FailedDirs:
         self._due = successor
 
     def tell(self) -> None:
-        """If there are others than before. Raises TreeUnavailable: try again."""
+        """Report failed directories if there are new ones. Raises TreeUnavailable: retry."""
         failed = self._told.union(self._shared.failed_dirs())
         if self._due or failed != self._told:
             self._tree.multi([Create(znodes.LOG_DIR_EVENT, self._notice, sequence=True)])

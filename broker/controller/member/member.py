@@ -1,14 +1,14 @@
-"""This broker as a member of a cluster on ZooKeeper: what its controller process does beside serving requests.
+"""This broker as a member of a cluster on ZooKeeper: the tasks of its controller process besides serving requests.
 
-    start     recover the logs that are here → register in ZooKeeper → run for controller
-    (broker.controller.elected.candidate) orders    from the elected controller, by LeaderAndIsr, StopReplica and
-    UpdateMetadata (broker.controller.replicas.controller_requests) ISRs      of what this broker leads
-    (broker.controller.member.isr) configs   read from the tree, again when it says that they changed
-    (broker.controller.member.dynamic_configs) stop      have other brokers lead what this one leads, then go
+    start     recover local logs → register in ZooKeeper → run for controller (broker.controller.elected.candidate)
+    requests  LeaderAndIsr, StopReplica, UpdateMetadata of the elected controller
+              (broker.controller.replicas.controller_requests)
+    ISRs      of the partitions that this broker leads (broker.controller.member.isr)
+    configs   read from the tree, again after each change (broker.controller.member.dynamic_configs)
+    stop      move leadership to other brokers, then leave (broker.controller.member.controlled_shutdown)
 
-Order at a crash: what the tree says is carried out again when the broker registers anew, since then the controller
-tells it everything. If only this process ends, however it does, the next one goes on with its session with ZooKeeper
-and with its slots.
+Crash rule: when the broker registers again, the controller sends it the full state, and the broker carries it out
+again. If only this process ends, for any reason, the next one takes over its ZooKeeper session and its slots.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from odradek.cluster.tree.zookeeper import ZooKeeperTree
 log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.25
-_UNTOLD_S = 5.0  # as long as an election may take where a broker has just been lost; then it serves all the same
+_UNTOLD_S = 5.0  # as long as an election may take after the loss of a broker; then it serves anyway
 
 
 class Member(Administration):
-    """The controller process's owner of metadata in a cluster; see controller.metadata_owner for the one alone."""
+    """The controller process's metadata owner in a cluster; controller.metadata_owner is the standalone one."""
 
     def __init__(
         self, me: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: Replicas,
         registration: bytes, successor: bool,
     ) -> None:  # fmt: skip
-        """`registration`: what its node says; `successor`: this process follows one that died, in the same broker."""
+        """`registration`: data of its node; `successor`: this process follows one that died, in the same broker."""
         super().__init__(me.config, tree, store, view)
         self.changed = True
         self.book = replicas.book
@@ -77,7 +77,7 @@ class Member(Administration):
     # -- for the controller's loop
 
     def attach(self, sources: Poller) -> None:
-        """Have the loop watch what this waits for."""
+        """Register this member's event sources with the loop."""
         self._switchboard = PeerPool(sources, self.config["controller.socket.timeout.ms"])
         self._admission = Admission(self.config, self._view, self._tree, sources, self._changed_here)
         self._candidate = Candidate(
@@ -87,7 +87,7 @@ class Member(Administration):
         sources.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
 
     def begin(self) -> None:
-        """The loop runs; others rely on this process once the broker is registered.
+        """The loop runs; other processes rely on this one once the broker is registered.
 
         Before that its logs are recovered, by processes that a service manager starts when this one is ready.
         """
@@ -95,7 +95,7 @@ class Member(Administration):
 
     @property
     def to_free(self) -> list[int]:
-        """Slots of deleted replicas, free once nobody refers to them."""
+        """Slots of deleted replicas, free once no process refers to them."""
         return self._replicas.to_free
 
     @to_free.setter
@@ -104,29 +104,29 @@ class Member(Administration):
 
     @property
     def connected(self) -> bool:
-        """Whether ZooKeeper can be asked."""
+        """Whether ZooKeeper is connected."""
         return self._connected
 
     @property
     def elected(self) -> Elected | None:
-        """This broker's time in office, None while it is not the controller."""
+        """This broker's controller term, None while it is not the controller."""
         return self._candidate.elected
 
     @property
     def waiting(self) -> bool:
-        """Whether `tick` has something to try again in a millisecond."""
+        """Whether `tick` has something to retry in a millisecond."""
         told = self.elected is not None and self.elected.waiting
         return self.orders.waiting or self._replicas.unsettled or self._isr.waiting or told
 
     def when_told(self, action: Callable[[], None]) -> None:
-        """Call `action` when other brokers know what was decided so far, if this one decides."""
+        """Call `action` when other brokers know the decisions so far, if this broker is controller; else at once."""
         if self.elected is None:
             action()
         else:
             self.elected.telling.when_heard(action)
 
     def due(self) -> float:
-        """When `tick` has something to do (monotonic seconds)."""
+        """When `tick` next has work (monotonic seconds)."""
         times = [self._candidate.due(), self._leaving.due(), self._serving_due(), self._admission.due()]
         if self._connected:  # else `tick` leaves these alone, and the loop would not sleep
             behind = not self._registered or self._candidate.undecided or self._configs.waiting or self.orders.unvouched
@@ -139,7 +139,7 @@ class Member(Administration):
         self._leave_if_told()
 
     def tick(self) -> None:
-        """Whatever is due."""
+        """Run what is due."""
         now = time.monotonic()
         if now >= self._serving_due():
             self._serve()
@@ -154,7 +154,7 @@ class Member(Administration):
             if now >= self._again_at:
                 self._again_at = now + _AGAIN_S
                 self._guarded(self._catch_up)
-        self._guarded(lambda: self._candidate.tick(now))  # who was elected just now knows all before it is asked
+        self._guarded(lambda: self._candidate.tick(now))  # first: a new controller loads its state before it is asked
         self._leaving.tick(now)
 
     def _orders_done(self) -> Iterator[None]:
@@ -165,7 +165,7 @@ class Member(Administration):
             yield WAITS
 
     def _guarded(self, action: Callable[[], Any]) -> None:
-        """ZooKeeper may be away, or have what it must not: all is tried again when there is a connection, or soon."""
+        """If ZooKeeper is unavailable or has malformed nodes, retry everything on reconnection, or soon."""
         try:
             action()
         except (TreeError, Malformed) as error:
@@ -173,9 +173,9 @@ class Member(Administration):
             self._again_at = time.monotonic() + _AGAIN_S
 
     def close(self) -> None:
-        """Vacate the office, and where the whole broker stops end the session, and with it the registration.
+        """Resign as controller; if the whole broker stops, end the session, and with it the registration.
 
-        Else the next process of this broker goes on with the session: its connection goes with this process.
+        Otherwise the next process of this broker takes over the session; only the connection ends with this process.
         """
         self._guarded(self._candidate.leave)
         self._candidate.close()
@@ -186,11 +186,11 @@ class Member(Administration):
             zookeeper_session.forget_session(self._me.run_dir)
 
     def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
-        """Call `then` with whether a connection to `listener` from `host` is another broker's; see member.admission."""
+        """Call `then` with whether a connection to `listener` from `host` is another broker's; see Admission."""
         self._admission.ask(listener, host, size, then)
 
     def look_for_brokers(self) -> None:
-        """An address that is not known may be a broker's by now."""
+        """An unknown address may be a broker's by now."""
         self._admission.look()
 
     def _changed_here(self) -> None:
@@ -230,7 +230,7 @@ class Member(Administration):
             self.elected.event(event)
 
     def _connect(self) -> None:
-        """There is a connection, perhaps of another session; all watches are to be set anew."""
+        """ZooKeeper is connected, perhaps with another session; all watches must be set again."""
         self._connected, self._again_at = True, 0.0
         self._configs.stale()
         if self._tree.session != self._session:
@@ -247,7 +247,7 @@ class Member(Administration):
             zookeeper_session.save_session(self._me.run_dir, credentials)
 
     def _catch_up(self) -> None:
-        """What could not be done yet: registration, election, configs."""
+        """Do what is still outstanding: registration, election, configs."""
         if not self._registered and not self._replicas.recovering:
             self._register()
         self.orders.verify()
@@ -257,9 +257,9 @@ class Member(Administration):
             self._configs.read()
 
     def _vouch(self, epoch: int) -> bool | None:
-        """Whether the controller of that epoch is in office; None while ZooKeeper cannot be asked.
+        """Whether that controller epoch is current; None while ZooKeeper is unavailable.
 
-        One that was, and is not any more, has said what is not so now; a process that begins has heard of no later one.
+        Requests of a superseded controller are outdated, and a new process does not know the later epoch.
         """
         if not self._connected:
             return None
@@ -286,10 +286,10 @@ class Member(Administration):
         self._leave_if_told()
 
     def _serving_due(self) -> float:
-        """When this broker counts as serving: when what the controller told it is published, or without that at last.
+        """When this broker counts as serving: once the controller's state is published, or at the latest without it.
 
-        Until then Metadata names no controller, and an admin client of librdkafka that hears that asks no more before
-        its request has timed out.
+        Until then Metadata names no controller, and an admin client of librdkafka that gets this response does not ask
+        again before its request times out.
         """
         told = self._view.controller_id in self._view.brokers
         return 0.0 if told and self._serves_by < math.inf else self._serves_by
@@ -302,11 +302,11 @@ class Member(Administration):
     def _create(self, path: str) -> None:
         try:
             self._tree.create(path, self._registration, ephemeral=True)
-        except NodeExists:  # of a process before this one, if it is of our session
+        except NodeExists:  # a former process's, if it is of our session
             pass
 
     def _leave_if_told(self) -> None:
-        """Not before a successor has found the registration that its forerunner has left."""
+        """If the broker stops, start the shutdown; a successor first finds its predecessor's registration."""
         if self._me.shared.draining and (self._registered or not self._successor):
             self._leaving.begin()
 

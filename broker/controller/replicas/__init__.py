@@ -1,1 +1,1 @@
-"""This broker's replicas: their directories and slots, and what the elected controller orders."""
+"""This broker's replicas: their directories and slots, and the elected controller's requests."""

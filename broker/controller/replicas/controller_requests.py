@@ -1,17 +1,18 @@
-"""What the elected controller orders this broker to do (LeaderAndIsr, StopReplica, UpdateMetadata), in order.
+"""Carries out the elected controller's requests (LeaderAndIsr, StopReplica, UpdateMetadata) on this broker, in order.
 
-An order of a controller that is not in office any more, or meant for a former life of this broker, is refused
-(KIP-237, KIP-380), also before this life is registered: its registration will be younger than what it wrote into
-ZooKeeper before. So is one that was overtaken: when a connection is lost, what was on it may still come behind what
-was sent again over the next one. How far this process has come it publishes (Snapshot.heard) for who succeeds it.
-What needs a partition's lock that is taken waits, and everything behind it; orders are answered when they are carried
-out. One of thousands of partitions takes many turns of the loop, so that requests, ISRs and the session are not kept
-waiting; what it adds is shown when all of it is there (cluster.metadata.view).
+A request of a superseded controller, or for a former life of this broker, is refused (KIP-237, KIP-380), even before
+this life is registered: its registration will be younger than its earlier writes to ZooKeeper. An overtaken request is
+refused too: after a connection is lost, its data may still arrive after what was resent over the next one. This process
+publishes its progress (Snapshot.heard) for its successor.
+A step that needs a partition lock that is taken waits, and so does everything behind it; a request is answered when it
+is carried out. A request of thousands of partitions takes many turns of the loop, so that other requests, ISRs and the
+session do not wait; its additions become visible when all are complete (cluster.metadata.view).
 
-So is one of another epoch than ZooKeeper has; while ZooKeeper cannot be asked, the first of a new epoch wait.
+A request with another controller epoch than ZooKeeper's is refused; while ZooKeeper is unavailable, the first requests
+of a new epoch wait.
 
-An order costs nothing but its own partitions: one that no broker can have (cluster.rules.validation) gets its error
-code, and so does a step that fails in any other way, with a trace in the log.
+A bad request affects only its own partitions: an invalid one (cluster.rules.validation) gets its error code, and so
+does a step that fails in any other way, with a trace in the log.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ _ANY_BROKER_EPOCH = -1
 
 Errors = dict[tuple[str, int], int]
 Done = Callable[[int, Errors], None]  # error code of the whole, error codes of partitions
-Vouch = Callable[[int], bool | None]  # whether the controller of that epoch is in office; None: not known now
+Vouch = Callable[[int], bool | None]  # whether that controller epoch is current; None: not known now
 Step = Callable[[], int]
 Steps = list[tuple[tuple[str, int], Step]]
 Fault = tuple[int, str]  # error code and why; see cluster.rules.validation
 Faults = list[tuple[tuple[str, int], Fault]]
 
-_WHOLE = ("", 0)  # stands for the order itself among its partitions
-_LONGEST = 200  # characters of what is said of one
+_WHOLE = ("", 0)  # stands for the whole request among its partitions
+_LONGEST = 200  # characters logged for one fault
 _MOST_UNVOUCHED = 1000
 _MOST_UNVOUCHED_BYTES = 32 << 20  # of their requests
-_SLICE_S = 0.025  # of a turn of the loop, and one step
-_SHOWN = 5  # refused partitions named in a line of the log
+_SLICE_S = 0.025  # of a turn of the loop, plus one step
+_SHOWN = 5  # refused partitions named in a log line
 
 
 class _Order:
@@ -64,15 +65,15 @@ class _Order:
 
 
 class ControllerRequests:
-    """Orders under way. `changed()` is called when the view is another.
+    """Requests in progress. `changed()` is called when the view has changed.
 
-    `broker_epoch` is that of the registration, 0 until there is one; `least_epoch` is that of no former life.
+    `broker_epoch` is the registration's, 0 without one; `least_epoch` is higher than any former life's.
     """
 
     def __init__(
         self, view: View, replicas: Replicas, changed: Callable[[], None], vouch: Vouch = lambda epoch: True
     ) -> None:  # fmt: skip
-        """`vouch` is asked for each epoch that is newer than all before: anyone may claim to be elected."""
+        """`vouch` is called for each epoch newer than all before: any sender may claim to be elected."""
         self.controller_epoch = 0
         self.broker_epoch = 0
         self.least_epoch = 0
@@ -80,8 +81,8 @@ class ControllerRequests:
         self._replicas = replicas
         self._changed = changed
         self._vouch = vouch
-        self._unvouched: list[tuple[int, Callable[[], None]]] = []  # orders of epochs that could not be asked for
-        self._newest = -1  # number of an order of this controller's
+        self._unvouched: list[tuple[int, Callable[[], None]]] = []  # sizes and requests of epochs not verified yet
+        self._newest = -1  # number of this controller's newest request
         self._queue: deque[_Order] = deque()
 
     @property
@@ -90,32 +91,32 @@ class ControllerRequests:
         return bool(self._queue)
 
     def when_done(self, action: Callable[[], None]) -> None:
-        """Call `action` when all orders that were taken so far are carried out."""
+        """Call `action` when all requests accepted so far are carried out."""
         self._put(_Order((), lambda _error, _errors: action()))
 
     def resign(self, done: Callable[[], None]) -> None:
-        """Lead nothing any more that others can lead, then call `done`."""
+        """Stop leading all partitions that others can lead, then call `done`."""
         here = [(topic, index) for topic, index, _ in self._replicas]
         steps = [(one, partial(self._replicas.resign, *one)) for one in here]
         self._put(_Order(steps, lambda _error, _errors: done()))
 
     def succeed(self, heard: Heard) -> None:
-        """Go on behind what the process before this one has carried out and published."""
+        """Continue after the last request that the former process carried out and published."""
         self.controller_epoch, self._newest = self._view.heard = heard
 
     def topic_id(self, name: str) -> bytes | None:
-        """The id by which this broker was told of a topic."""
+        """The id that controller requests gave for a topic."""
         topic = self._view.topics.get(name)
         return None if topic is None or topic["id"] == NO_ID.hex() else bytes.fromhex(topic["id"])
 
     def lead_and_follow(self, office: ControllerTerm, told: Sequence[PartitionUpdate], done: Done) -> None:
-        """LeaderAndIsr: lead some partitions, follow others' leaders in others."""
+        """LeaderAndIsr: become leader of some partitions, follower of others."""
         faults = self._faults(told, view.fault)
         steps = [((one.topic, one.number), self._becoming(one, office.full)) for one in told]
         self._take(office, _unless_faulty(steps, faults), done)
 
     def stop(self, office: ControllerTerm, stops: Sequence[Stop], done: Done) -> None:
-        """StopReplica: replicate some partitions no longer, and delete some of their logs."""
+        """StopReplica: stop some replicas, and delete some of their logs."""
         faults = [(one.partition, validation.place_fault(*one.partition)) for one in stops]
         steps = [(one.partition, self._stopping(one)) for one in stops]
         self._take(office, _unless_faulty(steps, faults), done)
@@ -123,7 +124,7 @@ class ControllerRequests:
     def know(
         self, office: ControllerTerm, told: Sequence[PartitionUpdate], brokers: list[dict[str, Any]], done: Done
     ) -> None:
-        """UpdateMetadata: who is alive, and what has become of partitions anywhere."""
+        """UpdateMetadata: live brokers, and the state of partitions anywhere."""
         faults = self._faults(told, lambda one: validation.place_fault(one.topic, one.number))
         steps = [((one.topic, one.number), self._knowing(one, office.full)) for one in told]
         steps = _unless_faulty(steps, faults)
@@ -143,7 +144,7 @@ class ControllerRequests:
         return bool(self._unvouched)
 
     def verify(self) -> None:
-        """Take the orders that waited to be vouched for, or refuse them."""
+        """Accept or refuse the requests whose epoch waits for verification."""
         waiting, self._unvouched = self._unvouched, []
         for _, take in waiting:
             take()
@@ -166,7 +167,7 @@ class ControllerRequests:
         self._put(_Order(steps, done, (self.controller_epoch, self._newest)))
 
     def _put(self, order: _Order) -> None:
-        """Behind others it waits for the next `tick`: they have had their time in this turn."""
+        """Queue a request; behind others it waits for the next `tick`, as they have used this turn's time."""
         self._queue.append(order)
         if len(self._queue) == 1:
             self.tick()
@@ -182,7 +183,7 @@ class ControllerRequests:
         stale = office.broker_epoch < max(self.broker_epoch, self.least_epoch)
         return STALE_BROKER_EPOCH if stale and office.broker_epoch != _ANY_BROKER_EPOCH else NONE
 
-    # -- steps; each may be Busy
+    # -- steps; each may raise Busy
 
     def _becoming(self, told: PartitionUpdate, full: bool) -> Step:
         def become() -> int:
@@ -232,7 +233,7 @@ class ControllerRequests:
     # -- carrying out
 
     def tick(self) -> None:
-        """Go on until a lock is not to be had, or for a slice of time; call every millisecond while `waiting`."""
+        """Continue until a lock is taken, or for a slice of time; call every millisecond while `waiting`."""
         until = time.monotonic() + _SLICE_S
         while self._queue and self._go_on(self._queue[0], until):
             order = self._queue.popleft()
@@ -253,7 +254,7 @@ class ControllerRequests:
                 code = step()
             except Busy:
                 return False
-            except Exception:  # it would fail again: the orders behind it must not wait for it
+            except Exception:  # it would fail again: later requests must not wait for it
                 log.exception("%s-%d: a step of a controller request failed", *key)
                 code = UNKNOWN_SERVER_ERROR
             order.steps.popleft()
@@ -265,7 +266,7 @@ class ControllerRequests:
 
 
 def _unless_faulty(steps: Steps, faults: Faults) -> Steps:
-    """The steps, those of faulty partitions replaced by their error codes."""
+    """The steps, with those of faulty partitions replaced by error codes."""
     wrong = {partition: fault for partition, fault in faults if fault[0] != NONE}
     if wrong:
         text = "; ".join(why[:_LONGEST] for _, why in list(wrong.values())[:_SHOWN])

@@ -1,13 +1,13 @@
-"""Directories of this broker's partitions: found at start, made, and put aside when a topic is deleted.
+"""Directories of this broker's partitions: found at start, created, and renamed when a topic is deleted.
 
-Layout    : `<log.dir>/<topic>-<partition>/` with `partition.metadata`; names with a mark are not partitions any more.
-Owner     : the controller makes and renames them, the janitor removes marked ones.
+Layout    : `<log.dir>/<topic>-<partition>/` with `partition.metadata`; names with a mark are no longer partitions.
+Owner     : the controller creates and renames them, the janitor removes marked ones.
 Writers   : the controller; a rename of a live partition's directory happens under its partition lock.
 Lock      : the partition's, for the rename.
-Crash rule: the metadata tree is the truth. A directory it knows and that is missing is made again, empty; one that
-            belongs to another topic id, or to no topic, is renamed to `…-stray` and never read.
+Crash rule: the metadata tree is the truth. A directory that it knows and that is missing is created again, empty; one
+            that belongs to another topic id, or to no topic, is renamed to `…-stray` and never read.
 
-A directory that the disk does not let rename is named once and tried again each second. Its partition is out of use by
+If a rename fails, the directory is logged once and the rename is retried each second. Its partition is out of use by
 then: a new one of that name waits for the rename.
 """
 
@@ -36,21 +36,21 @@ Rename = Callable[[str, int], None]  # `retire` or `set_aside`
 
 
 class PartitionDirs:
-    """The log directories and which partition is in which."""
+    """The log directories, and which partition is in which."""
 
     def __init__(
         self, log_dirs: Sequence[str], turns: CheckpointLocks, failed: Callable[[], Collection[int]] = tuple,
         fail: Callable[[int], object] | None = None,
     ) -> None:  # fmt: skip
-        """`failed` tells the numbers of those that must not be used, `fail` has one be so (ipc.shm)."""
+        """`failed` returns the numbers of unusable log directories, `fail` marks one as such (ipc.shm)."""
         self.log_dirs = tuple(log_dirs)
         self._failed = failed
         self._former = FormerLines(log_dirs, turns)
-        self._known: set[tuple[str, int]] = set()  # partitions that had records once, by the checkpoints
+        self._known: set[tuple[str, int]] = set()  # partitions that once had records, by the checkpoints
         self._where: dict[tuple[str, int], int] = {}
-        self._late: dict[tuple[str, int], Rename] = {}  # what the disk did not let rename
+        self._late: dict[tuple[str, int], Rename] = {}  # renames that failed
         self._again_at = math.inf
-        # Log directories with renames that a power failure may undo, at first perhaps of a process before this one.
+        # Log directories with renames that a power failure may undo, initially perhaps of a former process.
         self._renamed = set(range(len(self.log_dirs)))
         self._counts = [0] * len(self.log_dirs)
         for number, folder in enumerate(self.log_dirs):
@@ -59,7 +59,7 @@ class PartitionDirs:
                 self._known |= _with_records(folder)
 
     def _look_through(self, number: int, folder: str, fail: Callable[[int], object] | None) -> None:
-        """What cannot be listed takes its log directory offline. A want of descriptors or memory passes: OSError."""
+        """A log directory that cannot be listed goes offline. Lack of descriptors or memory is temporary: OSError."""
         try:
             found = logdirs.logs_in(folder)
         except OSError as error:
@@ -72,7 +72,7 @@ class PartitionDirs:
 
     def _take_over(self, number: int, folder: str, found: Iterable[tuple[str, int]]) -> None:
         for key in found:
-            if key in self._where:  # a start is refused then (storage.dirs.logdirs): somebody put it there meanwhile
+            if key in self._where:  # startup refuses this (storage.dirs.logdirs): it was put there since
                 other = self.log_dirs[self._where[key]]
                 log.error("%s-%d is in %s and in %s: using the first", *key, other, folder)
                 continue
@@ -91,11 +91,11 @@ class PartitionDirs:
         return os.path.join(self.log_dirs[number], names.partition_dir(topic, partition))
 
     def directory(self, topic: str, partition: int) -> Path:
-        """The directory of a partition that was found or made."""
+        """The directory of a partition that was found or created."""
         return Path(self.path(topic, partition, self._where[(topic, partition)]))
 
     def has_log(self, topic: str, partition: int) -> bool:
-        """Whether the directory has, or by a checkpoint had, more than the empty segment of a new partition."""
+        """Whether the directory has, or according to a checkpoint had, more than a new partition's empty segment."""
         if (topic, partition) in self._known:
             return True
         directory = self.path(topic, partition, self._where[(topic, partition)])
@@ -104,20 +104,20 @@ class PartitionDirs:
         if any(_tells_something(entry) for entry in found):
             return True
         if sum(entry.name.endswith(_FIRST_KINDS) for entry in found) < len(_FIRST_KINDS):
-            self._first_segment(directory)  # a power failure took some of it, or who made it died half way
+            self._first_segment(directory)  # incomplete after a power failure or a crash during creation
         return False
 
     def found(self) -> list[tuple[str, int]]:
-        """(topic, partition) of every directory found or made."""
+        """(topic, partition) of every directory found or created."""
         return list(self._where)
 
     def __contains__(self, key: object) -> bool:
         return key in self._where
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
-        """The topic id that the directory was made for, None when it does not say (or is not there).
+        """The topic id in the directory's partition.metadata, None without one (or without a directory).
 
-        Zeros say nothing: they were once written where the topic's id was not known.
+        Zeros count as none: they were once written for topics with an unknown id.
         """
         number = self._where.get((topic, partition))
         if number is None:
@@ -130,9 +130,9 @@ class PartitionDirs:
         return None if found == NO_ID else found
 
     def has(self, topic: str, partition: int, topic_id: bytes) -> bool:
-        """Whether there is a directory of that very topic's, where the disk works. OSError as the disk does.
+        """Whether there is a directory of exactly that topic on a working disk. OSError for disk errors.
 
-        Of a topic whose id is not known (NO_ID) it is any of its name: nothing says that it is another's.
+        For a topic with an unknown id (NO_ID) any directory of its name counts: nothing says otherwise.
         """
         number = self._where.get((topic, partition))
         if (topic, partition) in self._late:
@@ -142,9 +142,9 @@ class PartitionDirs:
         return topic_id == NO_ID or self.topic_id(topic, partition) == topic_id
 
     def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
-        """The log directory of a partition, which is made where it is missing.
+        """The log directory of a partition, whose directory is created if missing.
 
-        OSError as the disk does, and when the log may be in a directory that cannot be used now.
+        OSError for disk errors, and when the log may be in a log directory that is unusable now.
         """
         if (topic, partition) not in self._where:
             if self._failed():
@@ -172,9 +172,9 @@ class PartitionDirs:
         self._put((topic, partition), number)
 
     def create(self, topic: str, partition: int, topic_id: bytes) -> int:
-        """A new, empty directory for a new partition; what was there is put aside. OSError as the disk does.
+        """Create an empty directory for a new partition; an existing one is set aside. OSError for disk errors.
 
-        What is in a log directory that has failed stays as it is: nothing can be renamed there.
+        A directory in a failed log directory stays as it is: nothing can be renamed there.
         """
         if self._where.get((topic, partition)) in self._failed():
             self.forget(topic, partition)
@@ -190,16 +190,16 @@ class PartitionDirs:
 
     @property
     def failed(self) -> Collection[int]:
-        """The numbers of the log directories that must not be used."""
+        """The numbers of the unusable log directories."""
         return self._failed()
 
     def holding(self, path: str) -> int | None:
-        """The number of the log directory that a path is in."""
+        """The number of the log directory that contains a path."""
         within = (number for number, folder in enumerate(self.log_dirs) if path.startswith(os.path.join(folder, "")))
         return next(within, None)
 
     def forget(self, topic: str, partition: int) -> None:
-        """It is where the disk has failed."""
+        """Forget a partition whose disk has failed."""
         if (topic, partition) in self._where:
             self._drop((topic, partition))
 
@@ -211,18 +211,18 @@ class PartitionDirs:
         return min(usable, key=lambda number: self._counts[number])
 
     def _first_segment(self, directory: str) -> None:
-        """An empty segment, as Kafka makes one: a partition nobody has written to is a whole log too."""
+        """Create an empty segment, as Kafka does: a partition without records is a complete log too."""
         for kind in _FIRST_KINDS:
             os.close(os.open(names.segment_path(directory, 0, kind), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def _write_metadata(self, topic: str, partition: int, number: int, topic_id: bytes) -> None:
-        """Not synced: `adopt` writes it again where a power failure took it. Nothing of an id that is not known."""
+        """Write partition.metadata without sync: `adopt` rewrites it after a power failure. No file without an id."""
         if topic_id == NO_ID:
             return
         checkpoints.write_partition_metadata(self.path(topic, partition, number), topic_id, sync=False)
 
     def put_away(self, topic: str, partition: int, rename: Rename) -> None:
-        """`rename` a directory whose partition is out of use; later, where the disk refuses that now.
+        """`rename` a directory whose partition is out of use; if the rename fails, retry later.
 
         Caller holds the partition's lock, or has marked it.
         """
@@ -237,11 +237,11 @@ class PartitionDirs:
             self._again_at = time.monotonic() + _AGAIN_S
 
     def due(self) -> float:
-        """When `try_again` has something to do (monotonic seconds)."""
+        """When `try_again` next has work (monotonic seconds)."""
         return self._again_at if self._late else math.inf
 
     def try_again(self, now: float) -> None:
-        """Rename what the disk refused before; in a directory that has failed since, nothing until the next start."""
+        """Retry failed renames; in a log directory that has failed since, not before the next start."""
         if now < self.due():
             return
         for (topic, partition), rename in list(self._late.items()):
@@ -257,9 +257,9 @@ class PartitionDirs:
         self._rename(topic, partition, names.DELETE_DIR)
 
     def set_aside(self, topic: str, partition: int) -> None:
-        """Rename a directory that belongs to no replica of this broker's; nobody removes it, as with Kafka.
+        """Rename a directory that belongs to no replica of this broker; no process removes it, as in Kafka.
 
-        One without a segment holds nothing: it was being made when the disk was full or the broker died.
+        One without a segment is empty (its creation was cut short by a full disk or a crash) and is retired.
         """
         if not self._has_segment(topic, partition):
             self.retire(topic, partition)
@@ -287,11 +287,11 @@ class PartitionDirs:
         return new
 
     def all_renamed(self, topic: str) -> bool:
-        """Whether no directory of a topic that is deleted can have its name any more, also after a power failure."""
+        """Whether no directory of a deleted topic has its old name, even after a power failure."""
         return not self._failed() and not any(name == topic for name, _ in self._late) and self.renames_last()
 
     def renames_last(self) -> bool:
-        """Sync what was renamed, by a process before this one too; whether no power failure can undo it any more."""
+        """Sync all renames, also a former process's; whether they now survive a power failure."""
         try:
             for number in self._renamed:
                 FILES.sync_dir(self.log_dirs[number])
@@ -302,7 +302,7 @@ class PartitionDirs:
         return True
 
     def sync(self) -> None:
-        """Make what was made and renamed survive a power failure."""
+        """Make creations and renames survive a power failure."""
         for number, folder in enumerate(self.log_dirs):
             if number not in self._failed():
                 FILES.sync_dir(folder)
@@ -314,12 +314,12 @@ def _with_records(folder: str) -> set[tuple[str, int]]:
     for name in (checkpoints.RECOVERY_POINT, checkpoints.HIGH_WATERMARK, checkpoints.LOG_START):
         try:
             found |= {key for key, offset in checkpoints.read_offsets(folder, name).items() if offset}
-        except (CheckpointError, OSError):  # recovery says so
+        except (CheckpointError, OSError):  # recovery reports it
             continue
     return found
 
 
 def _tells_something(entry: os.DirEntry[str]) -> bool:
-    """Whether a file is part of a log that recovery must look at: not empty, or not at offset 0."""
+    """Whether a file belongs to a log that needs recovery: not empty, or not at offset 0."""
     file = names.parse_segment_file(entry.name)
     return file is not None and bool(file.offset or file.mark or entry.stat().st_size)

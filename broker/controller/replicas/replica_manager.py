@@ -1,7 +1,7 @@
-"""This broker's replicas: their slots and directories, and what the elected controller wants of them.
+"""This broker's replicas: their slots and directories, and the role that the elected controller assigns them.
 
-Each change takes the partition's lock, which an append or the replicator may have for some microseconds: `Busy` then,
-and the caller tries again a millisecond later. Done twice, each comes to the same, so a request that is repeated, or
+Each change takes the partition's lock. An append or the replicator may hold it for some microseconds: then the change
+raises `Busy`, and the caller retries a millisecond later. Every change is idempotent, so a repeated request, or one
 half done when this process dies, is simply carried out again.
 """
 
@@ -43,17 +43,17 @@ log = logging.getLogger(__name__)
 
 _MIN_ISR = "min.insync.replicas"
 _AGAIN_S = 1.0
-_NEVER_TOLD = -1  # leader epoch of a replica that follows no broker; the view's row has the epoch told last
+_NEVER_TOLD = -1  # leader epoch of a replica that follows no broker; the view's row has the last epoch
 
-_UNCONFIGURED = LogConfig()  # one for all: nothing that is done here goes by a topic's configs
+_UNCONFIGURED = LogConfig()  # one for all: nothing here depends on a topic's configs
 
 
 class _Recovering(Exception):
-    """The log was found only when LeaderAndIsr named its partition, and is not recovered yet."""
+    """The log was found only through LeaderAndIsr, and is not recovered yet."""
 
 
 class Replicas:
-    """Replicas of partitions on this broker; rows of `view` say where they are."""
+    """The replicas on this broker; rows of `view` have their slots and log directories."""
 
     def __init__(
         self, view: View, dirs: PartitionDirs, book: SlotBook, shared: Shared, run_dir: Path, config: Any
@@ -67,7 +67,7 @@ class Replicas:
         self._log = Log(shared, run_dir, roles.CONTROLLER, self._resolve, lambda topic: _UNCONFIGURED)
         self._stale_min_isr: set[str] = set()
         self._undone: dict[tuple[str, int], PartitionUpdate] = {}
-        self._traced: set[tuple[str, int]] = set()  # those of them whose fault is in the log
+        self._traced: set[tuple[str, int]] = set()  # those of them whose error has been logged with a trace
         self._again_at = math.inf
 
     def _resolve(self, topic: str, index: int) -> Place | None:
@@ -84,7 +84,7 @@ class Replicas:
                     yield name, index, row
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition if it has a replica here."""
+        """The partition, if it has a replica here."""
         return self._log.get(topic, index)
 
     # -- at start
@@ -92,8 +92,8 @@ class Replicas:
     def open(self, former: Snapshot | None) -> None:
         """Give a slot to every partition of the view that has a directory here; those of `former` keep theirs.
 
-        Also to replicas that are others' by now: their logs are recovered like all, and set aside by the controller's
-        word alone (broker.controller.replicas.stray_replicas), since they may have been moved back by then.
+        This includes replicas that were moved to other brokers: their logs are recovered too, and set aside only on the
+        controller's request (broker.controller.replicas.stray_replicas), since they may have been moved back by then.
         """
         places = {(topic, index): info for topic, index, info in (former.slots() if former else {}).values()}
         for name, topic in self.view.topics.items():
@@ -104,38 +104,38 @@ class Replicas:
                 if same and info is not None and self.book.matches(info.slot, info.incarnation):
                     row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
                 elif self._is_found(name, index, row, topic_id):
-                    self._open_found(name, index, row, topic_id, used=same)  # same: who put it away died over it
+                    self._open_found(name, index, row, topic_id, used=same)  # same: a crash cut its removal short
         if former:
             self.to_free.extend(self.book.leftovers({row[SLOT] for _, _, row in self}))
 
     def _identify(self, name: str, topic: dict[str, Any], former: Snapshot | None) -> bytes:
-        """The topic's id; where its node has none just now (elected.topic_ids), what it was known or found here by."""
+        """The topic's id; if its node has none yet (elected.topic_ids), the last known one or the one on disk."""
         if topic["id"] == NO_ID.hex():
             known = former.topics[name].id if former is not None and name in former.topics else NO_ID
             topic["id"] = (self._id_on_disk(name, topic) if known == NO_ID else known).hex()
         return bytes.fromhex(topic["id"])
 
     def _id_on_disk(self, name: str, topic: dict[str, Any]) -> bytes:
-        """That of all the topic's directories here that say one; NO_ID where they differ."""
+        """The topic id in the topic's directories here; NO_ID if they differ or have none."""
         found: set[bytes | None] = set()
         for index, row in enumerate(topic["partitions"]):
             if self.view.broker in row[REPLICAS]:
-                with contextlib.suppress(OSError):  # who opens it will say so
+                with contextlib.suppress(OSError):  # opening it will log this
                     found.add(self.dirs.topic_id(name, index))
         said = found - {None}
         return (said.pop() or NO_ID) if len(said) == 1 else NO_ID
 
     def _is_found(self, name: str, index: int, row: Row, topic_id: bytes) -> bool:
-        """Whether there is a directory of this topic's; one of a former topic makes way where a replica belongs."""
+        """Whether there is a directory of this topic, or of a former one where a replica belongs: it makes way."""
         if (name, index) not in self.dirs:
             return False
         try:
             return self.view.broker in row[REPLICAS] or self.dirs.topic_id(name, index) in (None, topic_id)
         except OSError:
-            return True  # a slot that is offline names the directory that cannot be read
+            return True  # an offline slot will name the unreadable directory
 
     def _open_found(self, name: str, index: int, row: Row, topic_id: bytes, used: bool) -> None:
-        """A log that was there before: to be recovered, unless there is nothing in it. `used`: see ipc.slots."""
+        """Open an existing log, which needs recovery unless it is empty. `used`: see ipc.slots."""
         state = slots.OFFLINE
         try:
             row[LOG_DIR] = self.dirs.adopt(name, index, topic_id)
@@ -156,15 +156,15 @@ class Replicas:
 
     @property
     def recovering(self) -> bool:
-        """Whether some log is not recovered yet: the broker is not registered before."""
+        """Whether some log is not recovered yet: the broker registers after recovery."""
         return bool(self._slots.numbers(slots.RECOVERING))
 
-    # -- what the controller wants
+    # -- controller requests
 
     def become(self, told: PartitionUpdate) -> int:
-        """Lead or follow as the elected controller says; an error code. Busy: try again.
+        """Become leader or follower, as the elected controller requests; returns an error code. Busy: retry.
 
-        KAFKA_STORAGE_ERROR says that the log is in a directory that has failed, or may be: none is made in its place.
+        KAFKA_STORAGE_ERROR: the log is, or may be, in a failed log directory: no new log is created in its place.
         """
         row = self.view.row(told.topic, told.number)
         if row is not None and told.leader_epoch < row[EPOCH] and self.same_topic(told):
@@ -179,7 +179,7 @@ class Replicas:
             code = self._take_role(told, row)
         except Busy:
             raise
-        except Exception as error:  # others go by the view: the slot must come to what it says
+        except Exception as error:  # other processes use the view: the slot must finally match it
             return self._put_off(told, error)
         self._traced.discard((told.topic, told.number))
         return code
@@ -190,16 +190,16 @@ class Replicas:
             return KAFKA_STORAGE_ERROR
         if row[SLOT] == NOWHERE:
             self._make(told, row)
-        if self._slots[row[SLOT]].state().state == slots.RECOVERING:  # by others, once a version shows it: the order
-            raise _Recovering  # that has it shown may be behind this one
+        if self._slots[row[SLOT]].state().state == slots.RECOVERING:  # others recover it once it is published,
+            raise _Recovering  # perhaps by a request behind this one: do not wait
         partition = self.partition(told.topic, told.number)
         assert partition is not None
         return self._carry_out(partition, told)
 
     def _put_off(self, told: PartitionUpdate, error: Exception) -> int:
-        """The disk is full, perhaps: the controller does not say it again, so it is tried again.
+        """Retry later: the disk may be full, and the controller does not resend the request.
 
-        A fault of our own gets one trace, however often it is tried.
+        A bug of ours gets one trace in the log, however often it is retried.
         """
         key = (told.topic, told.number)
         if isinstance(error, _Recovering):
@@ -218,11 +218,11 @@ class Replicas:
         self._traced.discard((topic, index))
 
     def due(self) -> float:
-        """When `try_again` has something to do (monotonic seconds)."""
+        """When `try_again` next has work (monotonic seconds)."""
         return self._again_at if self._undone else math.inf
 
     def try_again(self, now: float) -> bool:
-        """Carry out what could not be done before, if that is still wanted; whether there was any role to take."""
+        """Retry role changes that failed, if still current; whether there were any."""
         self.dirs.try_again(now)
         if now < self.due():
             return False
@@ -238,14 +238,14 @@ class Replicas:
         return True
 
     def same_topic(self, told: PartitionUpdate) -> bool:
-        """Whether the topic of that name here is the one that was told of, for all that was said of its id."""
+        """Whether the topic of that name here is the update's topic, as far as its id is known."""
         return is_same(self.view.topics[told.topic]["id"], told.topic_id)
 
     def give_way(self, told: PartitionUpdate) -> int:
-        """A topic of the same name that is not the same goes first, if nothing of it is here; an error code.
+        """Forget another topic of the same name, if it has no replica here; returns an error code.
 
-        Else it goes by the order to delete it, which comes before there is another: what is told here is late. Or it
-        was taken out of ZooKeeper by hand; then it goes when the controller tells everything
+        Otherwise a deletion request removes it, which precedes the creation of another: this update is late. Or its
+        nodes were deleted from ZooKeeper by hand; then it goes with the controller's next full request
         (broker.controller.replicas.stray_replicas).
         """
         if told.topic not in self.view.topics or self.same_topic(told):
@@ -256,8 +256,8 @@ class Replicas:
         return NONE
 
     def _make(self, told: PartitionUpdate, row: Row) -> None:
-        """An empty log: a new partition's, or of a replica that is to be filled. Or the one there is: who started while
-        the topic's node made no sense passed its logs over, and they may be all that is left of it.
+        """Create an empty log, for a new partition or replica. Or open the existing one: a broker that starts while the
+        topic's node is malformed skips its logs, and they may be all that is left of the topic.
         """
         topic_id = bytes.fromhex(self.view.topics[told.topic]["id"])
         if self.dirs.has(told.topic, told.number, topic_id):
@@ -267,9 +267,9 @@ class Replicas:
             self._give_slot(told.topic, row, slots.FOLLOWER)
 
     def _new_directory(self, told: PartitionUpdate) -> int:
-        """In the emptiest log directory that works; one that turns out to be broken is used no more.
+        """Create a directory in the emptiest working log directory; one that turns out broken goes offline.
 
-        The topic's id is the one that is known: versions of LeaderAndIsr before 5 tell none.
+        The topic id is the known one: LeaderAndIsr before version 5 carries none.
         """
         topic_id = bytes.fromhex(self.view.topics[told.topic]["id"])
         while True:
@@ -306,7 +306,7 @@ class Replicas:
             return FENCED_LEADER_EPOCH
         if told.leader == self.view.broker:
             if values[slots.F_STATE] == slots.LEADER and told.leader_epoch == values[slots.F_LEADER_EPOCH]:
-                return NONE  # its ISR is of before it was told: what this leader has made of it since counts
+                return NONE  # the request's ISR is older than this leader's own changes since
             followers = [broker for broker in told.replicas if broker != told.leader]
             leader_or_follower.lead(
                 partition, values, told.leader_epoch, followers, told.isr, time.monotonic_ns() // 1_000_000
@@ -316,10 +316,10 @@ class Replicas:
         return NONE
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> int:
-        """Take a replica out of use, with its log if `delete`; an error code. Busy: try again.
+        """Take a replica out of use, with its log if `delete`; returns an error code. Busy: retry.
 
-        An order from before the epoch that was told last is late. So is one of a topic's deletion when there is a
-        topic of that name, since the UpdateMetadata before it has taken the deleted one away.
+        A request with an older leader epoch than the last is late. So is a topic deletion when there is a topic of that
+        name, since the UpdateMetadata before it has removed the deleted one.
         """
         row = self.view.row(topic, index)
         if row is None or row[SLOT] == NOWHERE:
@@ -341,9 +341,9 @@ class Replicas:
         return NONE
 
     def resign(self, topic: str, index: int) -> int:
-        """Lead no more what others lead by now, though no controller has said so here; no error. Busy: try again.
+        """Stop leading a partition that another broker leads by now, without a request; no error. Busy: retry.
 
-        What has no other replica stays led.
+        A partition without another replica keeps this leader.
         """
         row, partition = self.view.row(topic, index), self.partition(topic, index)
         if row is None or partition is None or len(row[REPLICAS]) < 2:
@@ -354,7 +354,7 @@ class Replicas:
         return NONE
 
     def delete_topic(self, topic: str) -> None:
-        """Take all of a topic's replicas here out of use, and forget the topic. Busy: some may be gone already."""
+        """Take all of a topic's replicas here out of use, and forget the topic. Busy: some may be removed already."""
         for index, row in enumerate(self.view.topics[topic]["partitions"]):
             if row[SLOT] != NOWHERE:
                 self.put_away(topic, index, row, self.dirs.retire)
@@ -363,7 +363,7 @@ class Replicas:
         self.view.forget(topic)
 
     def _retire_passed_over(self, topic: str, index: int) -> None:
-        """The log of a replica without a slot: at the start its topic's node made no sense."""
+        """Retire the log of a replica without a slot: its topic's node was malformed at start."""
         topic_id = bytes.fromhex(self.view.topics[topic]["id"])
         try:
             its_own = topic_id != NO_ID and self.dirs.has(topic, index, topic_id)
@@ -374,7 +374,7 @@ class Replicas:
             self.dirs.put_away(topic, index, self.dirs.retire)
 
     def put_away(self, topic: str, index: int, row: Row, rename: Callable[[str, int], None]) -> None:
-        """Take a replica out of use, and `rename` its directory. Busy: try again."""
+        """Take a replica out of use, and `rename` its directory. Busy: retry."""
         if not self.book.try_lock(row[SLOT]):
             raise Busy
         self.book.mark_deleting(row[SLOT])
@@ -390,7 +390,7 @@ class Replicas:
     # -- min.insync.replicas
 
     def configs_changed(self, topics: Iterable[str]) -> None:
-        """Configs that slots hold may have changed; `settle` brings them up to date."""
+        """Configs in slots may have changed; `settle` updates them."""
         self._stale_min_isr.update(topics)
 
     @property
@@ -399,7 +399,7 @@ class Replicas:
         return bool(self._stale_min_isr)
 
     def settle(self) -> None:
-        """Bring slots up to their topics' min.insync.replicas, those whose lock is to be had."""
+        """Update min.insync.replicas in the slots whose lock is free."""
         for name in list(self._stale_min_isr):
             if name not in self.view.topics or self._set_min_isr(name):
                 self._stale_min_isr.discard(name)
@@ -417,7 +417,7 @@ class Replicas:
         return True
 
     def _min_isr(self, name: str, row: Row) -> int:
-        """min.insync.replicas, but no more than there are replicas (Kafka's effectiveMinIsr, since 3.7)."""
+        """min.insync.replicas, capped at the number of replicas (Kafka's effectiveMinIsr, since 3.7)."""
         dynamic = (self.view.dynamic.get(str(self.view.broker), {}), self.view.dynamic.get("", {}))
         wanted = configdef.resolve_one(_MIN_ISR, self.view.topics[name]["config"], dynamic, self._config)
         return min(int(wanted), max(1, len(row[REPLICAS])))

@@ -1,8 +1,8 @@
-"""The controller's side of the partition table: giving slots out, marking them deleted, taking them back.
+"""The controller's side of the partition table: allocates slots, marks them deleted, frees them.
 
-Owner     : the controller. Lock: each change is made with the slot's partition lock held, only ever tried.
-Crash rule: which slots are whose is in the last published snapshot; a respawned controller takes it from there. Before
-            the first one all slots are nobody's, whatever a controller that died has made of them.
+Owner     : the controller. Lock: each change holds the slot's partition lock, which is only tried, never waited for.
+Crash rule: the last published snapshot assigns slots to partitions; a respawned controller takes it from there. Before
+            the first snapshot all slots are free, whatever a controller that died has done with them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SlotBook:
     """Slots of one broker's shared memory."""
 
     def __init__(self, shared: Shared, locks: PartitionLocks, start: int) -> None:
-        """`start` is this controller's number of start (see slotalloc)."""
+        """`start` is this controller's start number (see slotalloc)."""
         self._table = shared.slots
         self._prefix = shared.prefix
         self._locks = locks
@@ -34,19 +34,19 @@ class SlotBook:
         self._free = SlotAllocator(self._table.capacity, start, self._table.numbers(*_USED))
 
     def _forget(self) -> None:
-        """No snapshot tells of any slot: who gave some out died before, and nobody would ever recover those."""
+        """Free all slots: no snapshot has any; a dead controller's would never be recovered."""
         for slot in self._table.numbers(*_USED):
             self._table[slot].update(state=slots.FREE)
 
     def open(self, first: SlotState) -> tuple[int, int]:
-        """Publish a slot for a partition; (slot, incarnation), which `first` need not know.
+        """Publish a slot for a partition; returns (slot, incarnation), which `first` need not contain.
 
-        Its state is RECOVERING, or what a new log begins with. SlotsExhausted when no slot is free and shared memory
-        has no room for more.
+        Its state is RECOVERING, or a new log's initial state. SlotsExhausted when no slot is free and shared memory has
+        no room for more.
         """
         busy = []
         slot = self._take()
-        while not self._locks.try_lock(slot):  # a straggler looks at the partition that was there: leave it that
+        while not self._locks.try_lock(slot):  # a late process reads the former partition: leave it the slot
             busy.append(slot)
             slot = self._take()
         for other in busy:
@@ -60,7 +60,7 @@ class SlotBook:
         return slot, incarnation
 
     def _take(self) -> int:
-        """A free slot, from a larger table when all are in use (others map what is new when they meet it)."""
+        """A free slot; enlarges the table when all are in use (other processes map the new part on first use)."""
         if not self._free.free:
             try:
                 self._table.create(self._table.capacity + 1)
@@ -70,11 +70,11 @@ class SlotBook:
         return self._free.take()
 
     def matches(self, slot: int, incarnation: int) -> bool:
-        """Whether a slot still is what a snapshot says of it."""
+        """Whether a slot still has the incarnation that a snapshot says."""
         return self._table[slot].state().serves(incarnation)
 
     def try_lock(self, slot: int) -> bool:
-        """Take the partition's lock; while it is taken, say so to the supervisor's sweep."""
+        """Try the partition's lock; if it is taken, mark the slot as contended for the supervisor's sweep."""
         if self._locks.try_lock(slot):
             self._table[slot].taken(os.getpid())
             return True
@@ -82,15 +82,15 @@ class SlotBook:
         return False
 
     def unlock(self, slot: int) -> set[int]:
-        """Give the lock back; roles that waited for a change of this slot."""
+        """Release the lock; returns the roles that wait for a change of this slot."""
         self._locks.unlock(slot)
         return set(self._table[slot].waiters())
 
     def mark_deleting(self, slot: int) -> None:
-        """From now on every operation on the slot's partition is refused. Caller holds the lock."""
+        """Refuse every operation on the slot's partition from now on. Caller holds the lock."""
         former = self._table[slot].state()
         self._table[slot].update(state=slots.DELETING, incarnation=self._free.incarnation())
-        if former.pstate_gen:  # or the producers of every deleted partition stay in /dev/shm until the broker stops
+        if former.pstate_gen:  # else deleted partitions' producers stay in /dev/shm until the broker stops
             region.unlink(ProducerTable.name(self._prefix, slot, former.incarnation, former.pstate_gen))
 
     def set_min_isr(self, slot: int, min_isr: int) -> None:
@@ -102,7 +102,7 @@ class SlotBook:
         return self._table[slot].state().min_isr
 
     def free(self, slot: int) -> bool:
-        """Take a deleted partition's slot back, once no live process refers to it; False: its lock is taken."""
+        """Free a deleted partition's slot, once no live process refers to it; False: its lock is taken."""
         if not self._locks.try_lock(slot):
             return False
         self._table[slot].update(state=slots.FREE)
@@ -111,5 +111,5 @@ class SlotBook:
         return True
 
     def leftovers(self, used: set[int]) -> list[int]:
-        """Slots that are not free though no partition has them: a former controller died between two steps."""
+        """Slots in use that no partition has: a former controller died between two steps."""
         return [slot for slot in self._table.numbers(*_USED) if slot not in used]

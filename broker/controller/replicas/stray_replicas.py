@@ -1,11 +1,11 @@
-"""Logs that this broker has and shall not have: put aside under a name that ends in -stray, as Kafka does.
+"""Logs that this broker has but must not have: set aside under a name that ends in -stray, as Kafka does.
 
-While a broker was away its replica may have been moved to others; the nodes of a topic may have been taken out of
-ZooKeeper by hand, and a topic of that name made again. No order says so. It shows when the controller tells everything
-(view.Office: `full`), which it does after each registration, and when it sees a topic that was made again. Kafka has
-this of its controllers in KRaft; those on ZooKeeper leave such logs, and such a topic, as they are.
+While a broker was down, its replica may have been moved to others; or a topic's nodes were deleted from ZooKeeper by
+hand, and the topic recreated. No controller request says so. It shows when the controller sends the full state
+(view.ControllerTerm: `full`), after each registration and when it sees a recreated topic. Kafka does this with KRaft
+controllers; its ZooKeeper controllers leave such logs, and such a topic, as they are.
 
-What a log that is put aside holds may be all that is left of a topic: nobody deletes it but people.
+A log that is set aside may be all that is left of a topic: only people delete it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def make_way(replicas: Replicas, told: PartitionUpdate) -> None:
-    """Put aside what there is of a topic that has the name of the one told of, and another id. Busy: try again."""
+    """Set aside all logs of a topic with the update's name and another id. Busy: retry."""
     topics = replicas.view.topics
     if told.topic in topics and topics[told.topic]["id"] != NO_ID.hex() and not replicas.same_topic(told):
         _forget(replicas, told.topic)
 
 
 def keep(replicas: Replicas, told: Sequence[PartitionUpdate]) -> None:
-    """Put aside all logs that this broker has no replica for, by what was `told`. Busy: try again."""
+    """Set aside all logs for which this broker has no replica according to `told`. Busy: retry."""
     own = {(one.topic, one.number) for one in told if replicas.view.broker in one.replicas}
     for topic in replicas.view.topics.keys() - {one.topic for one in told}:
         _forget(replicas, topic)
@@ -38,7 +38,7 @@ def keep(replicas: Replicas, told: Sequence[PartitionUpdate]) -> None:
             replicas.put_away(topic, index, row, replicas.dirs.set_aside)
     for topic, index in replicas.dirs.found():
         if (topic, index) not in own:
-            # Without a slot: nothing was known of its topic when this process started.
+            # Without a slot: its topic was unknown when this process started.
             replicas.dirs.put_away(topic, index, replicas.dirs.set_aside)
 
 

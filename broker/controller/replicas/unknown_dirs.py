@@ -1,14 +1,14 @@
-"""Directories that a broker without ZooKeeper has and that its metadata tree knows nothing of, at its start.
+"""Handles directories of a broker without ZooKeeper that its metadata tree does not know, at its start.
 
-Most are of deleted topics: the disk did not let rename them before the broker stopped. Their topics' ids are noted in
-the tree below UNRENAMED, in the transaction that deletes the topic, and the deletion is finished here. Kafka on
-ZooKeeper does the same: there a topic is in the tree until each broker has renamed its directories.
-Of any other nobody knows whether it may go: the tree may have been restored from a backup that is older than the topic.
-It stays as it is, is named at each start, and is put aside when a topic of its name is made (partition_dirs: `create`).
+Most belong to deleted topics: renaming them failed before the broker stopped. The transaction that deletes such a topic
+records its id in the tree below UNRENAMED, and this module finishes the deletion. Kafka on ZooKeeper does the same:
+there a topic stays in the tree until each broker has renamed its directories.
+Any other directory must be kept: the tree may have been restored from a backup that is older than the topic. It is
+logged at each start, and set aside when a topic of its name is created (partition_dirs: `create`).
 
 Owner     : the controller, before anything is published.
-Crash rule: a note goes once no directory of that id is left to rename and the renames are synced, and stays while a
-            log directory, or the id of a partition's, cannot be read.
+Crash rule: a record is deleted once no directory of that id is left to rename and the renames are synced; it stays
+            while a log directory, or a partition directory's topic id, cannot be read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNREADABLE = b""
 
 
 def finish_deletions(state: ClusterState, dirs: PartitionDirs) -> None:
-    """Retire the directories of topics that were deleted, and name those of no topic. Raises TreeUnavailable."""
+    """Retire the directories of deleted topics, and log those of no topic. Raises TreeUnavailable."""
     unknown = [key for key in dirs.found() if not _is_known(state, *key)]
     deleted = {znodes.uuid_bytes(name): name for name in state.unrenamed()}
     others = []
@@ -53,7 +53,7 @@ def _forget(
 
 
 def _topic_id(dirs: PartitionDirs, topic: str, partition: int) -> bytes | None:
-    """One that the disk does not give may be any: its directory stays, and so do all notes."""
+    """The directory's topic id. An unreadable one may be any: its directory stays, and so do all records."""
     try:
         return dirs.topic_id(topic, partition)
     except OSError as error:
