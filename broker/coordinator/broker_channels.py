@@ -1,8 +1,8 @@
-"""What this broker's coordinator asks of other brokers: items of one kind, over one connection to each broker.
+"""Requests of this broker's coordinator to other brokers: items of one kind, over one connection to each broker.
 
-One request is under way on a connection; what has come together meanwhile goes into the next. The outcome of each item
-goes to `kind.told`; NOT_LEADER_OR_FOLLOWER for all of a connection that is lost, for the item may concern another
-broker by then. A kind has connections of its own, so that an answer that takes its time delays only its like.
+A connection has one request in flight; items that accumulate meanwhile go into the next. The outcome of each item goes
+to `kind.told`: NOT_LEADER_OR_FOLLOWER for all items of a lost connection, because they may concern another broker by
+then. Each kind has its own connections, so that a slow response delays only requests of its kind.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ PATIENCE_MS = (
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
-Watch = Callable[[int, int, Callable[[int], None]], None]  # fd, events (0: no more), what to call with those that came
+Watch = Callable[[int, int, Callable[[int], None]], None]  # fd, events (0: stop), callback for events that occur
 
 
 class Kind(Protocol[Item]):
-    """What is asked: a Kafka API, and how items become its requests."""
+    """A kind of request: a Kafka API, and how items become its requests."""
 
     title: str  # of a connection, in the log
     api: str
@@ -50,10 +50,10 @@ class Kind(Protocol[Item]):
         """The request's fields."""
 
     def outcomes(self, items: list[Item], answer: Any) -> Iterable[tuple[Item, Error]]:
-        """What became of each."""
+        """The outcome of each item."""
 
     def told(self, item: Item, error: Error) -> None:
-        """Called with the outcome of each."""
+        """Called with the outcome of each item."""
 
 
 class Links(Generic[Item]):
@@ -70,7 +70,7 @@ class Links(Generic[Item]):
         self._resolver: Resolver | None = None
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Where brokers are by now; connections to those that are gone, or elsewhere, are closed."""
+        """Take over a new snapshot; close connections to brokers that have gone or have another address."""
         self._snapshot = snapshot
         for broker, link in list(self._links.items()):
             if self._address(broker) != link.address:
@@ -81,7 +81,7 @@ class Links(Generic[Item]):
         return None if found is None else found.endpoints.get(self._listener)
 
     def send(self, broker: int, item: Item) -> bool:
-        """Ask a broker with the next request to it; False if its address is not known."""
+        """Queue an item for the next request to a broker; False if its address is unknown."""
         link = self._links.get(broker)
         if link is None:
             address = self._address(broker)
@@ -105,25 +105,25 @@ class Links(Generic[Item]):
             link.link.resolved()
 
     def recall(self) -> list[Item]:
-        """Take back all that is not under way."""
+        """Take back all items that are not in flight."""
         taken = [item for link in self._links.values() for item in link.queue]
         for link in self._links.values():
             link.queue.clear()
         return taken
 
     def forget(self, unwanted: Callable[[Item], bool]) -> None:
-        """Do not ask for these any more; what is under way stays so."""
+        """Drop these items from the queues; those in flight stay."""
         for link in self._links.values():
             for item in [item for item in link.queue if unwanted(item)]:
                 del link.queue[item]
 
     @property
     def due_ms(self) -> int | None:
-        """When `tick` is due (CLOCK_MONOTONIC), None when it is not."""
+        """When `tick` is due (CLOCK_MONOTONIC), None for never."""
         return min((due for link in self._links.values() if (due := link.due_ms) is not None), default=None)
 
     def tick(self, now_ms: int) -> None:
-        """Send, connect, lose patience; let go of a connection that was lost and is not needed now."""
+        """Send, connect, time out; drop a lost connection that is not needed now."""
         for broker, link in list(self._links.items()):
             try:
                 if link.is_needed:
@@ -135,7 +135,7 @@ class Links(Generic[Item]):
                 self._close(broker)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections and the resolver."""
         for broker in list(self._links):
             self._close(broker)
         if self._resolver is not None:
@@ -148,7 +148,7 @@ class Links(Generic[Item]):
 
 
 class CoordinatorLink(Generic[Item]):
-    """The connection to one broker (link.Talk)."""
+    """The connection to one broker (connection.ConnectionHandler)."""
 
     def __init__(
         self, name: str, own: int, address: Address, resolver: Resolver, watch: Watch, kind: Kind[Item]
@@ -164,7 +164,7 @@ class CoordinatorLink(Generic[Item]):
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is something to send, or an answer to come."""
+        """Whether there is something to send, or a response to come."""
         return bool(self.queue or self._under_way)
 
     @property
@@ -175,11 +175,11 @@ class CoordinatorLink(Generic[Item]):
         return 0 if self.link.up and not self._under_way else self.link.due_ms
 
     def watch(self, fd: int, events: int) -> None:
-        """See link.Talk."""
+        """See connection.ConnectionHandler."""
         self._watch(fd, events, self.link.ready)
 
     def request(self, link: Link) -> bytes | None:
-        """See link.Talk."""
+        """See connection.ConnectionHandler."""
         if not self.queue:
             return None
         self._under_way = list(itertools.islice(self.queue, MOST))
@@ -192,7 +192,7 @@ class CoordinatorLink(Generic[Item]):
         return interbroker.request(kind.api, kind.version, self._correlation, self._client_id, **fields)
 
     def answer(self, link: Link, frame: memoryview) -> None:
-        """See link.Talk."""
+        """See connection.ConnectionHandler."""
         correlation, answer = interbroker.response(self._kind.api, self._kind.version, frame)
         if correlation != self._correlation:
             raise WireError(f"an answer to request {correlation} instead of {self._correlation}")
@@ -201,7 +201,7 @@ class CoordinatorLink(Generic[Item]):
             self._kind.told(item, error)
 
     def lost(self, link: Link) -> None:
-        """See link.Talk."""
+        """See connection.ConnectionHandler."""
         items, self._under_way = [*self._under_way, *self.queue], []
         self.queue.clear()
         self._client_id = ""
@@ -209,7 +209,7 @@ class CoordinatorLink(Generic[Item]):
             self._kind.told(item, Error.NOT_LEADER_OR_FOLLOWER)
 
 
-# -- which of a coordinator's connections is the newest
+# -- the newest connection of each coordinator
 
 _NAME = "odradek-coordinator"
 
@@ -220,20 +220,20 @@ def client_id(broker: int) -> str:
 
 
 class NewestConnections:
-    """Which connection of each broker's coordinator has asked last, so that older ones are refused from then on.
+    """The newest connection of each broker's coordinator; requests from older ones are refused.
 
-    A request may wait in the buffers of a connection, or of a process that was stopped, while its sender has lost
-    patience and asked again over a new one. Carried out after that, a marker ends the producer's *next* transaction,
-    which has the same producer epoch before KIP-890's version 2. Connections of another boot of the sender's host count
-    as newer. Other clients, Apache Kafka's brokers among them, are not compared. A coordinator process that was started
-    again knows of no connection before: it takes a marker that a stopped worker has held since.
+    A request may wait in the buffers of a connection, or of a stopped process, while its sender times out and asks
+    again over a new connection. If carried out after that, its marker ends the producer's *next* transaction, which has
+    the same producer epoch before KIP-890's version 2. Connections from another boot of the sender's host count as
+    newer. Other clients, including Apache Kafka's brokers, are not compared. A restarted coordinator process knows no
+    earlier connections: it accepts a marker that a stopped worker has held since.
     """
 
     def __init__(self) -> None:
         self._newest: dict[int, tuple[str, int]] = {}
 
     def admits(self, client: str | None) -> bool:
-        """Whether no later connection of that coordinator has asked before."""
+        """Whether no later connection of that coordinator has sent a request before."""
         found = _CLIENT.fullmatch(client or "")
         if found is None:
             return True
@@ -248,11 +248,11 @@ class NewestConnections:
 _CLIENT = re.compile(_NAME + r"/(\d{1,10})/([0-9a-f-]{0,36})/(\d{1,19})", re.ASCII)
 
 
-# -- what all kinds ask: something of partitions, for a transaction
+# -- common to all kinds: partitions of a transaction
 
 
 def by_topic(asked: Iterable[tuple[Key, TopicPartition]]) -> dict[Key, dict[str, list[int]]]:
-    """For a request: the partitions of each key by topic, each once, in the order in which they were asked for."""
+    """For a request: the partitions of each key by topic, each once, in order of arrival."""
     found: dict[Key, dict[str, dict[int, None]]] = {}
     for key, (topic, index) in asked:
         found.setdefault(key, {}).setdefault(topic, {})[index] = None
@@ -262,7 +262,7 @@ def by_topic(asked: Iterable[tuple[Key, TopicPartition]]) -> dict[Key, dict[str,
 def error_codes(
     results: Iterable[Any], key: str, topics: str, partitions: str, code: str
 ) -> dict[tuple[Any, TopicPartition], int]:
-    """Of an answer, by key and partition; the fields of its rows are named differently in each API."""
+    """A response's error codes by key and partition; the fields of its rows have other names in each API."""
     get_key, get_topics, get_partitions, get_code = map(attrgetter, (key, topics, partitions, code))
     return {
         (get_key(result), (topic.name, part.partition_index)): get_code(part)

@@ -1,4 +1,4 @@
-"""What the coordinator asks of this broker's controller (cluster.internal): topics, producer ids, brokers, offsets."""
+"""The coordinator's requests to this broker's controller (cluster.internal): topics, producer ids, brokers, offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.protocol import errors
 from odradek.workers.dispatch.upstream import Upstream
 from odradek.workers.net.unregistered_brokers import Looks
 
-_THERE = (errors.NONE, errors.TOPIC_ALREADY_EXISTS)  # in the second case the metadata is about to tell of it
+_THERE = (errors.NONE, errors.TOPIC_ALREADY_EXISTS)  # in the second case the metadata will have it soon
 
 
 class ControllerLink(Upstream):
@@ -33,7 +33,7 @@ class ControllerLink(Upstream):
         self.ask(Forwarded(0, key, 0, None, "", "", internal.encode(body)), answered)
 
     def create_topic(self, name: str, failed: Callable[[str], None]) -> None:
-        """Have an internal topic made; `failed(why)` if that is refused, else the metadata will have it."""
+        """Request an internal topic; `failed(why)` if the controller refuses, else the metadata will have it."""
 
         def answered(body: dict[str, Any] | None) -> None:
             code, message = body["errors"][name] if body else (-1, "the controller did not answer")

@@ -1,13 +1,13 @@
 """The coordinator: owner of all groups and transactions. One loop, one thread; requests come from workers.
 
-Role 2. Listens on `coordinator.sock` (ipc.channel, messages of ipc.forward). What arrives in one turn of the loop is
-handled first and written then: many commits become one append for each partition of `__consumer_offsets`, and only
-after that are they answered. Groups have no other state than that log: dying loses nothing that was answered, and a
-successor reads it all again; so it is with transactions (broker.coordinator.transaction_coordinator). Workers tell the
-clients of requests under way when we are gone. Large requests, of which one may name 65,536 groups, wait in line:
-heartbeats and their like, which are small, wait for one step of one of them at most (broker.process.steps). A fault in
-what concerns one group or transactional id costs that one alone (groups.ownership): a request must not end this
-process.
+Role 2. Listens on `coordinator.sock` (ipc.channel, messages of ipc.forward). Requests that arrive in one turn of the
+loop are handled first and written afterwards: many commits become one append for each partition of
+`__consumer_offsets`, and are answered only after it. Groups have no other state than that log: a crash loses nothing
+that was answered, and a successor reads the log again. The same holds for transactions
+(broker.coordinator.transaction_coordinator). When this process ends, workers answer the clients' pending requests.
+Large requests, of up to 65,536 groups each, wait in line: small ones such as heartbeats wait for at most one step of a
+large one (broker.process.steps). An exception in one group or transactional id affects only that one
+(groups.ownership): a request must not end this process.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from odradek.workers.dispatch.coordination import Wanted
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.25  # the longest sleep: nothing depends on a doorbell alone
-CONNECT_S = 0.05  # while the controller is not there
-LOADING_S = 0.005  # while what is to be loaded waits for others
-LARGE = 1024  # bytes of a request from which on it waits in line
-LONG_ANSWERS = (9, 15, 16, 65, 66)  # APIs whose small requests do, too: OffsetFetch, Describe and List of both kinds
+LOOK_S = 0.25  # the longest sleep: no event depends on a doorbell alone
+CONNECT_S = 0.05  # while the controller is not connected
+LOADING_S = 0.005  # while loading waits for other processes
+LARGE = 1024  # bytes; a request of this size or more waits in line
+LONG_ANSWERS = (9, 15, 16, 65, 66)  # APIs whose small requests wait too: OffsetFetch, Describe and List of both kinds
 COLUMN_REQUESTS, COLUMN_CONNECTIONS = COLUMN["requests"], COLUMN["connections"]
 
 
 class Coordinator:
-    """What handlers with runs_in="coordinator" get as their services (workers.dispatch.coordination)."""
+    """The services of handlers with runs_in="coordinator" (workers.dispatch.coordination)."""
 
     def __init__(self, me: Process) -> None:
         self.me = me
@@ -69,7 +69,7 @@ class Coordinator:
         self._controller = ControllerLink(me.run_dir)
         self._groups = GroupCoordinator(self._catalog, me.config, self._controller, self._row, self.now)
         self.groups = self._groups.machine
-        self._watched: dict[int, Callable[[int], None]] = {}  # what is called with a descriptor's events
+        self._watched: dict[int, Callable[[int], None]] = {}  # callbacks for a descriptor's events
         self._links = MarkerLinks(me.config, self._watch)
         self._verifications = VerificationLinks(me.config, self._watch)
         self._transactions = TransactionCoordinator(
@@ -81,7 +81,7 @@ class Coordinator:
         self._topics = (self._groups.topic, self._transactions.topic)
         self._rows = api.load_rows()
         self._channels: dict[int, Channel] = {}
-        self._writing: set[int] = set()  # descriptors whose writability is polled for
+        self._writing: set[int] = set()  # descriptors polled for writability
         self._loaded_some = False
         self._bell = Doorbell(me.run_dir, roles.COORDINATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
@@ -103,7 +103,7 @@ class Coordinator:
         return self._transactions.machine
 
     def begin(self, work: Iterator[None]) -> None:
-        """Do the rest of a request in steps, between which small ones have their turn."""
+        """Run the rest of a request in steps, interleaved with small requests."""
         self._line.add_first(work)
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
@@ -155,7 +155,7 @@ class Coordinator:
     # -- the loop
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Run the loop until SIGTERM."""
         _warm_up()
         self._follow()
         self.me.running()
@@ -180,7 +180,7 @@ class Coordinator:
         return min([longest, *[wait for wait in waits if wait is not None]])
 
     def _turn(self) -> None:
-        """Everything that is not a message: loading, deadlines, the log, answers."""
+        """Everything except messages: loading, deadlines, the log, responses."""
         self._line.go_on()
         self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
         for topic in self._topics:
@@ -190,7 +190,7 @@ class Coordinator:
         self._flush()
 
     def _follow(self) -> None:
-        """Take over new metadata before anything that may refer to it."""
+        """Take over new metadata before handling anything that may refer to it."""
         if not self._catalog.stale:
             return
         before = self._catalog.snapshot
@@ -213,7 +213,7 @@ class Coordinator:
             self._receive_from_controller(fd)
 
     def _ready(self, fd: int, what: int) -> None:
-        """A fault in what one descriptor's events come to costs the others nothing: it is watched no more."""
+        """An exception in one descriptor's callback does not affect the others: the descriptor is unregistered."""
         try:
             self._watched[fd](what)
         except Exception:
@@ -240,7 +240,7 @@ class Coordinator:
             self._serve(link, forward.decode(message))
 
     def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
-        """Call `ready` with what comes of `events`; 0: of nothing any more."""
+        """Call `ready` with those of `events` that occur; 0: stop watching."""
         if not events:
             if self._watched.pop(fd, None) is not None:
                 self._epoll.unregister(fd)
@@ -254,7 +254,7 @@ class Coordinator:
 
     def _serve(self, link: Channel, request: Forwarded) -> None:
         def answer(flags: int, body: bytes) -> None:
-            if link in self._channels.values():  # the worker may have gone while the answer was waited for
+            if link in self._channels.values():  # the worker may have gone in the meantime
                 link.send(forward.encode_reply(request.token, body, flags))
 
         self._row[COLUMN_REQUESTS] += 1
@@ -273,7 +273,7 @@ class Coordinator:
             self._line.add(dispatch.serving(row, self, request, answer, self.begin))
 
     def _verify(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
-        """A worker's question (cluster.internal)."""
+        """A worker's verification request (cluster.internal)."""
         body = internal.decode(request.body)
         topic, index = body["partition"]
 
@@ -283,7 +283,7 @@ class Coordinator:
         self.verify(Producer(body["transactional_id"], *body["producer"]), (topic, index), done)
 
     def _flush(self) -> None:
-        """Send what the sockets did not take at once."""
+        """Send what the sockets did not accept at once."""
         self._connect()
         links = [*self._channels.values(), *filter(None, [self._controller.channel])]
         for link in links:
@@ -295,7 +295,7 @@ class Coordinator:
                 self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         for link in self._channels.values():
             link.close()
         self._links.close()
@@ -306,7 +306,7 @@ class Coordinator:
 
 
 def _deliver(answer: Answer) -> None:
-    """One answer that cannot be sent must not keep the others from being sent."""
+    """Send a response; a failure must not block the others."""
     try:
         answer.token(answer.result)
     except Exception:
@@ -314,7 +314,7 @@ def _deliver(answer: Answer) -> None:
 
 
 def _warm_up() -> None:
-    """Load the message classes before the first client waits for them, and keep the collector off them."""
+    """Load the message classes before the first client needs them, and exclude them from garbage collection."""
     for row in api.load_rows().values():
         if row.runs_in == api.COORDINATOR or row.route is not None:
             api.message_class(row.name + "Response")
@@ -327,7 +327,7 @@ def _now() -> Now:
 
 
 def main(run_dir: Path) -> None:
-    """Be the coordinator of the broker with this run directory, until SIGTERM."""
+    """Run the coordinator of the broker with this run directory until SIGTERM."""
     coordinator = Coordinator(process.enter(roles.COORDINATOR, run_dir))
     try:
         coordinator.run()

@@ -1,4 +1,4 @@
-"""What a state machine of the coordinator wants done, until there is nothing left but to wait."""
+"""Carries out the effects of a coordinator's state machine until all that is left must wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def settle(machine: Ownership, do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now) -> None:
-    """Do its effects, write what they append, and do the effects of that; ask to be rung for what is awaited then."""
+    """Carry out its effects, write their appends, and repeat; then request a doorbell for the awaited partitions."""
     effects = machine.effects
     writer.write(now)
     while True:
@@ -33,7 +33,7 @@ def settle(machine: Ownership, do: Callable[[Any], None], writer: Writer, journa
 
 
 def _do_one(effect: Any, do: Callable[[Any], None], machine: Ownership, now: Now) -> None:
-    """A fault in what one effect comes to costs the others nothing; the machine goes on without it."""
+    """An exception in one effect does not affect the others; the machine goes on without it."""
     try:
         do(effect)
     except Exception:

@@ -1,7 +1,6 @@
-"""The groups' part of the coordinator process: it feeds groups.groups and does what comes out of it.
+"""The groups' part of the coordinator process: feeds groups.groups and carries out its effects.
 
-Their state is in `__consumer_offsets` and nowhere else. The coordinator's loop owns one of these and calls it once a
-turn.
+Groups keep their state only in `__consumer_offsets`. The coordinator's loop owns one instance and calls it once a turn.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ COLUMN_APPENDS = COLUMN["appends"]
 
 
 class GroupCoordinator:
-    """The machine, its topic, its writer. `row` counts."""
+    """The machine, its topic, its writer. `row` holds the counters."""
 
     def __init__(self, catalog: Catalog, config: Any, controller: ControllerLink, row: memoryview, now: Now) -> None:
         self.machine = Groups(limits(config))
@@ -47,22 +46,22 @@ class GroupCoordinator:
         )
         self._expiry_ms: int = config["offsets.retention.check.interval.ms"]
         self._expire_at_ms = now.steady_ms + self._expiry_ms
-        self._sweeps = Line()  # through all groups, which may have a million offsets: clients wait meanwhile
+        self._sweeps = Line()  # through all groups, perhaps a million offsets: in steps, as clients wait
         self._now = now
 
     def _create_topic(self) -> None:
         self._controller.create_topic(TOPIC, lambda why: self.topic.creation_failed(why, self._now))
 
     def holds_markers(self, partition: int, producer_id: int) -> bool:
-        """Whether a partition of `__consumer_offsets` takes no marker of this producer yet: what it ends must be known.
+        """Whether a partition of `__consumer_offsets` must not take this producer's marker yet: its offsets come first.
 
-        It does not wait for others' offsets, of which some are always on their way: of two commits of one partition
-        the later record wins, whichever is decided first.
+        It does not wait for others' offsets, of which some are always in flight: of two commits of one partition the
+        later record wins, whichever transaction ends first.
         """
         return self.topic.is_behind(partition) or self._writer.has_some_of(producer_id)
 
     def follow(self, before: Snapshot, snapshot: Snapshot, now: Now) -> None:
-        """Take over a new snapshot; what goes by the one before ends first, since a topic's name may come back."""
+        """Take over a new snapshot; sweeps based on the former one end first, since a topic's name may be reused."""
         self._now = now
         self._sweeps.go_on(math.inf)
         self.topic.follow(snapshot, now)
@@ -71,7 +70,7 @@ class GroupCoordinator:
             self._sweeps.add(self.machine.forgetting(gone, now))
 
     def patience(self, now: Now) -> float | None:
-        """Seconds for which nothing need be done here; None: until something happens."""
+        """Seconds until this has work; None: until an event."""
         if self._sweeps.waiting:
             return 0.0
         if self._writer.is_waiting:
@@ -80,7 +79,7 @@ class GroupCoordinator:
         return None if due is None else max(0.0, (due - now.steady_ms) / 1000)
 
     def turn(self, now: Now, deliver: Callable[[Answer], None]) -> None:
-        """Deadlines, then effects until there are none left but what waits for others."""
+        """Handle deadlines, then effects until all that is left waits for others."""
         self._now = now
         self.machine.tick(now)
         if now.steady_ms >= self._expire_at_ms:
@@ -114,7 +113,7 @@ def limits(config: Any) -> Limits:
 
 
 def _deleted(before: Snapshot, after: Snapshot) -> set[str]:
-    """Topics that are gone, or of the same name but not the same."""
+    """Topics that are gone, or recreated under the same name."""
     return {
         name
         for name, topic in before.topics.items()
@@ -123,5 +122,5 @@ def _deleted(before: Snapshot, after: Snapshot) -> set[str]:
 
 
 def _is_another(before: bytes, after: bytes) -> bool:
-    """Whether both topics' ids are known and differ: one is read without it where a tool has just left it out."""
+    """Whether both topic ids are known and differ: a topic has no id if a tool has just omitted it."""
     return before != after and NO_ID not in (before, after)

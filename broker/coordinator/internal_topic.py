@@ -1,13 +1,13 @@
-"""`__consumer_offsets` or `__transaction_state`: making it when the first client comes, and which of it is ours.
+"""`__consumer_offsets` or `__transaction_state`: creates it for the first client, and loads the partitions led here.
 
-The metadata says which partitions this broker leads; what is in them is read as soon as their slots say so too, and
-read anew when the leadership was lost meanwhile, however shortly. Loading goes on in slices of the loop, so that
-requests are answered COORDINATOR_LOAD_IN_PROGRESS meanwhile. It ends when the high watermark has passed what was read:
-an offset that the next failover could take away again is told to nobody.
+The metadata says which partitions this broker leads. A partition is read as soon as its slot says so too, and read
+again if leadership was lost meanwhile, however briefly. Loading runs in slices of the loop; meanwhile requests are
+answered COORDINATOR_LOAD_IN_PROGRESS. It ends when the high watermark has passed the data read: no client gets an
+offset that the next failover could take away.
 
-A group (or transactional id) that was reset is read in the same way, when all that was queued for the partition is in
-its log; the rest of the partition is served meanwhile. A log that cannot be read is named in an error, and its groups
-are answered COORDINATOR_NOT_AVAILABLE.
+A group (or transactional id) that was reset is read in the same way, once all records queued for the partition are in
+its log; the rest of the partition is served meanwhile. An unreadable log is logged as an error, and its groups are
+answered COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOAD_PATIENCE_MS = 1_000
 
 
 class Replay(Protocol):
-    """What the batches of a partition are fed to."""
+    """The consumer of a partition's batches."""
 
     def feed(self, batch: bytes) -> None: ...
 
@@ -58,7 +58,7 @@ class _Waiting(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """A partition that is being read, for these keys alone or (None) for all; `batches` returns where the log ends."""
+    """A partition being read, for these keys only or (None) for all; `batches` returns the log end."""
 
     partition: int
     keys: frozenset[str] | None
@@ -67,7 +67,7 @@ class _Reading(NamedTuple):
 
 
 class OffsetsTopic:
-    """Which of the topic's partitions are ours, and how far they are loaded. `left` hears of each we let go of."""
+    """The topic's partitions led here, and how far they are loaded. `left` is called for each that is given up."""
 
     def __init__(
         self, owner: Owner, journal: OffsetsJournal, writer: Writer, broker_id: int, create: Callable[[], None],
@@ -83,11 +83,11 @@ class OffsetsTopic:
         self._left = left
         self._id: bytes | None = None
         self._ours: set[int] = set()  # by the metadata
-        self._behind: set[int] = set()  # of ours, those that are not loaded: in one of the next three
+        self._behind: set[int] = set()  # of ours, those not loaded: in one of the next three
         self._to_load: deque[int] = deque()
-        self._again: dict[int, set[str]] = {}  # of loaded ones in `_to_load`, the keys that are read again
+        self._again: dict[int, set[str]] = {}  # of loaded ones in `_to_load`, the keys to read again
         self._loading: _Reading | None = None
-        self._uncertain: list[tuple[_Reading, int]] = []  # read up to an offset that others do not have yet
+        self._uncertain: list[tuple[_Reading, int]] = []  # read up to an offset not replicated yet
         self._waiting: list[_Waiting] = []
         self._create_at_ms = 0
         self._refusal = ""
@@ -98,16 +98,16 @@ class OffsetsTopic:
         return bool(self._behind or self._again or self._loading or self._uncertain)
 
     def is_behind(self, partition: int) -> bool:
-        """Whether the partition is ours and not all of it is known."""
+        """Whether the partition is ours and not fully loaded."""
         readings = [*([self._loading] if self._loading else []), *(reading for reading, _ in self._uncertain)]
         return partition in self._behind or partition in self._again or any(r.partition == partition for r in readings)
 
     # -- metadata
 
     def follow(self, snapshot: Snapshot, now: Now) -> None:
-        """Take over a new snapshot, which comes whenever leaderships change: load what became ours, let go of the rest.
+        """Take over a new snapshot, which follows each leadership change: load new partitions, give up lost ones.
 
-        What is ours as before may have been another's in between: that is read anew.
+        A partition still led here may have had another leader in between: it is loaded again.
         """
         topic = snapshot.topics.get(self._topic)
         if topic is None or topic.id != self._id:
@@ -115,7 +115,7 @@ class OffsetsTopic:
         if topic is None:
             return
         if self._id is None:
-            # The count is fixed while we run: another one would look for everything in the wrong partitions.
+            # The count is fixed while this process runs: with another one, keys would map to the wrong partitions.
             self._owner.partitions = len(topic)
             self._id, self._refusal = topic.id, ""
         count = self._owner.partitions
@@ -132,7 +132,7 @@ class OffsetsTopic:
         self._to_load.append(partition)
 
     def _let_go(self, partition: int, now: Now) -> None:
-        """Nobody is to hear or write what we know of it any more."""
+        """Stop serving and writing a partition."""
         self._stop_loading(partition)
         self._ours.discard(partition)
         self._owner.unload(partition)
@@ -158,16 +158,16 @@ class OffsetsTopic:
     # -- loading
 
     def reload(self, key: str) -> None:
-        """Read what the log has of one group or transactional id, which was reset."""
+        """Read one group or transactional id again after its reset."""
         partition = self._owner.partition_of(key)
         if partition not in self._ours or partition in self._behind:
-            return  # it is read whole, by us or by another
+            return  # the whole partition is read, here or by another broker
         if partition not in self._again:
             self._to_load.append(partition)
         self._again.setdefault(partition, set()).add(key)
 
     def step(self, now: Now) -> bool:
-        """Load for a little while; False when there was nothing to do: what is behind waits for others."""
+        """Load for one time slice; False when there was nothing to do: the rest waits for other processes."""
         until = time.monotonic() + SLICE_S
         did = False
         while time.monotonic() < until and (self._loading or self._begin()) and self._go_on(now):
@@ -190,13 +190,13 @@ class OffsetsTopic:
         return False
 
     def _may_begin(self, partition: int) -> bool:
-        """A partition that is loaded stays entered; what it is still to get must be read for the keys, too."""
+        """Whether reading may start. A loaded partition is still entered; its queued records must be written first."""
         if partition in self._again:
             return not self._writer.is_queued(partition)
         return self._journal.enter(partition)
 
     def _give_up(self, partition: int, keys: frozenset[str] | None, why: object) -> None:
-        """Nothing of it is served until it is led anew; of one that is loaded, all but these keys."""
+        """Stop serving a partition until this broker becomes leader again; of a loaded one, only these keys."""
         log.error(
             "%s-%d cannot be read, %s in it are not served: %s. Restore its files (or delete its directory, which "
             "loses what it holds) and restart the broker; the other partitions are served meanwhile",
@@ -207,7 +207,7 @@ class OffsetsTopic:
         self._owner.unreadable(partition, keys)
 
     def _go_on(self, now: Now) -> bool:
-        """Read some more; False when the log is to be looked at again in a moment."""
+        """Read some batches; False when the log must be read again in a moment."""
         assert self._loading is not None
         reading = self._loading
         try:
@@ -219,7 +219,7 @@ class OffsetsTopic:
         except StopIteration as end:
             self._loading = None
             self._uncertain.append((reading, end.value))
-        except JournalError:  # the leadership is lost, or was meanwhile
+        except JournalError:  # leadership is lost, or was lost meanwhile
             self._read_whole(reading, now)
         except Exception as error:
             if not isinstance(error, OSError):
@@ -229,7 +229,7 @@ class OffsetsTopic:
         return True
 
     def _read_whole(self, reading: _Reading, now: Now) -> None:
-        """From the start, as soon as it is led; what else is known of it is old as well."""
+        """Read a partition from the start once this broker leads it; all its other state is outdated too."""
         if reading.keys is not None:
             self._let_go(reading.partition, now)
             self._take(reading.partition)
@@ -239,7 +239,7 @@ class OffsetsTopic:
         self._to_load.append(reading.partition)
 
     def _finish(self, now: Now) -> bool:
-        """Take over what is certain by now."""
+        """Take over partitions whose data is fully replicated."""
         certain = [row for row in self._uncertain if self._journal.is_certain(row[0].partition, row[1])]
         self._uncertain = [row for row in self._uncertain if row not in certain]
         for reading, _ in certain:
@@ -251,10 +251,10 @@ class OffsetsTopic:
     # -- the first client
 
     def when_there(self, ready: Callable[[bool], None], keys: Iterable[str], now: Now) -> None:
-        """Call `ready(True)` when the topic is there and, as a rule, loaded as far as `keys` (groups or transactional
-        ids) go; `ready(False)` when it takes too long or cannot be made.
+        """Call `ready(True)` when the topic exists and, usually, is loaded for `keys` (groups or transactional ids);
+        `ready(False)` when it takes too long or cannot be created.
 
-        A topic that is there but takes long to load is there: clients are told so by the group's own requests.
+        A topic that is slow to load counts as ready: the group's own requests report that it is loading.
         """
         waiting = _Waiting(now.steady_ms + LOAD_PATIENCE_MS, tuple(keys), ready)
         if self._is_there_for(waiting):
@@ -280,7 +280,7 @@ class OffsetsTopic:
         return not self._behind or all(self._owner.partition_of(key) not in self._behind for key in waiting.keys)
 
     def tell(self, now: Now) -> None:
-        """Answer those who waited, once a round."""
+        """Answer the waiting requests, once a turn."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -291,7 +291,7 @@ class OffsetsTopic:
                 self._waiting.append(one)
 
     def creation_failed(self, why: str, now: Now) -> None:
-        """The topic could not be made: clients may ask again. Said once, until it is another reason."""
+        """The topic could not be created: clients may ask again. Logged once for each new reason."""
         if why != self._refusal:
             log.error("cannot create %s: %s", self._topic, why)
         self._refusal, self._create_at_ms = why, now.steady_ms + CREATE_PAUSE_MS
@@ -300,7 +300,7 @@ class OffsetsTopic:
             self._tell_one(one)
 
     def _tell_one(self, one: _Waiting) -> None:
-        """A fault in what one makes of it costs the others nothing."""
+        """Answer one request; an exception in it does not affect the others."""
         try:
             one.ready(self._id is not None)
         except Exception:

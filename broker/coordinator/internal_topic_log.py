@@ -1,12 +1,12 @@
 """The coordinator's journal over the log: appends to and reads from `__consumer_offsets` or `__transaction_state`.
 
-Called by the coordinator only, with its own batches, so nothing about them needs checking but their size.
-An append that reaches `flush.messages` waits for the disk here, on the coordinator's loop: one round's commits
-share that fsync, and whoever sets it wants it so.
+Only the coordinator calls it, with its own batches, so only their size needs checking.
+An append that reaches `flush.messages` waits for the disk here, on the coordinator's loop: one turn's commits share
+that fsync, and setting it asks for this wait.
 
-What the coordinator knows of a partition it has read during one tenure: a time of leading it without a break. It
-writes in that tenure only, which is looked at under the partition's lock: once another broker has led, what we know
-is old, even if we lead again.
+The coordinator reads a partition within one term: a time of leading it without interruption. It writes only in that
+term, which is checked under the partition's lock: once another broker has led, the loaded state is outdated, even if
+this broker leads again.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ log = logging.getLogger(__name__)
 
 TOPIC = "__consumer_offsets"
 READ_BYTES = 1 << 20
-ABSENT_S = 1.0  # files are replaced by renames under the partition's lock, which takes milliseconds
+ABSENT_S = 1.0  # renames under the partition's lock replace files, which takes milliseconds
 
 
 class Term(NamedTuple):
-    """A time of leading a partition without a break; `epoch` is the leader epoch in which it was entered upon here."""
+    """A time of leading a partition without interruption; `epoch` is the leader epoch when it was entered here."""
 
     incarnation: int
     led_since: int
     epoch: int
 
     def lasts(self, values: Sequence[int]) -> bool:
-        """Whether a slot's fields are still of this time."""
+        """Whether a slot's fields still belong to this term."""
         return (
             values[slots.F_STATE] == slots.LEADER
             and values[slots.F_LED_SINCE] == self.led_since
@@ -59,10 +59,10 @@ class OffsetsJournal:
         self._topic = topic
         self._tenures: dict[int, Term] = {}
 
-    # -- tenures
+    # -- terms
 
     def enter(self, partition: int) -> bool:
-        """Begin to read and write what this broker leads now; False when it does not lead it."""
+        """Start reading and writing a partition that this broker leads; False when it does not lead it."""
         there = self._catalog.log.get(self._topic, partition)
         if there is None:
             return False
@@ -74,15 +74,15 @@ class OffsetsJournal:
         return True
 
     def leave(self, partition: int) -> None:
-        """Write no more until the partition is entered upon again."""
+        """Stop writing until the partition is entered again."""
         self._tenures.pop(partition, None)
 
     def ended(self) -> list[int]:
-        """The partitions that were entered upon and are led no longer, or again."""
+        """The entered partitions whose term has ended, whether or not this broker leads them again."""
         return [partition for partition in self._tenures if not self._lasts(partition)]
 
     def epoch(self, partition: int) -> int:
-        """The leader epoch in which the partition was entered upon; -1 if it was not."""
+        """The leader epoch in which the partition was entered; -1 if it was not."""
         tenure = self._tenures.get(partition)
         return -1 if tenure is None else tenure.epoch
 
@@ -100,7 +100,7 @@ class OffsetsJournal:
         return partition
 
     def _read(self, partition: int) -> Sequence[int]:
-        """The slot's fields, as long as the tenure lasts."""
+        """The slot's fields, while the term lasts."""
         values = self._partition(partition).slot.read()
         self._check(partition, values)
         return values
@@ -114,7 +114,7 @@ class OffsetsJournal:
     # -- writing
 
     def largest(self, partition: int) -> int:
-        """See `Journal.largest`; of a partition that is gone `append` says so."""
+        """See `Journal.largest`; if the partition is gone, `append` raises."""
         there = self._catalog.log.get(self._topic, partition)
         return BATCH_BYTES if there is None else there.config.max_message_bytes
 
@@ -159,7 +159,7 @@ class OffsetsJournal:
         return True
 
     def ring_me(self, partitions: Iterable[int]) -> None:
-        """Have the doorbell ring when these partitions change; look at them once more after this."""
+        """Request a doorbell when these partitions change; the caller checks them once more after this."""
         for index in partitions:
             there = self._catalog.log.get(self._topic, index)
             if there is not None:
@@ -174,10 +174,10 @@ class OffsetsJournal:
     # -- reading
 
     def read_all(self, partition: int) -> Generator[bytes | None, None, int]:
-        """See `Journal.read_all`; returns the log end that it came to. None between batches: look again in a moment.
+        """See `Journal.read_all`; returns the log end that it reached. None between batches: retry in a moment.
 
-        OSError when the disk fails or a segment is missing, JournalError when the tenure ends: what was read since may
-        have been cut off.
+        OSError when the disk fails or a segment is missing, JournalError when the term ends: the data read since may
+        have been truncated.
         """
         there = self._partition(partition)
         offset = 0
@@ -198,7 +198,7 @@ class OffsetsJournal:
                 offset = _next_offset(batch)
 
     def is_certain(self, partition: int, end: int) -> bool:
-        """Whether what was read up to `end` is in all in-sync replicas, so that no failover takes it away again."""
+        """Whether all in-sync replicas have the log up to `end`, so that no failover can remove it."""
         there = self._catalog.log.get(self._topic, partition)
         return there is not None and self._lasts(partition) and there.slot.read()[slots.F_HW] >= end
 
@@ -210,7 +210,7 @@ def _sync(partition: Partition) -> None:
         try:
             with partition.locked() as values:
                 one.publish(values)
-        except Busy:  # that the slot says so can wait for the janitor
+        except Busy:  # the janitor can update the slot later
             if one.error is not None:
                 raise one.error from None
     except (OSError, Gone) as error:
@@ -219,13 +219,13 @@ def _sync(partition: Partition) -> None:
 
 
 class _Absent:
-    """Tells files that are being replaced just now from one that is missing."""
+    """Distinguishes files that are being replaced from a missing file."""
 
     def __init__(self) -> None:
         self._generation, self._since = -1, 0.0
 
     def seen(self, values: Sequence[int], dirty: int, error: FileNotFoundError) -> None:
-        """A file was not there. Raises `error` when the set of files has been the same for too long a time."""
+        """A file was not found. Raises `error` when the set of files has not changed for too long."""
         now = time.monotonic()
         if values[slots.F_GENERATION] != self._generation or dirty:
             self._generation, self._since = values[slots.F_GENERATION], now
@@ -234,7 +234,7 @@ class _Absent:
 
 
 def split(data: bytes) -> Iterator[bytes]:
-    """The batches in a run of whole ones."""
+    """The batches in a run of complete batches."""
     position = 0
     while position < len(data):
         size = int.from_bytes(data[position + 8 : position + 12], "big") + LOG_OVERHEAD
@@ -244,7 +244,7 @@ def split(data: bytes) -> Iterator[bytes]:
 
 def _next_offset(batch: bytes) -> int:
     first = int.from_bytes(batch[:8], "big")
-    if batch[MAGIC_AT] < 2:  # a message set wrapped in one message has its last offset there
+    if batch[MAGIC_AT] < 2:  # a message that wraps a message set has its last offset there
         return first + 1
     return batch_v2.header(batch).last_offset + 1
 

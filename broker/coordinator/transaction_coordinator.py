@@ -1,7 +1,8 @@
-"""The transactions' part of the coordinator process: it feeds groups.transactions and does what comes out of it.
+"""The transactions' part of the coordinator process: feeds groups.transactions and carries out its effects.
 
-Their state is in `__transaction_state` and nowhere else: what is in it is answered, what was decided there is carried
-out, by us or by our successor. The coordinator's loop owns one of these and calls it once a turn.
+Transactions keep their state only in `__transaction_state`: requests are answered after it is written there, and this
+coordinator or its successor carries out every decision in it. The coordinator's loop owns one instance and calls it
+once a turn.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class TransactionCoordinator:
             self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms, faulty=self.machine.reset
         )
         self._markers = MarkerWriter(catalog, groups, held, links, self._offsets_ended)
-        self._asked: set[Question] = set()  # other brokers
+        self._asked: set[Question] = set()  # sent to other brokers
         self._links = links
         self._verifications = verifications
         self._snapshot = catalog.snapshot
@@ -75,7 +76,7 @@ class TransactionCoordinator:
         self._markers.add(wanted, done, lost, NO_SOURCE, now)
 
     def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
-        """Whether the producer's transaction has the partition, as its coordinator says, be it another broker's."""
+        """Ask the coordinator, here or on another broker, whether the producer's transaction has the partition."""
         refusal = self.machine.refusal(producer.transactional_id)
         if not self.machine.partitions:
             done(Error.COORDINATOR_NOT_AVAILABLE)
@@ -90,7 +91,7 @@ class TransactionCoordinator:
             question.done(Error.COORDINATOR_NOT_AVAILABLE)
 
     def _verified(self, question: Question, error: Error, done: Callable[[Error], None]) -> None:
-        """The other broker's answer; asked again if a marker was written here meanwhile, which it may not know of."""
+        """Take the other broker's answer; ask again if a marker was written here since, which it may not know."""
         self._asked.discard(question)
         if question.stale and not error:
             self.verify(question.producer, question.partition, done)
@@ -98,7 +99,7 @@ class TransactionCoordinator:
             done(error)
 
     def _offsets_ended(self, index: int, producer_id: int) -> None:
-        """A marker went into `__consumer_offsets`. (Elsewhere storage.log.transactions.may_open takes care.)"""
+        """A marker was written to `__consumer_offsets`. (storage.log.transactions.may_open handles other topics.)"""
         for question in self._asked:
             if question.partition == (OFFSETS, index) and question.producer.id == producer_id:
                 question.stale = True
@@ -112,7 +113,7 @@ class TransactionCoordinator:
         self._markers.metadata_changed()
 
     def patience(self, now: Now) -> float:
-        """Seconds for which nothing need be done here."""
+        """Seconds until this has work."""
         if self._writer.is_waiting:
             return BUSY_S
         due = max(0.0, (self.machine.next_ms() - now.steady_ms) / 1000)
@@ -122,7 +123,7 @@ class TransactionCoordinator:
         return min(wait for wait in (due, waits, asked) if wait is not None)
 
     def turn(self, now: Now, deliver: Callable[[Answer], None]) -> None:
-        """Deadlines, then effects until there are none left but what waits for others."""
+        """Handle deadlines, then effects until all that is left waits for others."""
         self._now = now
         self.machine.tick(now)
         self._settle(now, deliver)
@@ -149,7 +150,7 @@ class TransactionCoordinator:
             self._controller.request(internal.PRODUCER_IDS, {}, self._ids_arrived)
 
     def _mark(self, markers: Markers) -> None:
-        """Under the leader epoch in which the decision was read or written: a former coordinator's is a lower one."""
+        """Write markers with the leader epoch of the term that read or wrote the decision; a former one's is lower."""
         _, producer_id, epoch, commit, partitions = markers
         source = self.machine.partition_of(markers.transactional_id)
         if self._journal.epoch(source) < 0:

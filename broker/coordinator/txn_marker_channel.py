@@ -17,7 +17,7 @@ Marker = tuple["Job", TopicPartition]
 
 
 class Markers:
-    """The kind of request (coordinator_links.Kind). `heard(job, partition, error)` gets each marker's outcome."""
+    """The kind of request (broker_channels.Kind). `heard(job, partition, error)` gets each marker's outcome."""
 
     title, api, version = "markers", "WriteTxnMarkers", 1
 
@@ -25,11 +25,11 @@ class Markers:
         self.heard: Callable[[Job, TopicPartition, Error], None] = lambda job, tp, error: None
 
     def told(self, item: Marker, error: Error) -> None:
-        """See coordinator_links.Kind."""
+        """See broker_channels.Kind."""
         self.heard(*item, error)
 
     def fields(self, items: list[Marker]) -> dict[str, Any]:
-        """By transaction, by topic."""
+        """The request's fields, by transaction and topic."""
         row = interbroker.message_class(self.api + "Request").WritableTxnMarker
         markers = [
             row(
@@ -44,7 +44,7 @@ class Markers:
         return {"markers": markers}
 
     def outcomes(self, items: list[Marker], answer: Any) -> Iterable[tuple[Marker, Error]]:
-        """What is not in the answer was not written."""
+        """A marker that is not in the response was not written."""
         codes = error_codes(answer.markers, "producer_id", "topics", "partitions", "error_code")
         for job, tp in items:
             code = codes.get((job.wanted.producer_id, tp), int(Error.UNKNOWN_SERVER_ERROR))

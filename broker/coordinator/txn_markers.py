@@ -1,16 +1,16 @@
-"""Writing the markers that end transactions: into partitions that this broker leads, and to who leads the others.
+"""Writes the markers that end transactions: into partitions that this broker leads, and to the leaders of the others.
 
-A marker is done when all in-sync replicas have it, and they are min.insync.replicas. One whose partition is locked is
-tried again in a millisecond, one that failed in a tenth of a second and whenever the metadata changes, for as long as
-this broker coordinates the transaction; its successor finds the decision in `__transaction_state` and starts over, and
-a marker too many does no harm. A partition that is no more needs no marker. Where a later epoch of the producer has an
-open transaction (without transaction.partition.verification.enable clients can do that), the marker of the former is
-refused; it waits until that transaction is ended, and so does the coordinator's. Those for `__consumer_offsets` wait
-until it is loaded and the offsets that they end are written.
+A marker is done when all in-sync replicas, at least min.insync.replicas, have it. A marker for a locked partition is
+retried after a millisecond, a failed one after a tenth of a second and on every metadata change, as long as this broker
+coordinates the transaction. A successor finds the decision in `__transaction_state` and starts over; a duplicate marker
+does no harm. A deleted partition needs no marker. Where a later epoch of the producer has an open transaction (possible
+without transaction.partition.verification.enable), the former epoch's marker is refused; it waits until that
+transaction has ended, and so does the coordinator's transaction. Markers for `__consumer_offsets` wait until it is
+loaded and the offsets that they end are written.
 
-Markers that another broker's coordinator asks for are tried for a second at most: it asks again, and knows better by
-then whom. A fault ends the one job that has it: the transaction is read again and its markers begin anew, another's
-coordinator is told UNKNOWN_SERVER_ERROR.
+Markers requested by another broker's coordinator are tried for at most a second: it asks again, and by then knows the
+right leader. An exception ends only its own job: the transaction is read again and its markers start over; another
+broker's coordinator gets UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from odradek.workers.dispatch.coordination import Wanted
 
 log = logging.getLogger(__name__)
 
-BUSY_S, MARK_S = 0.001, 0.05  # how soon to look again: at a locked partition, at a high watermark that does not ring
-SLICE_S = 0.02  # of writing markers, before the groups have their turn again
+BUSY_S, MARK_S = 0.001, 0.05  # until the next check: of a locked partition, of a high watermark without doorbell
+SLICE_S = 0.02  # of writing markers, before the groups' next turn
 RETRY_MS = 100
-ASKED_MS = 1_000  # as long as others' markers are tried
-UNTOLD_MS = 3_000  # as long as a partition that nobody knows may only not have been told of yet
+ASKED_MS = 1_000  # how long other coordinators' markers are tried
+UNTOLD_MS = 3_000  # how long an unknown partition may merely be missing from the metadata so far
 NO_SOURCE = -1
 
 Done = Callable[[dict[TopicPartition, Error]], None]
@@ -55,10 +55,10 @@ class Awaited(NamedTuple):
 
 
 class Job:
-    """Markers of one transaction on their way.
+    """Markers of one transaction in progress.
 
-    `source`: the partition of `__transaction_state` that has the decision; they are tried until they are all there.
-    NO_SOURCE: somebody else has it, and is told what failed until `deadline_ms`.
+    `source`: the partition of `__transaction_state` that has the decision; the markers are tried until all are written.
+    NO_SOURCE: another coordinator has it, and gets the failures up to `deadline_ms`.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Job:
         self.lost = lost
         self.source = source
         self.todo = set(wanted.partitions)
-        self.away: set[TopicPartition] = set()  # other brokers' now
+        self.away: set[TopicPartition] = set()  # sent to other brokers
         self.awaited: dict[TopicPartition, Awaited] = {}
         self.results: dict[TopicPartition, Error] = {}
         self.since_ms = now.steady_ms
@@ -81,15 +81,15 @@ class Job:
 
     @property
     def open(self) -> bool:
-        """Whether some of it is not decided."""
+        """Whether some markers have no outcome yet."""
         return bool(self.todo or self.away or self.awaited)
 
 
 class MarkerWriter:
     """The markers that are not in their partitions yet.
 
-    `held(index, producer id)`: that of `__consumer_offsets` must wait. `ended`, of the same, is called after one is
-    appended.
+    `held(index, producer id)`: whether a marker for that partition of `__consumer_offsets` must wait. `ended`, with the
+    same arguments, is called after one is appended.
     """
 
     def __init__(
@@ -103,19 +103,19 @@ class MarkerWriter:
         self._links = links
         self._own: int = links.own
         self._jobs: dict[Job, None] = {}
-        self._ours: dict[tuple[int, int], Job] = {}  # of them, those with a source: by it and the producer id
-        self._theirs: dict[Place, dict[Job, None]] = {}  # those of other coordinators, where they write
+        self._ours: dict[tuple[int, int], Job] = {}  # of them, those with a source: by source and producer id
+        self._theirs: dict[Place, dict[Job, None]] = {}  # those of other coordinators, by place
         self._now = Now(0, 0)
         self._until = 0.0  # monotonic seconds
         links.markers.heard = self._told
 
     def add(self, wanted: Wanted, done: Done, lost: Lost, source: int, now: Now) -> None:
-        """Write these at the next `write`; `done` gets the outcome of each partition, or `lost` hears of a fault.
+        """Write these at the next `write`; `done` gets each partition's outcome, or `lost` is called on an exception.
 
-        Another coordinator that asks again has given its former request up: that one's markers are not tried any more.
-        Written after the new ones are answered, they would end the producer's next transaction. Not so an
-        administrator's: those are nobody's former request. Likewise a transaction of ours that was read again, having
-        been reset, is not ended twice: its producer goes on as soon as one of the two is done.
+        A coordinator that asks again has given up its former request, whose markers are no longer tried: written after
+        the new ones are answered, they would end the producer's next transaction. An administrator's request replaces
+        none. Likewise, a transaction of ours that was reset and read again is not ended twice: its producer continues
+        as soon as one of the two is done.
         """
         if source == NO_SOURCE and not wanted.only_open:
             self._give_up(wanted)
@@ -131,7 +131,7 @@ class MarkerWriter:
         self._jobs[job] = None
 
     def _give_up(self, wanted: Wanted) -> None:
-        """Only where they write: one request may have twenty thousand markers of one producer."""
+        """Give up only markers of the same places: one request may have twenty thousand markers of one producer."""
         for tp in wanted.partitions:
             for job in self._theirs.pop((wanted.producer_id, tp), ()):
                 if tp in job.todo:
@@ -139,7 +139,7 @@ class MarkerWriter:
                     job.results[tp] = Error.REQUEST_TIMED_OUT
 
     def forget(self, source: int) -> None:
-        """The transactions of this partition of `__transaction_state` are another's to end."""
+        """Another broker now ends the transactions of this partition of `__transaction_state`."""
         for job in [job for job in self._jobs if job.source == source]:
             self._drop(job)
 
@@ -166,7 +166,7 @@ class MarkerWriter:
         self._links.forget(lambda marker: marker[0] is job)
 
     def metadata_changed(self) -> None:
-        """Leaders may be others: what is not under way is looked at anew, and at once."""
+        """Leaders may have changed: retry everything that is not in flight, at once."""
         for job, tp in self._links.recall():
             job.away.discard(tp)
             job.todo.add(tp)
@@ -174,7 +174,7 @@ class MarkerWriter:
             job.not_before_ms = 0
 
     def write(self, now: Now) -> None:
-        """Try all that is not done and not put off, or a part: the rest has its turn first the next time."""
+        """Try all markers that are due, or some of them: the rest comes first the next time."""
         self._now, self._until = now, time.monotonic() + SLICE_S
         for job in [job for job in self._jobs if job.todo and job.not_before_ms <= now.steady_ms]:
             self._guarded(job, self._write_job)
@@ -187,7 +187,7 @@ class MarkerWriter:
             self._guarded(job, self._look)
 
     def _guarded(self, job: Job, step: Callable[[Job], None]) -> None:
-        """A fault in one job costs the others nothing."""
+        """An exception in one job does not affect the others."""
         try:
             step(job)
         except Exception:
@@ -206,7 +206,7 @@ class MarkerWriter:
 
     def _write_job(self, job: Job) -> None:
         for tp in list(job.todo):
-            if job in self._jobs:  # one that another coordinates is dropped at the first refusal
+            if job in self._jobs:  # a job of another's transaction is dropped at the first refusal
                 self._write_one(job, tp)
             if time.monotonic() >= self._until:
                 return
@@ -254,7 +254,7 @@ class MarkerWriter:
             self._ended(tp[1], job.wanted.producer_id)
 
     def _append(self, partition: Partition, wanted: Wanted) -> Awaited:
-        """Write it, under one leadership from the first look to the last. Busy, or why it was not."""
+        """Write it within one term, checked before and after. Busy, or _Refused with the reason."""
         led_since = _led_since(partition)
         producer_id, epoch, coordinator_epoch, commit, _, only_open = wanted
         error = transactions.write_marker(
@@ -268,7 +268,7 @@ class MarkerWriter:
         return Awaited(partition, led_since, values[slots.F_LEO])
 
     def _failed(self, job: Job, tp: TopicPartition, error: Error) -> None:
-        """It is to be tried again, unless nobody needs it, or somebody else is to try."""
+        """Retry a marker, unless it is not needed or another coordinator has to retry it."""
         job.away.discard(tp)
         job.awaited.pop(tp, None)
         if job.source == NO_SOURCE or self._is_settled(job, tp, error):
@@ -298,11 +298,11 @@ class MarkerWriter:
         job.not_before_ms = self._now.steady_ms + RETRY_MS
 
     def _is_settled(self, job: Job, tp: TopicPartition, error: Error) -> bool:
-        """Whether a marker that was refused is one that nobody needs."""
-        if error is Error.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # a Kafka broker's: nothing transactional can be in there
+        """Whether a refused marker is not needed."""
+        if error is Error.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # a Kafka broker's: its log cannot hold transactions
             return True
         if error is Error.INVALID_PRODUCER_EPOCH:
-            # A later epoch has written here, and nothing is open.
+            # A later epoch has written here, and no transaction is open.
             log.error("%s-%d: ignored a late transaction marker of producer %d", *tp, job.wanted.producer_id)
             return True
         if self._catalog.snapshot.partition(*tp) is not None:
@@ -312,12 +312,12 @@ class MarkerWriter:
     # -- outcomes
 
     def _told(self, job: Job, tp: TopicPartition, error: Error) -> None:
-        """What its leader says of a marker; an error, too, if nothing was heard of it."""
+        """The leader's outcome for a marker; also an error if there was no response."""
         if job in self._jobs:
             self._guarded(job, lambda job: self._heard(job, tp, error))
 
     def _heard(self, job: Job, tp: TopicPartition, error: Error) -> None:
-        if error is Error.INVALID_PRODUCER_EPOCH:  # who leads it does not say whether something is open there
+        if error is Error.INVALID_PRODUCER_EPOCH:  # the leader does not say whether a transaction is open
             self._failed(job, tp, Error.INVALID_TXN_STATE)
         elif error:
             self._failed(job, tp, error)
@@ -326,7 +326,7 @@ class MarkerWriter:
             job.results[tp] = Error.NONE
 
     def _look(self, job: Job) -> None:
-        """Whether it is done by now."""
+        """Check whether a job is done."""
         if job.awaited and not self._has_passed(job):
             for awaited in job.awaited.values():
                 awaited.partition.slot.wait(roles.COORDINATOR)
@@ -340,7 +340,7 @@ class MarkerWriter:
             job.done(job.results)
 
     def _has_passed(self, job: Job) -> bool:
-        """Whether nothing is awaited any more: high watermarks have passed it, or it will never be known."""
+        """Whether no marker is awaited: high watermarks have passed it, or its leadership was lost."""
         for tp, (partition, led_since, end) in list(job.awaited.items()):
             values = partition.slot.read()
             if not _is_led(partition, values, led_since):
@@ -363,7 +363,7 @@ class _Refused(Exception):
 
 
 def _led_since(partition: Partition) -> int:
-    """The epoch since which this broker leads it; _Refused when it does not, or with too few replicas in sync."""
+    """The epoch since which this broker leads it; _Refused if it does not, or if too few replicas are in sync."""
     values = partition.slot.read()
     if not _is_led(partition, values, values[slots.F_LED_SINCE]):
         offline = values[slots.F_STATE] == slots.OFFLINE

@@ -1,6 +1,7 @@
-"""Whether a transaction that another broker coordinates has a partition (KIP-890): AddPartitionsToTxn, verify only.
+"""Verifies with another broker's coordinator that a transaction has a partition (KIP-890): AddPartitionsToTxn.
 
-Version 4, which Apache Kafka's brokers have had since they verify; what is not part of it is INVALID_TXN_STATE there.
+Version 4, verify only, which Apache Kafka's brokers have had since they verify; for other partitions they return
+INVALID_TXN_STATE.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from odradek.protocol.errors import Error
 class Question:
     """One producer's transaction and one partition; `done` gets the coordinator's answer. Compared by identity.
 
-    `stale`: a marker of the producer was written to the partition since, so that the answer says nothing any more.
+    `stale`: a marker of the producer was written to the partition since, so that the answer is outdated.
     """
 
     __slots__ = ("done", "partition", "producer", "stale")
@@ -31,16 +32,16 @@ class Question:
 
 
 class Verifications:
-    """The kind of request (coordinator_links.Kind)."""
+    """The kind of request (broker_channels.Kind)."""
 
     title, api, version = "verification", "AddPartitionsToTxn", 4
 
     def told(self, item: Question, error: Error) -> None:
-        """See coordinator_links.Kind."""
+        """See broker_channels.Kind."""
         item.done(Error.NETWORK_EXCEPTION if error is Error.NOT_LEADER_OR_FOLLOWER else error)
 
     def fields(self, items: list[Question]) -> dict[str, Any]:
-        """One row for each transactional id; of two producers with one id, the later epoch is not fenced."""
+        """One row for each transactional id; of two producers with one id, only the one with the later epoch."""
         row = interbroker.message_class(self.api + "Request").AddPartitionsToTxnTransaction
         latest = set(_latest(items).values())
         asked = by_topic((item.producer, item.partition) for item in items if item.producer in latest)
@@ -57,7 +58,7 @@ class Verifications:
         return {"transactions": transactions}
 
     def outcomes(self, items: list[Question], answer: Any) -> Iterable[tuple[Question, Error]]:
-        """What is not in the answer, or was asked for another producer of the id, was not verified."""
+        """A partition missing from the response, or requested for another producer of the id, is not verified."""
         results, fields = answer.results_by_transaction, ("topic_results", "results_by_partition")
         codes = error_codes(results, "transactional_id", *fields, "partition_error_code")
         asked = _latest(items)
@@ -70,7 +71,7 @@ class Verifications:
 
 
 def _latest(items: list[Question]) -> dict[str, Producer]:
-    """By transactional id: the producer of the latest epoch."""
+    """By transactional id: the producer with the latest epoch."""
     found: dict[str, Producer] = {}
     for producer in (item.producer for item in items):
         other = found.setdefault(producer.transactional_id, producer)
