@@ -141,7 +141,7 @@ def _topic_id(path: Path) -> bytes | None:
 
 
 def _metadata(log_dirs: Sequence[str], config: Mapping[str, Any]) -> tuple[Metadata | None, str, list[str]]:
-    """The metadata, the reason why retention is unknown in spite of it, and notes for the log."""
+    """The metadata if any, the reason why it leaves retention unknown, and notes for the log."""
     directory = kraft_log.find(log_dirs, config["metadata.log.dir"])
     if directory is None:
         return None, NO_METADATA, []

@@ -3,8 +3,7 @@
 Role 4. Listens on `controller.sock` (ipc.channel, messages of ipc.forward). Changes made in one turn of the loop are
 published as one snapshot at its end; replies that must not overtake it wait until every process has it
 (broker.controller.snapshot_publisher). Large requests, of up to 65,536 topics each, run in steps
-(broker.process.steps), interleaved with small and other large requests. The changes of a handler's step are one change
-of their own.
+(broker.process.steps), interleaved with small and other large requests. Each step of a handler makes a separate change.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class Controller:
         """Call `action` after a delay, unless the returned function is called first."""
         return self._timeouts.add(time.monotonic() + milliseconds / 1000, partial(_guarded, action))
 
-    # -- for the owner (broker.interbroker.peers.Sources)
+    # -- for the owner (broker.interbroker.peers.Poller)
 
     def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
         """Call `ready(events)` whenever one of `events` occurs; replaces an earlier registration of `fd`."""

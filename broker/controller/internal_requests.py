@@ -36,8 +36,7 @@ def _create(controller: Controller, name: str) -> Generator[None, None, tuple[in
         return NONE, None
     try:
         snapshot = owner.snapshot
-        # In a cluster the other brokers may not be up yet: a broker alone at the moment does not lower the
-        # replication factor.
+        # In a cluster the other brokers may not be up yet: one broker alone must not lower the replication factor.
         brokers = sys.maxsize if controller.config.clustered else len(snapshot.brokers)
         request = planning.automatic(name, brokers, owner.config)
         yield from owner.create_topic(planning.plan_topic(request, snapshot, controller.defaults()))

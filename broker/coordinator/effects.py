@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def settle(machine: Ownership, do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now) -> None:
-    """Carry out its effects, write their appends, and repeat; then request a doorbell for the awaited partitions."""
+    """Carry out the machine's effects, write their appends, repeat; then request doorbells for awaited partitions."""
     effects = machine.effects
     writer.write(now)
     while True:

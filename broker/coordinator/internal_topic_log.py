@@ -2,7 +2,7 @@
 
 Only the coordinator calls it, with its own batches, so only their size needs checking.
 An append that reaches `flush.messages` waits for the disk here, on the coordinator's loop: one turn's commits share
-that fsync, and setting it asks for this wait.
+that fsync, which is what the setting asks for.
 
 The coordinator reads a partition within one term: a time of leading it without interruption. It writes only in that
 term, which is checked under the partition's lock: once another broker has led, the loaded state is outdated, even if

@@ -75,7 +75,7 @@ class BrokerRequests:
         self._tell(who_is_told.welcome(self._leadership, brokers), full=full)
 
     def _tell_all(self) -> None:
-        """Send the full state to brokers that have not had it yet, or may have logs of a topic recreated by name."""
+        """Send the full state to brokers that have not had it yet, or may have logs of a topic since recreated."""
         if self._leadership.remade:
             self._leadership.remade.clear()
             self._owed.update(self._leadership.live)

@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def undecided(self) -> bool:
-        """Whether no controller is known, or this broker is it and has not started: ZooKeeper became unavailable."""
+        """Whether no controller is known, or this broker was elected but has not started: ZooKeeper was unavailable."""
         return self._office.holder == NOBODY or (self._office.ours and self.elected is None)
 
     def due(self) -> float:

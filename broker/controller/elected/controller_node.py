@@ -37,7 +37,7 @@ _NEVER = -2  # a version that no node has; -1 would be any
 
 
 class ControllerLease:
-    """The node as this broker sees it. Every method raises TreeUnavailable: retry once connected."""
+    """The node as this broker sees it. Every method may raise TreeUnavailable: retry once connected."""
 
     def __init__(self, tree: Tree, broker: int) -> None:
         self._tree = tree
@@ -117,7 +117,7 @@ class ControllerLease:
             self.resign()
 
     def resign(self) -> None:
-        """Stop being controller for another broker; the next election starts another epoch."""
+        """Stop being controller, as another broker is or will be; the next election starts another epoch."""
         if self.ours:
             log.info("resigning as controller, epoch %d", self.epoch)
         self.holder, self.epoch_version = NOBODY, _NEVER

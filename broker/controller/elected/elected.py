@@ -207,7 +207,7 @@ class Elected:
     # -- brokers
 
     def brokers_changed(self) -> None:
-        """Handle brokers that registered or went."""
+        """Handle registrations that appeared or disappeared."""
         gone, come = self._read_brokers()
         if gone:
             self._fail(gone)

@@ -79,7 +79,7 @@ class Fenced:
         self._tree.each([[Create(znodes.partitions_path(name))] for name in sorted(names)])
 
     def check_refusal(self, error: TreeError) -> None:
-        """Tell a superseded term and an unavailable tree, both TreeUnavailable, from a stale version."""
+        """Raise TreeUnavailable for an unavailable tree or a superseded term; return for a stale version."""
         if isinstance(error, TreeUnavailable):
             raise error
         if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:

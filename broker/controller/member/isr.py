@@ -4,8 +4,8 @@ The order of steps is fixed; this process may die after any of them:
   expansion: the high watermark waits for the joining follower (leader_or_follower.expect) → the state node is written
              → the follower counts.
   shrinking: the state node is written → the follower no longer counts.
-So the tree's ISR never has a replica, which is electable, that the high watermark does not wait for. A write is
-conditional on the version of the node that was read, and that node must name this broker and its epoch: an election
+So the tree's ISR, whose members are electable, never has a replica that the high watermark does not wait for. A write
+is conditional on the version of the node that was read, and that node must name this broker and its epoch: an election
 meanwhile has changed it, and the write is refused.
 
 Where the high watermark waits for others than the known ISR (a write was refused or has an unknown outcome, or this

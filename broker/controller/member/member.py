@@ -165,7 +165,7 @@ class Member(Administration):
             yield WAITS
 
     def _guarded(self, action: Callable[[], Any]) -> None:
-        """If ZooKeeper is unavailable or has malformed nodes, retry everything on reconnection, or soon."""
+        """Run `action`; if ZooKeeper is unavailable or has malformed nodes, retry all on reconnection, or soon."""
         try:
             action()
         except (TreeError, Malformed) as error:

@@ -70,7 +70,7 @@ class SlotBook:
         return self._free.take()
 
     def matches(self, slot: int, incarnation: int) -> bool:
-        """Whether a slot still has the incarnation that a snapshot says."""
+        """Whether a slot still has the incarnation named by a snapshot."""
         return self._table[slot].state().serves(incarnation)
 
     def try_lock(self, slot: int) -> bool:
