@@ -1,8 +1,8 @@
 """A worker process: serves the connections the acceptor hands it, for any partition of this broker.
 
-What handlers may use of it: `snapshot`, `config`, `catalog`, `partition_of`, `forward`, `round`, `parking`,
-`sessions`, `followers`, `strangers`, and of `loop` what answers. Its loop is workers.net.loop, what becomes of a
-request workers.dispatch.requests.
+Handlers may use `snapshot`, `config`, `catalog`, `partition_of`, `forward`, `round`, `parking`, `sessions`,
+`followers`, `strangers`, and the answering methods of `loop`. workers.net.loop is its event loop;
+workers.dispatch.requests handles its requests.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from odradek.workers.produce.verification import Verification
 log = logging.getLogger(__name__)
 
 IDLE_TICK_S = 0.5
-TICK_S = 0.1  # the safety net: nothing waits longer for a ring that was lost
+TICK_S = 0.1  # the safety net: a lost ring delays a waiter by this much at most
 RETRY_S = 0.001
 RECOVER_LOOK_S = 0.01
 _IDLE_SWEEP_S = 5
 
 
 class Process(Protocol):
-    """What `broker.process.process.enter` gives."""
+    """What `broker.process.process.enter` returns."""
 
     role: int
     run_dir: Path
@@ -109,14 +109,14 @@ class Worker:
         self._row = self.shared.processes.row(self.role)
         self._next_tick = 0.0
         self._drain_until = 0.0
-        self.next_explanation = 0.0  # of workers.produce.acks_all: not before
+        self.next_explanation = 0.0  # the earliest time for the next one of workers.produce.acks_all
         self.conversions = 0  # Fetch requests of old versions that were read
         self._next_idle = 0
         self._idle_ms = config["connections.max.idle.ms"]
         self._parts: dict[tuple[bytes, int, bool], Partition] = {}
 
     def _ring_through(self, ring: Callable[[int], None]) -> Callable[[int], None]:
-        """Our own bell needs no datagram."""
+        """Wrap `ring`: this worker's own bell needs no datagram."""
 
         def ring_(role: int) -> None:
             if role == self.role:
@@ -129,7 +129,7 @@ class Worker:
     # -- life
 
     def run(self, signal_fd: int, signalled: Callable[[], bool]) -> None:
-        """Serve until `signalled()` (asked when `signal_fd` is readable), then drain."""
+        """Serve until `signalled()` returns True (called when `signal_fd` is readable), then drain."""
 
         def ask(_: int = 0) -> None:
             self._stopping = signalled() or self._stopping
@@ -147,7 +147,7 @@ class Worker:
         self.finish()
 
     def _recover(self, ask: Callable[[], None]) -> None:
-        """Help to open the log: go on until nothing is left to recover, here or elsewhere."""
+        """Help to open the log, until no process has anything left to recover."""
         log_dirs = self.catalog.log_dirs()
         bell = select.poll()
         bell.register(self.bell, select.POLLIN)
@@ -184,7 +184,7 @@ class Worker:
         self.parking.hurry()
 
     def finish(self) -> None:
-        """Close what is left."""
+        """Close the remaining connections and the worker's descriptors."""
         for connection in list(self.loop.connections.values()):
             self.drop(connection, "this worker stops")
         self.loop.finish_round()
@@ -194,14 +194,14 @@ class Worker:
     # -- the loop's hooks
 
     def before_events(self) -> None:
-        """Once a batch of events: nobody may be served from metadata older than this moment."""
+        """Run once per batch of events: no request may be served from metadata older than this moment."""
         if self._meta[META_VERSION] != self.snapshot.version and self.catalog.follow():
             self.snapshot = self.catalog.snapshot
             self._parts.clear()
             self.parking.all_changed()
 
     def _after_events(self) -> float:
-        """What follows each batch of events; returns how long the loop may sleep (seconds)."""
+        """Run after each batch of events; returns how long the loop may sleep (seconds)."""
         now, until, deadlines = time.monotonic(), self._next_tick, self.parking.deadlines
         if deadlines and deadlines[0][0] < until:
             until = deadlines[0][0]
@@ -210,7 +210,7 @@ class Worker:
         return until - now
 
     def _wake(self, now: float) -> float:
-        """Rings, retries, deadlines and the tick."""
+        """Handle rings, retries, deadlines and the tick."""
         if self._rung:
             self._rung = False
             self.parking.rung()
@@ -236,16 +236,16 @@ class Worker:
         return max(0.0, until - now)
 
     def _try_again(self) -> None:
-        """Each a slice of its own, while there is time: many large requests do not add up in one turn."""
+        """Give each deferred work one slice while time is left: many large requests do not add up in one turn."""
         until = time.monotonic() + SLICE_S
         again, self._again = self._again, []
         for number, (work, connection) in enumerate(again):
             if number and time.monotonic() >= until:
-                self._again = again[number:] + self._again  # those that had no turn are the first in the next one
+                self._again = again[number:] + self._again  # those without a turn go first next time
                 return
             try:
                 done = work()
-            except Exception:  # costs the one that waits for it, not the others
+            except Exception:  # drops the connection that waits for it, not the others
                 log.exception("unexpected error in deferred work")
                 done = True
                 if connection is not None:
@@ -258,7 +258,7 @@ class Worker:
         self._rung = True
 
     def _tick(self, now: float) -> None:
-        """What needs doing ten times a second; less often while nobody is connected, and all we talk to are there."""
+        """Periodic work, ten times a second; less often while there are no clients and all peer processes are up."""
         links = (self.coordinator.channel, self.controller.channel, self.acceptance.channel)
         self._next_tick = now + (TICK_S if self.loop.connections or None in links else IDLE_TICK_S)
         self.process.beat()
@@ -273,7 +273,7 @@ class Worker:
         self._sweep(int(now))
 
     def _count(self) -> None:
-        """Counters to the process table."""
+        """Write the counters to the process table."""
         row, loop = self._row, self.loop
         row[COLUMN["connections"]] = len(loop.connections)
         row[COLUMN["requests"]] = loop.requests + loop.produce_requests
@@ -295,7 +295,7 @@ class Worker:
         process.tick()
 
     def ask(self, process: Upstream, asked: Forwarded, answered: Callable[[int, bytes], None]) -> None:
-        """Have the coordinator or the controller answer a request; `answered(flags, body)` is called once."""
+        """Send a request to the coordinator or the controller; calls `answered(flags, body)` once."""
         process.ask(asked, answered)
         self._watch_writes(process)
 
@@ -314,7 +314,7 @@ class Worker:
             self.loop.rewatch(fd, select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
 
     def _sweep(self, now: int) -> None:
-        """Every few seconds: files nobody needs, connections nobody uses."""
+        """Every few seconds: close unused files and drop idle connections."""
         if now < self._next_idle:
             return
         self._next_idle = now + _IDLE_SWEEP_S
@@ -323,7 +323,7 @@ class Worker:
             self._drop_idle(now)
 
     def _drop_idle(self, now: int) -> None:
-        """Kafka takes any byte for a sign of life; here a frame that is fed byte by byte is none."""
+        """Kafka counts any byte as activity; here a frame that arrives byte by byte does not count."""
         limit = now - self._idle_ms // 1000
         for connection in list(self.loop.connections.values()):
             trickles = connection.trickles()
@@ -357,10 +357,10 @@ class Worker:
         self.loop.remove(connection)
         self.acceptance.closed(connection)
 
-    # -- what handlers ask
+    # -- services for handlers
 
     def partition_of(self, topic: bytes, index: int, by_id: bool) -> Partition | None:
-        """The partition by the topic's name or id as it stands in a request; None when it is not here."""
+        """The partition by the topic's name or id in its wire form; None when it is not on this broker."""
         key = (topic, index, by_id)
         partition = self._parts.get(key)
         if partition is None:
@@ -371,24 +371,24 @@ class Worker:
         return partition
 
     def again(self, work: Callable[[], bool], connection: Connection | None = None) -> None:
-        """Call `work` every millisecond until it returns True. If it fails, `connection` is given up: it would wait."""
+        """Call `work` every millisecond until it returns True. If it raises, drop `connection`, which would hang."""
         self._again.append((work, connection))
 
     def begin(self, work: Iterator[object]) -> None:
-        """Do something in steps: as many as a slice of time allows now, the rest in the next turns.
+        """Run `work` in steps: as many as fit into one time slice now, the rest in the next turns.
 
-        A step that yields WAIT ends its slice: the next one has to wait for something. What fails is work's business.
+        A step that yields WAIT ends its slice: the next step has to wait for something. `work` handles its own errors.
         """
         go_on = partial(_slice, work)
         if not go_on():
             self._again.append((go_on, None))
 
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
-        """Ask the controller something of our own; `answered(flags, body)` is called once."""
+        """Send the controller a request of this worker's own; calls `answered(flags, body)` once."""
         self.ask(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
 
 
 def _slice(work: Iterator[object]) -> bool:
-    """A slice of time's steps; whether that was all."""
+    """Run steps for one time slice; returns whether the work is complete."""
     until = time.monotonic() + SLICE_S
     return all(step is not WAIT and time.monotonic() < until for step in work)

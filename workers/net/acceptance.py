@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UNFINISHED_S = 2  # without a byte, for a draining worker not to wait for the rest of a frame
+UNFINISHED_S = 2  # a draining worker drops a connection whose unfinished frame got no byte for so long
 
 
 class Acceptance:
-    """The channel to the acceptor; `ended` when nothing more will come of it."""
+    """The channel to the acceptor; `ended`: no more connections will come over it."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -39,7 +39,7 @@ class Acceptance:
         return self._channel
 
     def tick(self) -> None:
-        """Connect when there is no channel; with a broker that stops there is no acceptor to wait for."""
+        """Connect when there is no channel; a draining worker does not wait for an acceptor."""
         if self._channel is None and not self._worker.draining:
             self._register()
 
@@ -103,7 +103,7 @@ class Acceptance:
             self._given.clear()
 
     def closed(self, connection: Connection) -> None:
-        """Tell the acceptor that a connection has gone."""
+        """Report a closed connection to the acceptor."""
         self._say(handoff.closed(connection.listener, connection.host))
 
     def _say(self, message: bytes) -> None:
@@ -114,7 +114,7 @@ class Acceptance:
                 self._watch_writes(link)
 
     def drain(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         if self._channel is None:
             self.ended = True
         elif not self._drain_said:
@@ -122,9 +122,9 @@ class Acceptance:
             self._say(handoff.DRAIN)
 
     def hand_back(self) -> None:
-        """Give connections that are at a boundary to the other workers; close them when the whole broker stops.
+        """Hand connections at a request boundary to the other workers; close them when the whole broker stops.
 
-        One that does not finish its frame can be given to nobody, since we have the beginning: it is closed too.
+        A connection with an unfinished frame cannot be handed over, since this worker holds its start: it is closed.
         """
         worker = self._worker
         self._drop_unfinished()

@@ -1,7 +1,7 @@
-"""One client's connection: what came in and is not understood yet, what is to go out and in which order.
+"""One client's connection: received bytes that are not decoded yet, and the answers to send, in order.
 
-Requests of a connection take effect one at a time, as in Kafka, but for runs of Produce, which are executed together.
-`order` holds the answers of that run, done or not; anything else is a barrier (`waiting`) until it is answered.
+Requests of a connection take effect one at a time, as in Kafka, except runs of Produce, which are executed together.
+`order` holds the answers of that run, done or not; any other request is a barrier (`waiting`) until it is answered.
 The bytes behind a barrier wait in `backlog`.
 """
 
@@ -20,16 +20,16 @@ from odradek.workers.net import splice
 LAST = int(socket.MSG_NOSIGNAL)
 _MORE = int(socket.MSG_NOSIGNAL | socket.MSG_MORE)
 _HEAD = 12  # size, api key, version and correlation id: this frame and no other
-_TRICKLE = 1024  # bytes between two looks
-SLICE = 1 << 20  # bytes between two looks at what else there is to do; a quarter of it cost twice the CPU a byte
-_REST = mmap.PAGESIZE  # what goes along with a SLICE: a header came before it, and a burst ends where a page does
-_REQUEST = 500  # bytes of a request beside its records, roughly
+_TRICKLE = 1024  # bytes between two checks
+SLICE = 1 << 20  # bytes sent per turn of a connection; a quarter of it cost twice the CPU per byte
+_REST = mmap.PAGESIZE  # sent on top of a SLICE: a header precedes it, and a splice ends at a page boundary
+_REQUEST = 500  # bytes of a request without its records, roughly
 
-_BURST = splice.Splice()  # this process's
+_BURST = splice.Splice()  # one per process
 
 
 class Connection:
-    """State of one connection; the loop does the reading, this does the writing."""
+    """State of one connection; the loop reads from the socket, this class writes to it."""
 
     __slots__ = (
         "active", "backlog", "big", "big_fill", "big_size", "blocked", "client_id", "closing", "consuming", "fd",
@@ -44,7 +44,7 @@ class Connection:
         self.host = host
         self.port = port
         self.client_id: str | None = None
-        self.partial = b""  # the beginning of a small frame
+        self.partial = b""  # the start of a small frame
         self.big: bytearray | None = None  # a large frame being received into its own memory
         self.big_fill = 0
         self.big_size = 0
@@ -53,20 +53,20 @@ class Connection:
         self.out: deque[bytes | memoryview | FileSlice] = deque()
         self.out_size = 0
         self.full = False
-        self.keeps_up = True  # its socket took the last large slice whole
+        self.keeps_up = True  # the socket took the whole of the last large slice
         self.waiting = False
         self.blocked = False
         self.closing = False
-        self.consuming = False  # its frames are being taken right now
+        self.consuming = False  # the loop is taking its frames right now
         self.settling = False
         self.parked: Any = None  # the fetch that waits
-        self.active = True  # something came since the last look (connections.max.idle.ms)
+        self.active = True  # bytes moved since the last check (connections.max.idle.ms)
         self.mask = 0
         self.last_active = 0
         self.seen: tuple[bytes, int] = (b"", 0)  # see `trickles`
         self.request_name = ""
-        self.target: Any = None  # of its last Produce request; see apis.k00_produce
-        self.standing: Any = None  # its last Fetch; see workers.fetch.repeated_fetch
+        self.target: Any = None  # of the last Produce request; see apis.k00_produce
+        self.standing: Any = None  # the last Fetch; see workers.fetch.repeated_fetch
 
     def __repr__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -74,39 +74,39 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """At a boundary: nothing half read, nothing unanswered, nothing unsent."""
+        """At a request boundary: no partial frame, no unanswered request, no unsent answer."""
         return not (self.partial or self.big or self.backlog or self.order or self.out or self.waiting)
 
     @property
     def only_receives(self) -> bool:
-        """All that it has under way is the beginning of a frame."""
+        """No request is under way, apart from the start of a frame."""
         return not (self.backlog or self.order or self.out or self.waiting)
 
     def trickles(self) -> bool:
-        """Whether hardly anything was added to an unfinished frame since this was asked last."""
+        """Whether an unfinished frame has hardly grown since the last call."""
         held, size = (self.partial, len(self.partial)) if self.big is None else (self.big, self.big_fill)
         (head, before), self.seen = self.seen, (bytes(held[:_HEAD]), size)
         return before > 0 and 0 <= size - before < _TRICKLE and self.seen[0].startswith(head)
 
     @property
     def undecided(self) -> int:
-        """About how much memory its unanswered Produce requests hold."""
+        """Approximate memory held by unanswered Produce requests, in bytes."""
         return sum(_REQUEST + request.size for request in self.order)
 
     def queue(self, data: bytes) -> None:
-        """Add a whole answer to what is to be sent."""
+        """Append a whole answer to the send queue."""
         self.out.append(data)
         self.out_size += len(data)
 
     def queue_all(self, pieces: list[bytes | FileSlice]) -> None:
-        """Add an answer in pieces."""
+        """Append an answer in pieces to the send queue."""
         self.out.extend(pieces)
         self.out_size += sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in pieces)
 
     def flush(self) -> int:
-        """Send what the socket takes, but no more once a SLICE is sent: who reads a backlog delays nobody for long.
+        """Send what the socket takes, but stop after a SLICE: a client that reads a backlog must not delay the others.
 
-        Returns the bytes sent; `full` tells whether the socket takes no more. OSError: connection or file is broken.
+        Returns the bytes sent; sets `full` when the socket takes no more. OSError: connection or file is broken.
         """
         sent = 0
         out = self.out
@@ -124,7 +124,7 @@ class Connection:
         return sent
 
     def _send_bytes(self, piece: bytes | memoryview) -> int:
-        """What is left is not copied: of an answer of a hundred MB a socket takes a thousandth at a time."""
+        """Does not copy the unsent rest: a socket takes a thousandth of a 100 MB answer at a time."""
         out = self.out
         count = self.sock.send(piece, LAST if len(out) == 1 else _MORE)
         if count == len(piece):
@@ -148,7 +148,7 @@ class Connection:
         return count
 
     def _send_large(self, piece: FileSlice, asked: int) -> int:
-        """To a socket that took only a part of the last large slice, acks make room bit by bit: no burst."""
+        """If the socket took only part of the last large slice, ACKs free its buffer bit by bit: do not splice then."""
         if self.keeps_up:
             asked = min(asked, splice.room(piece.position))
             count = _BURST.send(self.fd, piece.file.fd, piece.position, asked, asked < piece.size)

@@ -1,13 +1,13 @@
-"""The worker's event loop: one epoll, one receive buffer, and rounds of whatever is ready.
+"""The worker's event loop: one epoll, one receive buffer, and rounds over the ready descriptors.
 
-A round: for each connection that is readable, receive into the shared buffer and take the whole frames in it; Produce
-requests pile up in `workers.produce.batching`; then they are executed together, answers are sent, and descriptors that
-were given up are closed (never within the round: their numbers are used again). Bytes of a round live in the buffer
-until it ends; what must outlive it, the beginning of a frame or what lies behind a barrier, is copied out.
+A round: for each readable connection, receive into the shared buffer and take the whole frames in it. Produce requests
+collect in `workers.produce.batching`; at the end of the round they are executed together, answers are sent, and dropped
+descriptors are closed (never within the round: the kernel reuses their numbers). Bytes of a round live in the buffer
+until it ends; the start of a frame and the bytes behind a barrier must outlive it and are copied out.
 
-A client may send thousands of requests at once, of a few bytes each, and each may be a millisecond's work or more. So
-one whose requests have taken SLICE_S rests, and all others have their turn before it goes on. The clock is looked at
-where more frames lie behind a request that is not plain Produce, and where records had to be opened.
+A client may send thousands of requests of a few bytes at once, and each may cost a millisecond or more. So a connection
+whose requests have taken SLICE_S rests, and all others have their turn before it continues. The loop reads the clock
+where more frames follow a request that is not plain Produce, and where records had to be decoded.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 BUFFER = 8 << 20
 LEAST_ROOM = 1 << 19  # receive only with this much room left: large reads, few of them
 MOST_RECEIVED = 1 << 20  # by one connection in one round, so that others get their turn
-BIG_FRAME = 1 << 17  # larger ones that came in part get memory of their own
-BIG_HELD = 1 << 16  # once this much of them is there: memory is taken as it comes, not as it is promised
-BLOCKED_OUT = 1 << 20  # unsent bytes at which a connection is not read any more
-MOST_UNDECIDED = 1 << 20  # bytes of Produce requests that wait for locks or the disk, likewise
+BIG_FRAME = 1 << 17  # larger partial frames get memory of their own
+BIG_HELD = 1 << 16  # once this much has arrived: memory grows with received bytes, not with the announced size
+BLOCKED_OUT = 1 << 20  # unsent bytes above which a connection is not read
+MOST_UNDECIDED = 1 << 20  # bytes of Produce requests that wait for locks or the disk, with the same effect
 LEAST_FRAME = 10  # a request header: api key, version, correlation id, client id
 
 _NEWEST_PRODUCE = k00_produce.API.versions[1]
@@ -58,14 +58,14 @@ class Loop:
         self._max_request = max_request
         self._epoll = select.epoll()
         self._wait = BusyPoll(self._epoll.poll, spin_us).wait
-        self._buffer = mmap.mmap(-1, BUFFER)  # a bytearray would be written to, and so take memory, at once
+        self._buffer = mmap.mmap(-1, BUFFER)  # a bytearray is zeroed, and so takes memory, at once
         self._view = memoryview(self._buffer)
         self._fill = 0
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._garbage: list[Connection] = []
-        self._unfinished: dict[Connection, None] = {}  # with more to send, and room for it in their sockets
-        self._resting: dict[Connection, None] = {}  # with more to be executed
-        self._timed: Connection | None = None  # whose requests are being executed, since its clock was set
+        self._unfinished: dict[Connection, None] = {}  # with more to send, and room in their sockets
+        self._resting: dict[Connection, None] = {}  # with more requests to execute
+        self._timed: Connection | None = None  # the connection that `_until` belongs to
         self._until = 0.0
         self.connections: dict[int, Connection] = {}
         self.bytes_in = self.bytes_out = self.requests = self.produce_requests = 0
@@ -78,11 +78,11 @@ class Loop:
         self._epoll.register(fd, events)
 
     def rewatch(self, fd: int, events: int) -> None:
-        """Change what `fd` is watched for."""
+        """Change the events that `fd` is watched for."""
         self._epoll.modify(fd, events)
 
     def unwatch(self, fd: int) -> None:
-        """Forget `fd`."""
+        """Stop watching `fd`."""
         del self._handlers[fd]
         self._epoll.unregister(fd)
 
@@ -96,12 +96,12 @@ class Loop:
     def remove(self, connection: Connection) -> None:
         """Stop serving a connection; its socket is closed when the round ends."""
         if self.connections.pop(connection.fd, None) is not None:
-            connection.closing = connection.blocked = True  # blocked: nothing more of what it sent is executed
+            connection.closing = connection.blocked = True  # blocked: no more of its requests are executed
             self._epoll.unregister(connection.fd)
             self._garbage.append(connection)
 
     def give_up(self, connection: Connection) -> None:
-        """Stop serving a connection without closing it: another process goes on with it."""
+        """Stop serving a connection without closing it: another process continues with it."""
         del self.connections[connection.fd]
         connection.closing = True
         self._epoll.unregister(connection.fd)
@@ -136,7 +136,7 @@ class Loop:
         self.finish_round()
 
     def _wake(self) -> None:
-        """Those that rested go on, each for a slice, while there is time for another; the rest in the next turns."""
+        """Resume resting connections, each for a slice, while time is left; the others in the next turns."""
         until = time.monotonic() + SLICE_S
         for connection in list(self._resting):
             del self._resting[connection]
@@ -149,7 +149,7 @@ class Loop:
                 return
 
     def spend(self, connection: Connection) -> None:
-        """Something has taken longer than most requests do: one that did so for SLICE_S rests."""
+        """Account for an expensive request: a connection that has used SLICE_S rests."""
         now = time.monotonic()
         if connection is not self._timed:
             self._timed, self._until = connection, now + SLICE_S
@@ -158,14 +158,14 @@ class Loop:
             self._resting[connection] = None
 
     def _go_on(self) -> None:
-        """One more slice each, between two looks at what else there is to do."""
+        """Send one more slice to each unfinished connection."""
         unfinished, self._unfinished = self._unfinished, {}
         for connection in unfinished:
             if not connection.closing:
                 self.send(connection)
 
     def _other(self, connection: Connection, event: int) -> None:
-        """An event that is not just new bytes."""
+        """Handle an event other than plain readability."""
         if event & _OUT:
             connection.active = True
             self.send(connection)
@@ -177,7 +177,7 @@ class Loop:
             self._worker.drop(connection, "hung up")
 
     def finish_round(self) -> None:
-        """Execute what was collected, answer, and let the buffer be used again."""
+        """Execute the collected requests, answer them, and release the buffer."""
         collected = self._round
         if collected.touched or collected.settling:
             self._flush()
@@ -188,7 +188,7 @@ class Loop:
             self._garbage.clear()
 
     def _flush(self) -> None:
-        """Append and answer until nothing more comes of it: an answered barrier may release further requests."""
+        """Append and answer until nothing is left: an answered barrier may release further requests."""
         collected = self._round
         collected.flush()
         while collected.settling:
@@ -196,14 +196,14 @@ class Loop:
             for connection in settling:
                 try:
                     self._settle(connection)
-                except Exception:  # a fault of ours costs this connection, not the others
+                except Exception:  # a bug costs this connection, not the others
                     log.exception("%r: cannot answer Produce", connection)
                     self._worker.drop(connection, "an error of the broker")
             if collected.touched:
                 collected.flush()
 
     def _settle(self, connection: Connection) -> None:
-        """Send the answers of decided Produce requests, in request order, and go on behind them."""
+        """Send the answers of decided Produce requests, in request order, and continue behind them."""
         connection.settling = False
         if connection.closing:
             return
@@ -249,7 +249,7 @@ class Loop:
             self._consume(connection, view, start, begin)
 
     def _receives_small(self, connection: Connection) -> bool:
-        """Whether a connection that is not simply at a boundary may receive into the shared buffer now."""
+        """Whether a connection that is not at a request boundary may receive into the shared buffer now."""
         if connection.closing:
             return False
         if connection.order and connection.undecided > MOST_UNDECIDED:
@@ -264,7 +264,7 @@ class Loop:
         return True
 
     def _receive_into(self, connection: Connection, view: memoryview) -> int:
-        """Bytes received; 0 when there are none now; -1 when the connection is over (and dropped)."""
+        """Bytes received; 0 when there are none now; -1 when the connection has ended (and was dropped)."""
         try:
             count = connection.sock.recv_into(view)
         except (BlockingIOError, InterruptedError):
@@ -293,7 +293,7 @@ class Loop:
             big.extend(bytes(min(len(big), connection.big_size - len(big))))
 
     def _pause(self, connection: Connection) -> None:
-        """The client sends while its last request is not answered: let the kernel hold it back."""
+        """The client sends although its last request is unanswered: stop reading, so that TCP pushes back."""
         self._want(connection, connection.mask & ~_IN)
 
     def _consume(self, connection: Connection, view: memoryview, at: int, end: int) -> None:
@@ -327,7 +327,7 @@ class Loop:
         except MALFORMED as error:
             worker.drop(connection, f"malformed {connection.request_name if key else 'Produce'}: {error}")
             return
-        except Exception:  # a fault of ours costs this connection, not the others
+        except Exception:  # a bug costs this connection, not the others
             log.exception("%r: %s failed", connection, connection.request_name if key else "Produce")
             worker.drop(connection, "an error of the broker")
             return
@@ -335,7 +335,7 @@ class Loop:
             self._keep(connection, view, at, end)
 
     def _keep(self, connection: Connection, view: memoryview, at: int, end: int) -> None:
-        """Remember the beginning of a frame; a large one gets memory for the whole of it."""
+        """Keep the start of a frame; a large frame gets memory of its own."""
         if end - at >= 4:
             (size,) = _SIZE.unpack_from(view, at)
             if not LEAST_FRAME <= size <= self._max_request:
@@ -349,7 +349,7 @@ class Loop:
         connection.partial = bytes(view[at:end])
 
     def _is_over(self, connection: Connection) -> bool:
-        """Whether it has had its slice, though more of its frames are there."""
+        """Whether a connection with more frames has used up its slice."""
         self.spend(connection)
         return connection.blocked
 
@@ -358,7 +358,7 @@ class Loop:
             connection.backlog = self.kept(view, at, end)
 
     def kept(self, view: memoryview, at: int, end: int) -> tuple[memoryview, int, int]:
-        """What must wait, out of the shared buffer; what is out of it already is not copied for each barrier."""
+        """Copy waiting bytes out of the shared buffer; bytes outside of it are not copied for each barrier."""
         if view.obj is not self._buffer:
             return view, at, end
         return memoryview(bytearray(view[at:end])), 0, end - at
@@ -366,7 +366,7 @@ class Loop:
     def _request(
         self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, at: int, end: int
     ) -> bool:
-        """Execute another request; False when it must wait for those before it."""
+        """Execute a request other than Produce; False when it must wait for earlier ones."""
         if connection.order:
             self._flush()
             if connection.closing:
@@ -383,7 +383,7 @@ class Loop:
         return True
 
     def resume(self, connection: Connection) -> None:
-        """A barrier is answered: go on with what lies behind it, then read again."""
+        """A barrier is answered: execute the requests behind it, then read again."""
         if connection.consuming:
             return
         if connection.backlog is not None:
@@ -395,7 +395,7 @@ class Loop:
     # -- sending
 
     def answer_pieces(self, connection: Connection, pieces: list[Any]) -> None:
-        """Send a whole answer and go on with what lies behind the barrier."""
+        """Send a whole answer and continue behind the barrier."""
         if connection.closing:
             return
         connection.waiting = False
@@ -406,7 +406,7 @@ class Loop:
             self.resume(connection)
 
     def answer_bytes(self, connection: Connection, data: bytes) -> None:
-        """`answer_pieces` for an answer that is no more than these bytes."""
+        """`answer_pieces` for an answer that consists of these bytes."""
         if connection.closing:
             return
         connection.waiting = False
@@ -416,7 +416,7 @@ class Loop:
             self.resume(connection)
 
     def send_bytes(self, connection: Connection, data: bytes) -> None:
-        """Send a whole answer: at once if the socket takes it, which is nearly always."""
+        """Send a whole answer: at once if the socket takes it, as it nearly always does."""
         if not connection.out:
             try:
                 sent = connection.sock.send(data, LAST)
@@ -433,7 +433,7 @@ class Loop:
         self.send(connection)
 
     def send(self, connection: Connection) -> None:
-        """Send what is queued; go on later where the socket is full."""
+        """Send queued answers; continue later when the socket is full."""
         try:
             self.bytes_out += connection.flush()
         except (OSError, EOFError) as error:
@@ -456,7 +456,7 @@ class Loop:
 
 
 def skip_header_tags(view: memoryview, at: int, end: int) -> int:
-    """Past the tagged fields of a flexible request header; mostly one zero byte."""
+    """The position behind the tagged fields of a flexible request header; mostly one zero byte."""
     if view[at] == 0:
         return at + 1
     from odradek.protocol.wire import skip_tags

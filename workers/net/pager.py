@@ -1,9 +1,9 @@
-"""Records that are not in the page cache must not stall the loop: sending would wait for the disk.
+"""Records that are not in the page cache must not stall the loop: sending them would wait for the disk.
 
-Slices far behind the log's end are probed with preadv(RWF_NOWAIT), a byte every STRIDE. Where one is missing the kernel
-is asked to read the whole slice ahead (posix_fadvise, which does not wait), and the slice is probed again every
-millisecond until it is there. A file system that knows no RWF_NOWAIT (tmpfs) counts as cached. After PATIENCE_S the
-slice is sent as it is: under memory pressure pages may leave as fast as they come.
+The pager probes slices far behind the log's end with preadv(RWF_NOWAIT), one byte every STRIDE. Where a page is missing
+it asks the kernel to read the whole slice ahead (posix_fadvise, which does not wait), and probes the slice again every
+millisecond until it is cached. A file system without RWF_NOWAIT (tmpfs) counts as cached. After PATIENCE_S the slice is
+sent as it is: under memory pressure pages may be evicted as fast as they are read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pager:
         self.waits = 0
 
     def answer(self, connection: Connection, pieces: list[Any]) -> None:
-        """Answer once the far slices among `pieces` are in memory: mostly at once."""
+        """Answer once the far slices among `pieces` are in the page cache: mostly at once."""
         cold = [piece for piece in pieces if isinstance(piece, FileSlice) and piece.far and not cached(piece)]
         if not cold:
             self._worker.loop.answer_pieces(connection, pieces)
@@ -43,7 +43,7 @@ class Pager:
 
         def again() -> bool:
             if time.monotonic() < until and not all(cached(piece) for piece in cold):
-                return connection.closing  # nobody waits any more
+                return connection.closing  # done once the client is gone
             self._worker.loop.answer_pieces(connection, pieces)
             return True
 
@@ -51,7 +51,7 @@ class Pager:
 
 
 def cached(piece: FileSlice) -> bool:
-    """Whether a byte in every STRIDE of the slice can be read without waiting."""
+    """Whether one byte in every STRIDE of the slice can be read without waiting."""
     probe, into, flags = os.preadv, (_BYTE,), os.RWF_NOWAIT
     fd, end = piece.file.fd, piece.position + piece.size
     try:

@@ -1,8 +1,8 @@
-"""Requests of followers from addresses that are no registered broker's: refused, and looked up again.
+"""Refuses follower requests from addresses of no registered broker, and has the addresses looked up again.
 
-The follower comes again. Its host may have registered just now, or have another address than before, and nothing else
-need happen in the cluster: so the controller process is asked to look (broker.controller.member.broker_addresses), at
-most once a second. The coordinator asks likewise when it refuses markers (workers.apis.k27_write_txn_markers).
+The follower retries. Its host may have registered just now, or may have a new address, without any other change in the
+cluster: so the worker asks the controller process to look up the addresses (broker.controller.member.broker_addresses),
+at most once a second. The coordinator does the same when it refuses markers (workers.apis.k27_write_txn_markers).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PAUSE_S = 1.0  # between requests to look
-_SILENT_S = 60.0  # after which an address is named in the log again
-_MOST = 100  # addresses named in that time
+_PAUSE_S = 1.0  # between two look-ups
+_SILENT_S = 60.0  # after which an address is logged again
+_MOST = 100  # addresses logged in that time
 
 
 class Looks:
-    """Requests to look again who is registered: one at a time, and at most one a second.
+    """Requests to look up the registered brokers again: one at a time, and at most one a second.
 
-    `ask(answered)` sends one; `answered` is to be called once.
+    `ask(answered)` sends one and must call `answered` once.
     """
 
     def __init__(self, ask: Callable[[Callable[[], None]], None]) -> None:
         self._ask = ask
         self._ask_at = -math.inf
-        self._asked = False  # and not answered yet
+        self._asked = False  # a request is unanswered
 
     def wish(self) -> None:
-        """Somebody was refused."""
+        """A request was refused: look up the brokers again."""
         now = time.monotonic()
         if now >= self._ask_at and not self._asked:
             self._ask_at, self._asked = now + _PAUSE_S, True
@@ -49,7 +49,7 @@ class Looks:
 
 
 class UnregisteredBrokers:
-    """A worker's judgement of who may be a follower."""
+    """A worker's check of which addresses may be followers."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -58,7 +58,7 @@ class UnregisteredBrokers:
         self._forget_at = -math.inf
 
     def refuses(self, replica: int, listener: str, host: str) -> bool:
-        """Whether a request with this replica id (-1: a consumer's) comes from where no broker is known to be."""
+        """Whether a request with this replica id (-1: a consumer) comes from an address of no known broker."""
         if replica < 0 or self._worker.snapshot.admitted.takes(listener, host):
             return False
         self._warn(time.monotonic(), listener, host)
