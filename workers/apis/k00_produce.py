@@ -1,21 +1,21 @@
 """Produce (key 0), versions 0 to 13: append record batches to partitions.
 
-A batch of magic 2 for a topic with plain settings is stored as it came, after a look at its header, its CRC and the
-shape of its records (workers.produce.record_check), which `odradek.producers.trusted` saves; everything else (magic 0
-and 1, compression.type other than producer, compacted topics, LogAppendTime, timestamp bounds, records that are not as
-the header says) goes through `protocol.records.normalise`. Whole runs of requests become one append a partition
-(workers.produce.batching).
+A batch of magic 2 for a topic with plain settings is stored as it came, after a check of its header, its CRC and the
+shape of its records (workers.produce.record_check; `odradek.producers.trusted` skips this one). Everything else
+(magic 0 and 1, compression.type other than producer, compacted topics, LogAppendTime, timestamp bounds, records that
+contradict the header) goes through `protocol.records.normalise`. A whole run of requests becomes one append per
+partition (workers.produce.batching).
 
 Versions below 3 carry magic 0 and 1, from 3 on only magic 2; v7 and later may carry zstd (KIP-110); v13 names topics
-by id (KIP-516). acks=N above 1 is taken from version 0, where 0.8 meant something by it, as all; later versions refuse
+by id (KIP-516). Version 0, in which acks=N above 1 had a meaning in 0.8, accepts it as acks=all; later versions refuse
 it with INVALID_REQUIRED_ACKS. Batches with acks=all wait for followers, if there are any (workers.produce.acks_all),
-as long as the request's timeout allows. Clients write to internal topics only as `__admin_client`; others are answered
+as long as the request's timeout allows. Only clients named `__admin_client` may write to internal topics; others get
 INVALID_TOPIC_EXCEPTION. A transactional batch that would open a transaction in its partition waits until the
-coordinator has said that the partition is part of it (KIP-890, workers.produce.verification); one in a request without
-a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and with it the whole request.
+coordinator confirms that the partition is part of it (KIP-890, workers.produce.verification). A transactional batch in
+a request without a transactional id fails the whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-A client's requests begin with the same bytes again and again (client id, acks, topic, partition). So those bytes are
-remembered with what they mean (`ProduceTargets`), and a request that goes where the last one went costs one comparison.
+All requests of a client begin with the same bytes (client id, acks, topic, partition). So the worker remembers these
+prefixes decoded (`ProduceTargets`), and a request with the same target as the last one costs one comparison.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ log = logging.getLogger(__name__)
 _I32 = struct.Struct(">i")
 _ZSTD = 4
 _ADMIN = struct.Struct(">h14s").pack(14, b"__admin_client")
-"""A request's client id, as it stands in the header, with which Kafka lets clients write to internal topics."""
+"""The client id, encoded as in the request header, with which Kafka lets clients write to internal topics."""
 _LONGEST_PREFIX = 1024  # twice what clients send; names may be 32 KiB long each
-_REMEMBERED = 16 << 20  # bytes of prefixes that a worker remembers; clients of one name share them
-_PART = 500  # bytes of a request's part beside its records, roughly
+_REMEMBERED = 16 << 20  # bytes of prefixes that a worker remembers; clients with the same client id share them
+_PART = 500  # bytes of a request's part without its records, roughly
 UNNAMED = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_TARGET = 400  # bytes of what is remembered beside each
+_TARGET = 400  # bytes remembered in addition to each prefix
 
 
 class ProduceTarget:
-    """Where records go and how to answer: what a prefix means, while the metadata is that of `metadata`."""
+    """The decoded meaning of a prefix: where records go and how to answer; valid for the metadata of `metadata`."""
 
     __slots__ = (
         "acks", "acks_all", "follower", "index", "metadata", "partition", "prefix", "reply", "size", "timeout_ms",
@@ -84,23 +84,23 @@ class ProduceTarget:
         self.index = index
         self.acks = acks
         self.acks_all = acks not in (0, 1)
-        self.timeout_ms = timeout_ms  # as long as followers are waited for
+        self.timeout_ms = timeout_ms  # how long to wait for followers
         self.version = version
         self.transactional_id = transactional_id
         self.prefix = b""
         self.size = 0
-        self.follower: ProduceTarget | None = None  # where a client went after this one
+        self.follower: ProduceTarget | None = None  # the target that a client used after this one
         self.metadata: Mark | None = None
         self.reply: Callable[[Pending], bytes] | None = None  # not for acks=0, nor for parts of a larger request
 
     def remember(self, prefix: bytes, metadata: Mark) -> None:
-        """Requests that begin with `prefix` are for just this target."""
+        """Requests that begin with `prefix` have this target."""
         self.prefix, self.size, self.metadata = prefix, len(prefix), metadata
         self.reply = produce.single_reply(self.version, self.topic, self.index) if self.acks else None
 
 
 class ProduceTargets:
-    """What a worker remembers of prefixes while the metadata stays as it is."""
+    """The prefixes that a worker remembers until the metadata changes."""
 
     def __init__(self) -> None:
         self._metadata: Mark | None = None
@@ -112,7 +112,7 @@ class ProduceTargets:
         return self._known.get((version, prefix)) if metadata is self._metadata else None
 
     def keep(self, target: ProduceTarget, metadata: Mark) -> None:
-        """Remember `target`; everything is forgotten when it becomes too much, and when the metadata changes."""
+        """Remember `target`; the cache is cleared when it becomes too large, and when the metadata changes."""
         if metadata is not self._metadata or self._bytes > _REMEMBERED:
             self._metadata, self._bytes = metadata, 0
             self._known.clear()
@@ -136,14 +136,14 @@ class Several:
         self.taken = False
 
     def add(self, part: Pending) -> None:
-        """One of its partitions."""
+        """Add one of its partitions."""
         self.parts.append(part)
         if not part.done:
             self._open.append(part)
 
     @property
     def size(self) -> int:
-        """Bytes of records that wait, and about what all parts take beside them."""
+        """Bytes of waiting records, plus the approximate overhead of all parts."""
         return _PART * len(self.parts) + sum(part.size for part in self._open)
 
     @property
@@ -164,7 +164,7 @@ def _result(part: Pending) -> PartResult:
 
 
 def answer(pending: Pending | Several) -> bytes | None:
-    """The response frame of a decided request, None when the client wants none."""
+    """The response frame of a decided request, None with acks=0."""
     if isinstance(pending, Several):
         return pending.answer() if pending.acks else None
     if not pending.target.acks:
@@ -173,7 +173,7 @@ def answer(pending: Pending | Several) -> bytes | None:
 
 
 def refused_silently(pending: Pending | Several) -> bool:
-    """Whether a request with acks=0 failed: Kafka tells such a client by closing its connection."""
+    """Whether a request with acks=0 failed: Kafka then closes the client's connection."""
     if isinstance(pending, Several):
         return not pending.acks and any(part.error for part in pending.parts)
     return not pending.target.acks and bool(pending.error)
@@ -216,12 +216,12 @@ def raw(
 def _known_target(
     worker: Worker, connection: Connection, version: int, buffer: memoryview, head: int
 ) -> ProduceTarget | None:
-    """Another target that a request has begun like this for, on any connection."""
+    """Another target whose prefix this request begins with, as remembered from any connection."""
     last = connection.target
     if last is None:
         return None
     target = worker.targets.get(version, bytes(buffer[head : head + last.size]), worker.snapshot.mark)
-    if target is None and last.follower is not None:  # one of another length, that came after this one before
+    if target is None and last.follower is not None:  # another length: the target that came after this one before
         size = last.follower.size
         target = worker.targets.get(version, bytes(buffer[head : head + size]), worker.snapshot.mark)
     if target is not None:
@@ -233,7 +233,7 @@ def _parse(
     worker: Worker, connection: Connection, version: int, correlation: int, buffer: memoryview, head: int, start: int,
     end: int,
 ) -> None:  # fmt: skip
-    """The long way, which remembers the prefix of a request with one partition."""
+    """The slow path, which remembers the prefix of a request with one partition."""
     request = produce.parse(buffer, start, end, version)
     if len(request.parts) == 1:
         part = request.parts[0]
@@ -266,9 +266,9 @@ def _remember(worker: Worker, connection: Connection, target: ProduceTarget) -> 
 
 
 def _place(worker: Worker, part: produce.Part, acks: int, version: int, admin: bool) -> Partition | None:
-    """Where a part goes; None when something about it must be refused.
+    """The partition of a part; None when the part must be refused.
 
-    The client id stands in the prefix that is remembered, so that what is allowed holds for that prefix.
+    The remembered prefix contains the client id, so a permission holds for every request with that prefix.
     """
     if not _acks_allowed(acks, version):
         return None
@@ -297,8 +297,8 @@ def _batch(
 ) -> Pending:
     """The batch in buffer[at:at+size], checked and queued for the round's append, or decided if it is refused.
 
-    One batch whose header, CRC and records are sound is stored as it came. Of a trusted producer the header's count is
-    believed up to a record a byte. A batch that claims more, and everything else, is opened on the slow path.
+    A single batch with a valid header, CRC and records is stored as it came. For a trusted producer the header's count
+    is accepted up to one record per byte. A batch that claims more, and everything else, takes the slow path.
     """
     partition, config = target.partition, target.partition.config
     view = buffer[at : at + size]
@@ -336,13 +336,13 @@ def _batch(
 
 
 def _open(worker: Worker, batch: Pending) -> None:
-    """The slow way: check and convert record by record."""
+    """The slow path: check and convert record by record."""
     from odradek.workers.produce import convert
 
     worker.loop.spend(batch.connection)
     partition = batch.target.partition
     if batch.target.transactional_id is None and _is_transactional(batch.view, 0, batch.size):
-        batch.refuse(UNNAMED)  # whatever else is wrong with it
+        batch.refuse(UNNAMED)  # before any other error
         worker.round.finish((batch,))
     elif not convert.prepare(batch, partition, batch.target.version):
         worker.round.finish((batch,))
@@ -353,7 +353,7 @@ def _open(worker: Worker, batch: Pending) -> None:
 
 
 def _add_transactional(worker: Worker, batch: Pending) -> None:
-    """The append has it verified if it would open a transaction; without a transactional id that cannot be."""
+    """The append has the batch verified if it opens a transaction; that is impossible without a transactional id."""
     if batch.target.transactional_id is None:
         batch.refuse(UNNAMED)
         worker.round.finish((batch,))
@@ -364,7 +364,7 @@ def _add_transactional(worker: Worker, batch: Pending) -> None:
 
 
 def _attributes_sound(worker: Worker, pending: Pending, attributes: int, producer_id: int) -> bool:
-    """Whether a batch with these attributes can be stored as it came; notes that it is transactional, or takes time."""
+    """Whether a batch with these attributes can be stored as it came; records that it is transactional or costly."""
     if attributes & (CONTROL | TIMESTAMP_TYPE):
         return False
     compression = attributes & COMPRESSION
@@ -383,7 +383,7 @@ def _take_several(
     worker: Worker, connection: Connection, request: produce.ProduceRequest, version: int, correlation: int,
     buffer: memoryview, head: int,
 ) -> None:  # fmt: skip
-    """A request for several partitions, or with something to refuse."""
+    """Take a request for several partitions, or with a part to refuse."""
     taking = _Taking(worker, connection, request, Several(version, correlation, request.acks), buffer, head)
     connection.order.append(taking.several)
     if not taking.run():
@@ -393,7 +393,7 @@ def _take_several(
 
 
 class _Taking:
-    """The parts of one request, for a slice of time at once: there may be many, and records that must be opened."""
+    """Takes the parts of one request, one time slice at a go: there may be many, and records to decode."""
 
     def __init__(
         self, worker: Worker, connection: Connection, request: produce.ProduceRequest, several: Several,
@@ -404,24 +404,24 @@ class _Taking:
         self._connection = connection
         self._request = request
         self._buffer = buffer
-        self._moved = 0  # bytes by which the parts lie before where the request says
+        self._moved = 0  # how far the parts moved towards the start, in bytes, since the request was parsed
         self._admin = _is_admin(buffer, head)
         self._unnamed = _is_unnamed(buffer, request)
         self._left = deque(_once(request.parts))
 
     def keep(self) -> None:
-        """What is left outlives this round."""
+        """Keep the remaining parts beyond this round."""
         start = min(part.start for part in self._left)
         end = max(part.start + max(part.size, 0) for part in self._left)
         self._buffer, at, _ = self._worker.loop.kept(self._buffer, start, end)
         self._moved = start - at
 
     def go_on(self) -> bool:
-        """`run` in a later turn, unless nobody waits any more."""
+        """`run` in a later turn, unless the client is gone."""
         return self._connection.closing or self.run()
 
     def run(self) -> bool:
-        """Take parts; whether that was all."""
+        """Take parts for one slice; returns whether those were all."""
         until = time.monotonic() + SLICE_S
         while self._left:
             self.several.add(self._take(self._left.popleft()))
@@ -445,19 +445,19 @@ class _Taking:
 
 
 def _once(parts: list[produce.Part]) -> list[produce.Part]:
-    """Each partition once: of several parts for one, Kafka stores and answers the last."""
+    """Each partition once: of several parts for one partition, Kafka stores and answers the last."""
     return list({(part.topic, part.partition): part for part in parts}.values())
 
 
 def _is_unnamed(buffer: memoryview, request: produce.ProduceRequest) -> bool:
-    """Whether it has transactional batches, whole ones, but no transactional id: Kafka refuses all that is in it."""
+    """Whether it has whole transactional batches but no transactional id: Kafka refuses the whole request."""
     if request.transactional_id is not None:
         return False
     return any(_is_transactional(buffer, part.start, part.size) for part in request.parts)
 
 
 def _is_transactional(buffer: memoryview, at: int, size: int) -> bool:
-    """Whether the first batch of so many bytes is a whole one, and transactional."""
+    """Whether the first batch in these bytes is whole and transactional."""
     if size < HEADER_SIZE:
         return False
     header = HEADER.unpack_from(buffer, at)
@@ -465,7 +465,7 @@ def _is_transactional(buffer: memoryview, at: int, size: int) -> bool:
 
 
 def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int, admin: bool) -> int:
-    """The error of a part that `_place` refused; whoever leads an internal topic, clients do not write to it."""
+    """The error of a part that `_place` refused; clients may not write to internal topics, whichever broker leads."""
     topic, by_id = pending.target.topic, version >= produce.TOPIC_IDS
     error = partition_check.elsewhere(worker.snapshot, topic, pending.target.index, by_id)
     if error in (errors.UNKNOWN_TOPIC_ID, errors.UNKNOWN_TOPIC_OR_PARTITION):
@@ -479,7 +479,7 @@ def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, vers
 
 
 def handle(*_: Any) -> None:
-    """Never called: Produce is served by `raw`."""
+    """Never called: `raw` serves Produce."""
     raise AssertionError("Produce is raw")
 
 

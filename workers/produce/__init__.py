@@ -1,1 +1,1 @@
-"""The way of a produced batch: rounds, waiting for followers and for the disk."""
+"""The produce path: append batches, waiting for followers and for fsync."""

@@ -1,9 +1,9 @@
 """Waiting for followers: acks=all is answered once the high watermark has passed the batch.
 
-The batches of one append wait together, parked like a fetch (workers.fetch.delayed_fetches): whoever moves the high
-watermark, a worker that serves a follower's fetch or the controller process that shrinks the ISR, publishes it and
-rings. They are refused when this broker leads no longer, or leads again after somebody else did: then nobody knows what
-became of them. Only what the answers need is kept, no records. Where none are acknowledged for long, a line of the log
+The batches of one append wait together, parked like a fetch (workers.fetch.delayed_fetches). The process that moves the
+high watermark publishes it and rings: a worker that serves a follower's fetch, or the controller process that shrinks
+the ISR. The batches are refused when this broker no longer leads, or leads again after another broker did: their fate
+is unknown then. Only what the answers need is kept, no records. When batches time out after a long wait, a log line
 says what they wait for.
 """
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONG_S = 10.0  # what expires after less says little: clients set short timeouts
-EXPLAIN_S = 5.0  # between two explanations of a worker, whatever the partition
+LONG_S = 10.0  # shorter timeouts are not worth a log line: clients set short ones
+EXPLAIN_S = 5.0  # between two explanations of a worker, for all partitions
 _NO_RECORDS = memoryview(b"")
 
 
 def wait(worker: Worker, partition: Partition, batches: list[Pending], led_since: int) -> None:
-    """Decide `batches`, which are in the log, once the followers have them; `led_since` is the slot's at the append."""
+    """Decide the appended `batches` once the followers have them; `led_since`: the slot's value at the append."""
     waiting = Replicated(worker, partition, batches, led_since)
     if not waiting.look():
         worker.parking.park(waiting)
@@ -53,7 +53,7 @@ class Replicated:
         self._partition = partition
         self._led_since = led_since
         self._since = time.monotonic()
-        self._sequence = -1  # of the slot when it was looked at last
+        self._sequence = -1  # of the slot at the last look
         self.slots = [partition.slot]
         self.finished = self.queued = False
         for batch in batches:
@@ -61,7 +61,7 @@ class Replicated:
         self._keep(batches)
 
     def _keep(self, batches: list[Pending]) -> None:
-        """These still wait; a retried batch among them may end before those ahead of it."""
+        """Keep the batches that still wait; a retried batch may end before those ahead of it."""
         self._batches = batches
         ends = [batch.base_offset + batch.count for batch in batches]
         self._first_end, self._last_end = min(ends), max(ends)
@@ -74,7 +74,7 @@ class Replicated:
         return self.slots
 
     def look(self) -> bool:
-        """Decide what can be decided; whether that was all."""
+        """Decide the batches that can be decided; returns whether those were all."""
         slot = self._partition.slot
         if slot.words[slot.at] == self._sequence:
             return False
@@ -97,7 +97,7 @@ class Replicated:
         return self._decided(reached, rest)
 
     def _lost(self, values: tuple[int, ...]) -> int:
-        """Why the followers cannot be waited for any more, or NONE."""
+        """The error that ends the wait for followers, or NONE."""
         error = refusal(self._partition, values, -1)
         return error or (errors.NONE if values[slots.F_LED_SINCE] == self._led_since else errors.NOT_LEADER_OR_FOLLOWER)
 
@@ -108,15 +108,15 @@ class Replicated:
         return not rest
 
     def answer(self) -> None:
-        """`look` has decided all, which the end of the round answers."""
+        """`look` has decided all batches; the end of the round answers them."""
 
     def fail(self, fault: Exception) -> None:
-        """They are in the log, and nobody knows whether the followers have them."""
+        """The batches are in the log, but it is unknown whether the followers have them."""
         refuse(self._batches, errors.UNKNOWN_SERVER_ERROR)
         self._worker.round.finish(self._batches)
 
     def expire(self) -> None:
-        """Some have waited as long as their requests allow; when the worker drains, perhaps none yet."""
+        """Time out the batches that have waited as long as their requests allow; none yet, if the worker drains."""
         if self.look():
             return
         now = time.monotonic()
@@ -130,7 +130,7 @@ class Replicated:
             self._worker.parking.park(self)
 
     def _explain(self, waited: float, end: int) -> None:
-        """Log why nothing was acknowledged: the slot, which decides that, and the metadata, which may differ."""
+        """Log why nothing was acknowledged: the slot, which decides it, and the metadata, which may differ."""
         partition, snapshot = self._partition, self._worker.snapshot
         state = partition.state()
         ends = {r.broker: r.leo for r in replicas.read(partition.slot) if r.standing != replicas.OUT}

@@ -1,8 +1,8 @@
-"""One round of the event loop's Produce requests: everything that came for a partition goes in as one append.
+"""The Produce requests of one round of the event loop: all batches for a partition go into one append.
 
 Batches are collected while connections are read (`add`), and executed when the round ends, when a connection sends
-something else behind them, or when the receive buffer is full (`flush`). A partition whose lock stays taken for longer
-than an append keeps its batches, copied out of the receive buffer, for a try each millisecond; the others go on.
+another request behind them, or when the receive buffer is full (`flush`). A partition whose lock stays taken for longer
+than an append keeps its batches, copied out of the receive buffer, and retries every millisecond; the others proceed.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUICK_TRIES = 8
-ALONE = -1  # instead of since when the broker leads: nobody's fetches are waited for
+ALONE = -1  # in place of `led_since`: there are no followers to wait for
 
 
 class Pending(Batch):
-    """A batch with what its answer needs: the connection, where it goes (`target`), whether it is decided."""
+    """A batch with what its answer needs: its connection, its destination (`target`), whether it is decided."""
 
     __slots__ = ("connection", "correlation", "done", "reply", "target")
 
     def __init__(self, view: memoryview, connection: Connection, correlation: int, target: ProduceTarget) -> None:
-        # Not by way of Batch.__init__: one is made for each request.
+        # Does not call Batch.__init__: this runs for every request.
         self.view = view
         self.connection = connection
         self.correlation = correlation
         self.target = target
-        self.reply = target.reply  # makes the answer when nothing went wrong; None: see apis.k00_produce.answer
+        self.reply = target.reply  # encodes the answer when there is no error; None: see apis.k00_produce.answer
         self.done = False
         self.error = errors.NONE
         self.base_offset = self.log_start = self.producer_id = -1
@@ -69,8 +69,8 @@ class Batching:
         verify: Callable[[Partition, list[Pending]], None],
     ) -> None:  # fmt: skip
         self._sync = sync  # takes over batches that must wait for an fsync; see workers.produce.fsync
-        self._replicate = replicate  # takes over those that must wait for followers; see workers.produce.acks_all
-        self._verify = verify  # takes over those that would open a transaction; see workers.produce.verification
+        self._replicate = replicate  # takes over batches that must wait for followers; see workers.produce.acks_all
+        self._verify = verify  # takes over batches that would open a transaction; see workers.produce.verification
         self.touched: list[Partition] = []
         self.deferred: list[Partition] = []
         self.settling: list[Connection] = []
@@ -88,7 +88,7 @@ class Batching:
         pending.append(batch)
 
     def flush(self) -> None:
-        """Append what was collected."""
+        """Append the collected batches."""
         touched = self.touched
         if touched:
             now_ms = time.time_ns() // 1_000_000
@@ -98,7 +98,7 @@ class Batching:
             touched.clear()
 
     def _append_soon(self, partition: Partition, now_ms: int) -> bool:
-        """An append elsewhere holds the lock for some 20 µs: less than putting the batches off would cost."""
+        """Another process's append holds the lock for some 20 µs: less than deferring the batches would cost."""
         for _ in range(QUICK_TRIES):
             os.sched_yield()
             if self._append(partition, now_ms):
@@ -106,7 +106,7 @@ class Batching:
         return False
 
     def retry(self) -> None:
-        """Try the partitions whose lock was taken again."""
+        """Retry the partitions whose lock was taken."""
         deferred, self.deferred = self.deferred, []
         now_ms = time.time_ns() // 1_000_000
         for partition in deferred:
@@ -134,7 +134,7 @@ class Batching:
             except OSError as error:
                 log.error("%r: append failed: %s", partition, error)
                 refuse(batches, errors.KAFKA_STORAGE_ERROR)
-            except Exception:  # a fault of ours: the next holder of the lock repairs, the batches are refused
+            except Exception:  # a bug: the next holder of the lock repairs the log, the batches are refused
                 log.exception("%r: append failed", partition)
                 refuse(batches, errors.UNKNOWN_SERVER_ERROR)
             finally:
@@ -147,7 +147,7 @@ class Batching:
             if leo - values[F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
                 partition.pending = []
                 led_since = values[F_LED_SINCE] if values[F_VOTERS] > 1 else ALONE
-                self._sync(partition, batches, led_since)  # a retry too, whose original may not be synced yet
+                self._sync(partition, batches, led_since)  # retries too: their originals may be unsynced
                 return True
             if values[F_VOTERS] > 1:
                 partition.pending = []
@@ -158,7 +158,7 @@ class Batching:
         return True
 
     def _left_out(self, partition: Partition, batches: list[Pending]) -> list[Pending]:
-        """Hand over what the append has left out because the coordinator must be asked; the others."""
+        """Hand over the batches that the append left out for verification; returns the others."""
         held = [batch for batch in partition.unverified if not batch.error]
         partition.unverified = []
         self._verify(partition, held)
@@ -166,13 +166,13 @@ class Batching:
         return [batch for batch in batches if batch not in left_out]
 
     def go_on(self, partition: Partition, batches: list[Pending]) -> None:
-        """Append these, out of the receive buffer already, before what else has come for the partition."""
+        """Append these batches, which are outside the receive buffer, before all others of the partition."""
         if not partition.pending and not partition.deferred:
             self.touched.append(partition)
         partition.pending[:0] = batches
 
     def _defer(self, partition: Partition) -> None:
-        """Keep a partition's batches: the receive buffer they lie in will be used again."""
+        """Copy and keep a partition's batches: the receive buffer that holds them will be reused."""
         self.lock_waits += 1
         partition.note_wait()
         if not partition.deferred:
@@ -182,7 +182,7 @@ class Batching:
         self.deferred.append(partition)
 
     def stored(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
-        """The batches are as safe on this broker as they must be: those with acks=all wait for its followers too."""
+        """The batches are as durable on this broker as required; those with acks=all now wait for its followers."""
         if led_since != ALONE:
             waiting = [batch for batch in batches if batch.target.acks_all and not batch.error]
             if waiting:
@@ -201,7 +201,7 @@ class Batching:
                 settling.append(connection)
 
     def settle(self, connection: Connection) -> None:
-        """Have `connection` answer what is decided at the end of the round."""
+        """Answer the decided requests of `connection` at the end of the round."""
         if not connection.settling:
             connection.settling = True
             self.settling.append(connection)
@@ -212,7 +212,7 @@ def _any_stored(batches: list[Pending]) -> bool:
 
 
 def _safe(values: Fields, batches: list[Pending]) -> list[Pending]:
-    """The batches that may be stored: not those with acks=all where fewer than min.insync.replicas are in sync."""
+    """The batches that may be stored: all but those with acks=all if fewer than min.insync.replicas are in sync."""
     if values[F_STATE] != LEADER or values[F_ISR_COUNT] >= values[F_MIN_ISR]:
         return batches
     refuse([batch for batch in batches if batch.target.acks_all], errors.NOT_ENOUGH_REPLICAS)

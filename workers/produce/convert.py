@@ -1,4 +1,4 @@
-"""Produced records that cannot be stored as they came: checked and converted record by record."""
+"""Checks and converts, record by record, produced records that cannot be stored as they came."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from odradek.workers.produce.batching import Pending
 
 _WITHOUT_START = (errors.CORRUPT_MESSAGE, errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
-"""Refusals of a log for which Kafka does not tell its start, as for those of the request itself."""
+"""Errors of a log that Kafka answers without the log start, as it does errors of the request itself."""
 
 
 def prepare(pending: Pending, partition: Partition, version: int) -> bool:
-    """Replace the batch's view by what is to be stored; False when it was refused instead."""
+    """Replace the batch's view by the bytes to store; False when the batch was refused instead."""
     from odradek.protocol.records import validate
     from odradek.protocol.records.errors import RecordError
 
@@ -33,7 +33,7 @@ def prepare(pending: Pending, partition: Partition, version: int) -> bool:
     try:
         stored = validate.normalise(pending.view, **_rules(partition.config, now_ms))
         if not stored:
-            return False  # an empty set: Kafka takes it without an error and without an offset
+            return False  # an empty set: Kafka accepts it without an error and without an offset
         return _take_header(pending, bytearray(stored[0]), partition.config, now_ms)
     except RecordError as error:
         _refuse(pending, error)

@@ -1,9 +1,9 @@
-"""Waiting for the disk without stalling the loop: flush.messages, one fsync for all that came meanwhile.
+"""Waiting for the disk without stalling the loop: flush.messages, with one fsync for all batches that came meanwhile.
 
-A partition whose unsynced records reached flush.messages is handed to one thread, which syncs its active segment; the
-loop then publishes the recovery point (and the high watermark, where the topic shows only synced records) and goes on
+A partition whose unsynced records reached flush.messages is handed to one thread, which syncs its active segment. The
+loop then publishes the recovery point (and the high watermark, where the topic shows only synced records) and continues
 with the batches: they are decided, or wait for followers too (workers.produce.acks_all). Batches that arrive during
-an fsync share the next one. A failed fsync takes the partition offline: what the kernel dropped cannot be had back.
+an fsync share the next one. A failed fsync takes the partition offline: pages that the kernel dropped are lost.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class _Group:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.runs: list[tuple[list[Pending], int]] = []  # of one append each, and what `Round.stored` is told with them
+        self.runs: list[tuple[list[Pending], int]] = []  # (batches, led_since), one append each
         self.flush: Flush | None = None  # None: it could not begin
         self.error: Exception | None = None
 
 
 class Syncer:
-    """The worker's fsync thread and what waits for it. Only `_run` runs in the thread."""
+    """The worker's fsync thread and the batches that wait for it. Only `_run` runs in the thread."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -50,11 +50,11 @@ class Syncer:
         self._retrying = False
 
     def fileno(self) -> int:
-        """Readable when `collect` has something to do."""
+        """A descriptor that is readable when `collect` has work."""
         return self._event
 
     def submit(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
-        """Go on with `batches`, which are appended, once they are on the disk (`Round.stored`)."""
+        """Pass the appended `batches` to `Batching.stored` once they are on the disk."""
         group = self._next.get(partition)
         if group is None:
             group = self._next[partition] = _Group(partition)
@@ -65,7 +65,7 @@ class Syncer:
     def _start(self, partition: Partition) -> None:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="fsync", daemon=True)
-            thread.start()  # which the system may refuse: the next one tries again
+            thread.start()  # may fail: the next call retries
             self._thread = thread
         self._busy.add(partition)
         group = self._next.pop(partition)
@@ -82,7 +82,7 @@ class Syncer:
             try:
                 if group.flush is not None:
                     group.flush.sync()
-            except Exception as error:  # without this thread nothing would be synced any more
+            except Exception as error:  # this thread must survive, or nothing would be synced any more
                 group.error = error
             self._finished(group)
         os.close(self._event)
@@ -92,7 +92,7 @@ class Syncer:
         os.eventfd_write(self._event, 1)
 
     def collect(self) -> None:
-        """Publish and decide what the thread has finished."""
+        """Publish and decide the groups that the thread has finished."""
         try:
             os.eventfd_read(self._event)
         except BlockingIOError:
@@ -122,7 +122,7 @@ class Syncer:
         return True
 
     def _publish(self, group: _Group) -> None:
-        """Busy when the lock is taken. A group whose records may not be on the disk is refused."""
+        """Raises Busy when the lock is taken. Refuses a group whose records may not be on the disk."""
         try:
             if group.error is not None:
                 raise group.error
@@ -138,7 +138,7 @@ class Syncer:
                 refuse(batches, errors.KAFKA_STORAGE_ERROR)
 
     def close(self) -> None:
-        """Let the thread end; what it holds is not waited for, so the descriptor it rings is its own to close."""
+        """Let the thread end, without waiting for its work; so the thread itself closes the eventfd that it writes."""
         if self._thread is None:
             os.close(self._event)
         else:

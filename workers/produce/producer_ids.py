@@ -1,4 +1,4 @@
-"""Producer ids in stock: a block at a time from the controller, which remembers what it gave."""
+"""A stock of producer ids: the controller hands out one block at a time and records it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Taker = Callable[[int], None]
 
 
 class ProducerIds:
-    """A worker's stock of ids that nobody else will ever give."""
+    """A worker's stock of ids that no other process will ever give out."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -24,7 +24,7 @@ class ProducerIds:
         self._waiting: deque[Taker] = deque()
 
     def take(self, taker: Taker) -> None:
-        """`taker(id)` now or when there are new ones; -1 when none can be had."""
+        """Call `taker(id)` now or when a new block arrives; with -1 when there is none."""
         if self._next < self._end:
             self._next += 1
             taker(self._next - 1)

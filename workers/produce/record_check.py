@@ -1,11 +1,11 @@
-"""Whether the records under a sound header and a right checksum are sound too: what a producer may get stored.
+"""Checks the records of a produced batch whose header and checksum are valid.
 
-A consumer that meets records it cannot read does not get past them, and there is no way but to skip them by hand. So a
-leader looks at them, as Kafka's does: every length, offset delta and number of records, under compression too, and that
-the header's largest timestamp, by which segments are kept, is true. Only a yes counts: what gets a no is opened by
-workers.produce.convert, which mends it or has Kafka's error for it.
+A consumer that meets unreadable records does not get past them; an operator must skip them by hand. So a leader checks
+them, as Kafka's does: every length, offset delta and record count, inside compressed batches too, and the header's
+largest timestamp, which retention goes by. Only a positive result counts: workers.produce.convert decodes a batch that
+fails the check, and repairs it or answers with Kafka's error.
 
-Layout    : one scratch buffer for what is unpacked; pages that nothing was unpacked to take no memory.
+Layout    : one scratch buffer for decompressed records; its untouched pages take no memory.
 Owner     : the worker.
 Crash rule: none, nothing outlives the call.
 """
@@ -19,12 +19,12 @@ from odradek.protocol.records import codecs
 from odradek.protocol.records.columns import are_sound
 from odradek.protocol.records.errors import RecordError
 
-ROOM = 8 << 20  # for unpacked records; larger batches are opened
-_INTO_SCRATCH = (codecs.LZ4, codecs.ZSTD)  # the others' decoders have memory of their own
+ROOM = 8 << 20  # for decompressed records; larger batches take the slow path
+_INTO_SCRATCH = (codecs.LZ4, codecs.ZSTD)  # the decoders of the other codecs allocate their own memory
 
 
 class RecordCheck:
-    """Looks into batches whose headers and checksums were looked at before."""
+    """Checks batches whose headers and checksums were checked before."""
 
     def __init__(self) -> None:
         self._scratch = mmap.mmap(-1, ROOM)
@@ -33,15 +33,15 @@ class RecordCheck:
     def is_sound(
         self, buffer: memoryview, at: int, size: int, attributes: int, count: int, base: int, latest: int
     ) -> bool:
-        """Whether the batch buffer[at:at+size] with these `attributes` holds `count` sound records, with timestamps
-        that count from `base` and of which `latest` is the largest.
+        """Whether the batch buffer[at:at+size] with these `attributes` holds `count` valid records, whose timestamps
+        are relative to `base` and have the maximum `latest`.
         """
         if base < NO_TIMESTAMP:
             return False
         if not attributes & COMPRESSION:
-            # Not of the view, which has no find.
+            # Pass the underlying object: a memoryview has no find().
             return are_sound(buffer.obj, at + HEADER_SIZE, at + size, count, latest - base)  # type: ignore[arg-type]
-        # A few bytes may unpack to more records than a worker has the time for.
+        # A few bytes may decompress to more records than a worker has time for.
         packed = buffer[at + HEADER_SIZE : at + size]
         return count <= codecs.WORKER_RECORDS and self._is_sound_inside(
             attributes & COMPRESSION, packed, count, latest - base

@@ -1,15 +1,15 @@
-"""Asking the coordinator before a transactional batch opens a transaction in a partition (KIP-890).
+"""Transaction verification: asks the coordinator before a batch opens a transaction in a partition (KIP-890).
 
-Without it a batch that is late by its transaction's end, or of a client that never added the partition, opens one that
-nothing ends: the last stable offset stays where it is, and read_committed consumers stand still. The append finds such
-batches under the partition's lock and leaves them out (storage.log.transactions.may_open). They wait here, out of the
-receive buffer, for the answer to one question by producer and partition; later ones of that producer queue behind them.
-Then they are appended before everything else that waits for the partition, so that their sequences stay in order.
+Without it a batch that arrives after its transaction's end, or from a client that never added the partition, opens a
+hanging transaction: the last stable offset stops, and read_committed consumers stall. The append finds such batches
+under the partition's lock and leaves them out (storage.log.transactions.may_open). They wait here, outside the receive
+buffer, for one verification per producer and partition; later batches of that producer queue behind them. Then they are
+appended before all other batches that wait for the partition, so that their sequences stay in order.
 
-The question goes to this broker's coordinator process, which passes it on where another broker coordinates. What it
-cannot find out now is answered NOT_ENOUGH_REPLICAS, as in Kafka: every client retries that, and it refreshes nothing.
-So is what would take more than `MOST_HELD` bytes of a worker: batches wait here also when their clients are gone. Where
-the partition does not know the producer, its later batches are refused until it has sent the refused ones again
+The request goes to this broker's coordinator process, which forwards it if another broker coordinates. If the outcome
+is not known now, the answer is NOT_ENOUGH_REPLICAS, as in Kafka: every client retries it without refreshing metadata.
+So is the answer to batches beyond `MOST_HELD` bytes of a worker: batches wait here even after their clients are gone.
+If the partition does not know the producer, its later batches are refused until it has resent the refused ones
 (storage.log.lowest_sequences).
 """
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from odradek.workers.produce.batching import Pending
     from odradek.workers.worker import Worker
 
-ABORTABLE = 11  # the first version of Produce that knows TRANSACTION_ABORTABLE
+ABORTABLE = 11  # the first version of Produce with TRANSACTION_ABORTABLE
 ENABLED = "transaction.partition.verification.enable"
 EXPIRATION_MS = "producer.id.expiration.ms"
 MOST_HELD = 64 << 20
-_BESIDE = 1 << 10  # bytes of a batch and its question beside the records, roughly
+_BESIDE = 1 << 10  # bytes of a batch and its question without the records, roughly
 
 _NOT_NOW = {
     errors.CONCURRENT_TRANSACTIONS,
@@ -55,18 +55,18 @@ class Question(NamedTuple):
 
 
 class Verification:
-    """A worker's batches that wait for the coordinator's word."""
+    """A worker's batches that wait for the coordinator's answer."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._waiting: dict[Question, list[Pending]] = {}
-        self._held = 0  # bytes of them
-        self._snapshot: Snapshot | None = None  # that `_enabled` was looked up in
+        self._held = 0  # bytes of all waiting batches
+        self._snapshot: Snapshot | None = None  # the one that `_enabled` was read from
         self._enabled = False
 
     @property
     def enabled(self) -> bool:
-        """The setting in force: looked up once a snapshot, asked for with each transactional batch."""
+        """The setting in force: looked up once per snapshot, read for each transactional batch."""
         snapshot = self._worker.snapshot
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
@@ -77,7 +77,7 @@ class Verification:
         return self._worker.snapshot.broker_config(name, self._worker.config["broker.id"])
 
     def hold(self, partition: Partition, batches: list[Pending]) -> None:
-        """The append has left these out, in this order."""
+        """Hold the batches that the append left out, in this order."""
         for batch in batches:
             if self._held + batch.size + _BESIDE > MOST_HELD:
                 self._refuse(partition, [batch], errors.COORDINATOR_NOT_AVAILABLE)
@@ -110,7 +110,7 @@ class Verification:
         self._worker.ask(self._worker.coordinator, asked, answered)
 
     def _decided(self, question: Question, error: int) -> None:
-        """Append them, under what the first was asked under, or refuse them."""
+        """Append the batches, with the guard of the first one, or refuse them."""
         batches = self._waiting.pop(question)
         self._held -= sum(batch.size + _BESIDE for batch in batches)
         if error:
@@ -129,7 +129,7 @@ class Verification:
 
 
 def _for_client(error: int, version: int) -> int:
-    """What Kafka answers in this version of Produce for the coordinator's error."""
+    """The error that Kafka answers in this version of Produce for the coordinator's error."""
     if error in _NOT_NOW:
         return errors.NOT_ENOUGH_REPLICAS
     if error in _NOT_ADDED:
