@@ -1,1 +1,1 @@
-"""The way of a fetch: sessions, repeated requests, waiting, and followers."""
+"""The fetch path: sessions, repeated requests, delayed fetches, and follower fetches."""

@@ -1,11 +1,11 @@
-"""Fetches that wait for records (long poll).
+"""The purgatory: delayed fetches, which wait for records (long poll), and other requests that wait for partitions.
 
-A parked fetch asks to be rung for each of its slots (`Slot.wait`), fences, looks again, and only then sleeps: an
-appender publishes before it looks at the waiter bytes, so one of the two sees the other. A ring says "something
-changed": each slot's sequence word tells which, and its waiter byte whether it will ring again. Ten times a second all
-are compared without a ring, since who was to ring may have died first: those of many slots by their regions' sequence
-words in one piece. Whether each is still asked to ring is looked at once a second: the death between clearing a waiter
-byte and ringing, with a comparison between the two, is all that could leave one silent.
+A parked fetch registers as a waiter in each of its slots (`Slot.wait`), fences, looks again, and only then sleeps: an
+appender publishes before it reads the waiter bytes, so one of the two sees the other. A ring says "something changed":
+each slot's sequence word shows which one, and its waiter byte whether it will ring again. Ten times a second all slots
+are compared without a ring, since the process that was to ring may have died first; if there are many, by their
+regions' sequence words in one piece. Once a second every slot's registration is checked: a slot stays silent only if a
+process dies between clearing a waiter byte and ringing, with a comparison in between.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from odradek.ipc.slots import SEQUENCE, STRIDE, Slot
 log = logging.getLogger(__name__)
 
 _LEAST_HEAP = 256
-_MANY = 64  # slots: fewer are compared as fast one by one
-_WHOLE = 10  # of so many comparisons one is of each slot
+_MANY = 64  # slots: fewer are compared just as fast one by one
+_WHOLE = 10  # every so many comparisons, one checks each slot
 
 
 class Parked(Protocol):
     """A waiting request."""
 
     slots: list[Slot]
-    deadline: float  # where one is parked again and again, it never goes back
+    deadline: float  # of a request that is parked repeatedly: it never decreases
     finished: bool
-    queued: bool  # of the parking: there is an entry for it among the deadlines
+    queued: bool  # set by DelayedFetches: `deadlines` has an entry for it
 
     @property
     def waits_for(self) -> int:
-        """Changes of which kind it wants to look at (ipc.slots: ANYTHING or GROWTH)."""
+        """The kind of changes that it wants to look at (ipc.slots: ANYTHING or GROWTH)."""
 
     def find_slots(self) -> list[Slot]:
-        """Where its partitions are by the current metadata."""
+        """The slots of its partitions by the current metadata."""
 
     def look(self) -> bool:
-        """Something changed: whether there is enough to answer now."""
+        """Look after a change; returns whether there is enough to answer now."""
 
     def answer(self) -> None:
-        """Answer what `look` has found; it is parked no longer."""
+        """Answer with what `look` has found; the request is no longer parked."""
 
     def expire(self) -> None:
-        """Time is up: look once more and answer with what there is."""
+        """The deadline has passed: look once more and answer with what there is."""
 
     def fail(self, fault: Exception) -> None:
-        """One of these raised `fault`, which is logged: it is parked no longer, and nobody may wait for it for good."""
+        """A method raised `fault`, which is logged: the request is no longer parked, and no client may hang on it."""
 
 
 class DelayedFetches:
@@ -61,9 +61,9 @@ class DelayedFetches:
         self._role = role
         self._by_slot: dict[Slot, dict[Parked, None]] = {}
         self._seen: dict[Slot, int] = {}
-        self._wanted: dict[Slot, int] = {}  # which changes those who wait for a slot, or did, have asked for
+        self._wanted: dict[Slot, int] = {}  # the changes that a slot's waiters, past ones too, have asked for
         self.deadlines: list[tuple[float, int, Parked]] = []
-        self._regions: dict[int, memoryview] = {}  # the words of all regions in which a slot was ever watched
+        self._regions: dict[int, memoryview] = {}  # the words of all regions that ever had a watched slot
         self._compared: list[bytes] = []  # their sequences at the last comparison
         self._until_whole = 0
         self._numbers = itertools.count()
@@ -75,7 +75,7 @@ class DelayedFetches:
     def park(self, request: Parked) -> None:
         """Wait for a change of any of `request.slots`, unless one happened meanwhile.
 
-        A slot that is watched is sure to ring: whatever was published since the request looked is found then.
+        A watched slot is certain to ring: the ring finds everything published since the request looked.
         """
         request.finished = False
         self._parked += 1
@@ -90,9 +90,9 @@ class DelayedFetches:
         heapq.heappush(self.deadlines, (request.deadline, next(self._numbers), request))
 
     def _attach(self, request: Parked) -> bool:
-        """Have the slots ring; False when all were asked to before, and are watched.
+        """Register with the slots; False when all were registered before, and are watched.
 
-        One that is not watched may still ring for a request that is gone, and that ring be on its way: it says nothing.
+        An unwatched slot may still ring for a request that is gone: a ring under way proves nothing.
         """
         asked, role, by_slot, seen, wanted = False, self._role, self._by_slot, self._seen, self._wanted
         for slot in request.slots:
@@ -120,7 +120,7 @@ class DelayedFetches:
                     del by_slot[slot], seen[slot], self._wanted[slot]
 
     def forget(self, request: Parked) -> None:
-        """`request` is answered, or its client is gone."""
+        """Unpark `request`, which is answered, or whose client is gone."""
         if request.finished:
             return
         request.finished = True
@@ -129,7 +129,7 @@ class DelayedFetches:
         self._detach(request)
 
     def _compact(self) -> None:
-        """Finished requests leave the heap at their deadline; a client may have set that weeks away."""
+        """Drop finished requests, which leave the heap only at their deadline: a client may set that weeks ahead."""
         if len(self.deadlines) > _LEAST_HEAP + 2 * self._parked:
             for entry in self.deadlines:
                 entry[2].queued = not entry[2].finished
@@ -137,7 +137,7 @@ class DelayedFetches:
             heapq.heapify(self.deadlines)
 
     def rung(self) -> None:
-        """Look at every request one of whose slots has changed; those that still wait ask to be rung again."""
+        """On a ring: look at every request with a changed slot; slots with waiters are registered again."""
         self._look_at_changed(self._seen)
         role = self._role
         silent = [slot for slot, what in self._wanted.items() if slot.wait(role, what)]
@@ -146,7 +146,7 @@ class DelayedFetches:
             self._look_at_changed({slot: self._seen[slot] for slot in silent})
 
     def compare(self) -> None:
-        """Ten times a second: `rung`, unless no slot has been published since the last time."""
+        """Ten times a second: call `rung`, unless no slot was published since the last comparison."""
         if len(self._seen) > _MANY:
             sequences = [words[SEQUENCE::STRIDE].tobytes() for words in self._regions.values()]  # before any look
             self._until_whole -= 1
@@ -160,7 +160,7 @@ class DelayedFetches:
             self._changed(slot)
 
     def all_changed(self) -> None:
-        """The metadata changed: topics may be gone, or in other slots since they were made anew."""
+        """The metadata changed: topics may be gone, or recreated in other slots."""
         requests = self._waiting()
         if not requests:
             return
@@ -189,26 +189,26 @@ class DelayedFetches:
                 self._failed(request, fault)
 
     def _failed(self, request: Parked, fault: Exception) -> None:
-        """A fault of ours costs who waits for this request, not the others."""
+        """A bug costs the client of this request, not the others."""
         log.exception("unexpected error in a delayed request")
         self.forget(request)
         request.fail(fault)
 
     def expire(self, now: float) -> None:
-        """Answer the requests whose time is up."""
+        """Answer the requests whose deadline has passed."""
         deadlines = self.deadlines
         while deadlines and deadlines[0][0] <= now:
             request = heapq.heappop(deadlines)[2]
             request.queued = False
             if request.finished:
                 continue
-            if request.deadline > now:  # parked anew since
+            if request.deadline > now:  # parked again since
                 self._queue(request)
             else:
                 self.answer_now(request)
 
     def answer_now(self, request: Parked) -> None:
-        """Have it look once more and answer, before its time if need be."""
+        """Let the request look once more and answer, even before its deadline."""
         self.forget(request)
         try:
             request.expire()
@@ -221,7 +221,7 @@ class DelayedFetches:
         return deadlines[0][0] if deadlines else None
 
     def hurry(self) -> None:
-        """The worker drains: answer all now, but for who waits again."""
+        """The worker drains: answer all requests now, except those that park again."""
         requests = self._waiting()
         for entry in self.deadlines:
             entry[2].queued = False

@@ -1,8 +1,8 @@
-"""Records for clients that know only message formats 0 and 1: read, converted, and sent from memory.
+"""Down-conversion for clients that know only message formats 0 and 1: records are read, converted, sent from memory.
 
-Converting takes the worker's loop, 30 ms and more a MiB of small records. So one request gets SHARE bytes of it, and at
-least one batch, however much it asks for and of however many partitions. Which partition is the first to get some
-turns from request to request, as these versions have no other order than that of the request.
+Converting occupies the worker's loop for 30 ms and more per MiB of small records. So one request gets SHARE bytes
+converted, and at least one batch, however many bytes and partitions it asks for. The first partition rotates from
+request to request, as these versions have no order other than the request's.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SHARE = 256 << 10  # bytes as they are stored
+SHARE = 256 << 10  # bytes as stored
 
 
 class Budget:
-    """What one request may still have converted."""
+    """How much one request may still have converted."""
 
     def __init__(self, turn: int) -> None:
-        self.turn = turn  # of a worker's requests: who is the first this time
+        self.turn = turn  # number of the request, which selects the first partition
         self.left = SHARE
-        self.spent = False  # something is left out for it
+        self.spent = False  # records are left out because of it
         self._less = False
 
     def order(self, count: int) -> list[int]:
-        """In which order `count` partitions are read."""
+        """The order in which `count` partitions are read."""
         first = self.turn % count if count else 0
         return [*range(first, count), *range(first)]
 
@@ -40,7 +40,7 @@ class Budget:
         return min(wanted, self.left)
 
     def take(self, piece: FileSlice, upto: int) -> None:
-        """`piece` is converted, of a log that may be read up to offset `upto`."""
+        """Account for the converted `piece` of a log that may be read up to offset `upto`."""
         self.left = max(0, self.left - piece.size)
         self.spent = self.spent or (self._less and piece.following < upto)
 
@@ -49,8 +49,8 @@ def for_version(partition: Partition, piece: FileSlice, offset: int, version: in
     """The slice as a message set for Fetch `version` below 4; None when such a client cannot read it (zstd).
 
     Before KIP-74 (version 3) the limit of `most` bytes was hard: the client sees a cut message and asks for more. But a
-    first batch that fits as it is stored is whole however much it has grown, as with Kafka: else a client whose limit
-    is that of the producers would never get past it.
+    first batch that fits as stored is sent whole however much it grew, as in Kafka: otherwise a client with the same
+    limit as the producers would never get past it.
     """
     from odradek.protocol.records import convert
     from odradek.protocol.records.errors import RecordError

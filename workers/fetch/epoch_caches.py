@@ -1,6 +1,6 @@
-"""Epoch checkpoints that were read, kept as long as the partition's slot says nothing of a change.
+"""Caches epoch checkpoints until the partition's slot shows a change.
 
-Followers have their last fetched epoch looked up at each fetch; a file is too much for that.
+Every fetch of a follower looks up its last fetched epoch; reading a file for that costs too much.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _Key = tuple[int, int, int, int]
 
 
 class EpochCaches:
-    """Of the partitions of one process."""
+    """The epoch caches of one process, by partition."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Partition, tuple[_Key, EpochCache]] = WeakKeyDictionary()
 
     def get(self, partition: Partition, values: tuple[int, ...]) -> EpochCache:
-        """The partition's epochs; CheckpointError or OSError when the file cannot be read."""
+        """The partition's epochs. Raises CheckpointError or OSError when the file cannot be read."""
         key = values[F_EPOCH_NOTED], values[F_TRUNCATIONS], values[F_LOG_START], values[F_GENERATION]
         known = self._known.get(partition)
         if known is None or known[0] != key:

@@ -1,6 +1,6 @@
-"""One Fetch request being answered, whatever it asks: any version, any number of partitions, in or out of a session.
+"""Answers one Fetch request of any kind: any version, any number of partitions, with or without a session.
 
-What a request repeats of the last one, and its answer is plain, goes a shorter way: workers.fetch.repeated_fetch.
+A request that repeats the last one and has a plain answer takes a fast path: workers.fetch.repeated_fetch.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
-CONVERTED = 4  # versions below know only message formats 0 and 1
-ZSTD = 10  # the first version that may have zstd
+CONVERTED = 4  # lower versions know only message formats 0 and 1
+ZSTD = 10  # the first version that may carry zstd
 _NO_STATE = (-1, -1, -1)
 _UNKNOWN = (errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID)
-"""Errors of partitions that the metadata does not have: as in Kafka, others are waited for, or one that asks for a
-deleted topic as well would ask without a pause."""
+"""Errors of partitions that the metadata does not have: as in Kafka, the request still waits for its other partitions,
+or a client that also asks for a deleted topic would ask without a pause."""
 _TRIES = 3
 
 Found = TypeVar("Found")
 
 
 class SegmentsChanged(Exception):
-    """The files of a log are replaced faster than they are read; the next try will find it quieter."""
+    """The files of a log are replaced faster than they are read; a later attempt may succeed."""
 
 
 class Fetch:
-    """One request being answered; parked if there is too little to say (workers.fetch.delayed_fetches.Parked)."""
+    """One request being answered; parked if it finds too little (workers.fetch.delayed_fetches.Parked)."""
 
     __slots__ = (
         "_budget", "_following", "_rack", "_results", "_unknown", "connection", "correlation", "deadline", "finished",
@@ -79,17 +79,17 @@ class Fetch:
         self._rack = request.rack.decode("utf-8", "replace") if request.rack and worker.by_rack else ""
 
     def start(self) -> None:
-        """Answer now if there is enough or no time to wait, else park."""
+        """Answer now if there is enough data or no time to wait, else park."""
         self._decide(*self._read())
 
     def begin(self) -> None:
-        """`start` in steps: partitions may be many."""
+        """`start` in steps, for many partitions."""
         self.worker.begin(self._starting())
 
     def _starting(self) -> Iterator[None]:
         try:
             found = yield from (self._reading() if self.version >= CONVERTED else self._converting())
-            if not self.connection.closing:  # else it would be parked for nobody
+            if not self.connection.closing:  # else it would be parked without a client
                 self._decide(*found)
         except Exception as fault:
             log.exception("%r: Fetch failed", self.connection)
@@ -108,11 +108,11 @@ class Fetch:
         self.worker.parking.park(self)
 
     def _wait_ms(self) -> int:
-        """How long to wait for records."""
+        """How long to wait for records, in ms."""
         return self.request.max_wait_ms
 
     def find_slots(self) -> list[Slot]:
-        """Where its partitions are by the current metadata (workers.fetch.delayed_fetches.Parked)."""
+        """The slots of its partitions by the current metadata (workers.fetch.delayed_fetches.Parked)."""
         found: dict[Slot, None] = {}
         for part in self.parts:
             partition = self.worker.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
@@ -134,11 +134,10 @@ class Fetch:
         self.worker.drop(self.connection, "an error of the broker")
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
-        """Results for all parts, their bytes, and whether any is a reason not to wait for more.
+        """The results for all parts, their bytes, and whether any of them is a reason not to wait for more.
 
-        That is an error of a partition that is known, another broker to read from, or records that are not all there
-        are for the partition: what comes next is in another segment, and is there for the next request (Kafka's
-        DelayedFetch, case F).
+        A reason is an error of a known partition, another broker to read from, or more readable records than the result
+        has: the next ones are in another segment, and are available to the next request (Kafka's DelayedFetch, case F).
         """
         if self.version < CONVERTED:
             return complete(self._converting())
@@ -156,7 +155,7 @@ class Fetch:
         return results, total, failed
 
     def _read_some(self, parts: Sequence[FetchPart], results: list[FetchResult], before: int) -> tuple[int, bool]:
-        """Add the results of some parts where there were `before` bytes; their bytes, and whether any is special."""
+        """Add the results of some parts to `before` bytes; returns their bytes, and whether any ends the wait."""
         left = min(self.request.max_bytes, self.worker.fetch_max_bytes) - before
         total, failed = 0, False
         for part in parts:
@@ -168,7 +167,7 @@ class Fetch:
         return total, failed
 
     def _converting(self) -> Generator[None, None, tuple[list[FetchResult], int, bool]]:
-        """`_reading` for clients whose records have to be converted, which one request gets only so much of."""
+        """`_reading` for clients that need down-conversion, which is limited for each request."""
         from odradek.workers.fetch.downconvert import Budget
 
         self.worker.conversions += 1
@@ -184,11 +183,11 @@ class Fetch:
             total += size
             left -= size
             yield
-        # What the budget left out is there at once for the next request: waiting for more would bring nothing.
+        # The next request gets at once what the budget left out: there is no point in waiting for more.
         return [found[number] for number in range(len(self.parts))], total, failed or (budget.spent and total > 0)
 
     def _part(self, part: FetchPart, limit: int, whole: bool) -> tuple[FetchResult, int, bool]:
-        """The result, the bytes of its records, and whether there are more that one may read."""
+        """The result, the bytes of its records, and whether there are more readable records."""
         by_id = self.version >= fetch.TOPIC_IDS
         partition = self.worker.partition_of(part.topic, part.partition, by_id)
         if partition is None:
@@ -213,7 +212,7 @@ class Fetch:
         return self._slice(partition, values, part, limit, whole)
 
     def _nearest(self, partition: Partition, values: tuple[int, ...], offset: int) -> int:
-        """The follower to read from instead, or nearest.NOBODY."""
+        """The follower to read from instead, or nearest_replica.NOBODY."""
         if values[slots.F_STATE] != slots.LEADER:
             return nearest_replica.NOBODY
         worker, listener = self.worker, self.connection.listener
@@ -244,7 +243,7 @@ class Fetch:
     def _aborted(
         self, partition: Partition, values: tuple[int, ...], offset: int, piece: FileSlice | None
     ) -> list[tuple[int, int]]:
-        """The transactions that a read_committed consumer must leave out of what it gets."""
+        """The aborted transactions that a read_committed consumer must filter out of these records."""
         if piece is None or not values[slots.F_ABORTED]:
             return []
         return transactions.aborted_between(partition, values, offset, piece.following)
@@ -269,8 +268,8 @@ class Fetch:
 
 
 def _too_old(version: int, partition: Partition) -> int:
-    """The error for a client that does not know the format in which records are stored, or 0. No other goes before it,
-    as in Kafka.
+    """The error for a client that does not know the format in which records are stored, or 0. It precedes all other
+    errors, as in Kafka.
     """
     if partition.config.compression_type == "zstd":
         return errors.UNSUPPORTED_COMPRESSION_TYPE
@@ -280,14 +279,14 @@ def _too_old(version: int, partition: Partition) -> int:
 
 
 def _once(parts: list[FetchPart]) -> list[FetchPart]:
-    """Each partition once, as it is asked for last."""
+    """Each partition once, as last asked for."""
     return parts if len(parts) < 2 else list({(part.topic, part.partition): part for part in parts}.values())
 
 
 def _result(
     part: FetchPart, values: tuple[int, ...], payloads: list[Payload | bytes], aborted: list[tuple[int, int]] | None
 ) -> FetchResult:  # fmt: skip
-    """What is said of a partition that was read; `aborted` is None unless the client reads what is committed."""
+    """The result of a partition that was read; `aborted` is None unless the client is read_committed."""
     log_start = values[slots.F_LOG_START]
     return FetchResult(part.topic, part.partition, errors.NONE, *ends(values), log_start, payloads, aborted)
 
@@ -297,19 +296,19 @@ def _is_bad(result: FetchResult) -> bool:
 
 
 def _unknown(results: list[FetchResult]) -> int:
-    """Of how many the metadata knows nothing."""
+    """The number of partitions that are not in the metadata."""
     return sum(result.error in _UNKNOWN for result in results)
 
 
 def failed(part: FetchPart, error: int) -> FetchResult:
-    """What is said of a partition that cannot be read."""
+    """The result of a partition that cannot be read."""
     return FetchResult(part.topic, part.partition, error, *_NO_STATE)
 
 
 def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Found | None:
-    """What `read_(partition, values, *wanted)` finds; None where it cannot be read, which costs no other partition.
+    """What `read_(partition, values, *wanted)` returns; None if reading fails, which does not affect other partitions.
 
-    SegmentsChanged where a compaction replaces segments faster than they are read: nothing is wrong with the log.
+    Raises SegmentsChanged if compaction replaces segments faster than they are read: the log is intact.
     """
     problem: Exception
     for _ in range(_TRIES):
@@ -317,7 +316,7 @@ def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Fo
         try:
             return read_(partition, values, *wanted)
         except FileNotFoundError as gone:
-            partition.close_files()  # retention was faster: look again
+            partition.close_files()  # retention was faster: try again
             problem = gone
         except Exception as fault:
             problem = fault
@@ -329,12 +328,12 @@ def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Fo
 
 
 def _is_changing(partition: Partition, values: tuple[int, ...]) -> bool:
-    """Whether the files are others than when `values` were read, or somebody is about to change them."""
+    """Whether the files changed since `values` were read, or a process is about to change them."""
     return bool(partition.slot.dirty) or partition.slot.read()[slots.F_GENERATION] != values[slots.F_GENERATION]
 
 
 def storage_failed(partition: Partition, values: tuple[int, ...], problem: Exception) -> None:
-    """Reading failed, for whatever reason: it costs this partition; a broken disk ends its log directory."""
+    """Log a failed read, which affects this partition only; a broken disk takes its log directory offline."""
     expected = isinstance(problem, OSError | EOFError | CheckpointError)
     trace = None if expected else problem
     log.warning("%r: read failed: %s", partition, problem or type(problem).__name__, exc_info=trace)
@@ -353,7 +352,7 @@ def _sent_to(broker: int, part: FetchPart, values: tuple[int, ...]) -> FetchResu
 
 
 def _refused(partition: Partition, values: tuple[int, ...], part: FetchPart, followers: bool) -> FetchResult | None:
-    """Why the partition cannot be read at the offset asked for; None where it can."""
+    """The result if the partition cannot be read at the requested offset; None if it can."""
     error = refusal(partition, values, part.leader_epoch, followers)
     if error:
         return failed(part, error)
@@ -366,7 +365,7 @@ def _refused(partition: Partition, values: tuple[int, ...], part: FetchPart, fol
 
 
 def _parted(partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
-    """Where the log and that of who asks, which ends in `last_epoch`, part (KIP-595); None: they do not."""
+    """Where this log and the client's, whose last epoch is `last_epoch`, diverge (KIP-595); None: they do not."""
     try:
         diverging = epochs.diverges(
             leader_epochs.of(partition, values), part.last_epoch, part.offset, values[slots.F_LEO]

@@ -1,8 +1,8 @@
-"""What one follower fetches from here, and its requests: they read up to the log end, and tell how far it is.
+"""A follower's fetches from this broker: they read up to the log end, and report the follower's progress.
 
-Most of what a follower asks for is idle. So a session (KIP-227) remembers at which sequence of its slot a partition had
-nothing more to say: a request, and each look while it waits, costs a comparison for those that are still there. Who
-fetches outside of a session is answered in full each time.
+Most partitions that a follower fetches are idle. So a fetch session (KIP-227) remembers the sequence of a partition's
+slot at which there was nothing more to send: a request, and each look while it waits, then costs one comparison for
+each idle partition. A follower that fetches without a session gets a full answer each time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NO_WORDS = memoryview(bytes(8)).cast("q")
 
 
 class Followed:
-    """One partition: what the follower asks, and the slot's sequence when there was nothing more to say (`seen`)."""
+    """One partition: the follower's request, and the slot's sequence when there was no more to send (`seen`)."""
 
     __slots__ = ("at", "part", "partition", "seen", "words")
 
@@ -47,19 +47,19 @@ class Followed:
         self.place(None)
 
     def ask(self, part: FetchPart) -> None:
-        """The follower has come as far as `part` says."""
+        """The follower has progressed to the offset of `part`."""
         self.part = part
         self.seen = _NEVER
 
     def place(self, partition: Partition | None) -> None:
-        """Where it is by the current metadata; None: not on this broker."""
+        """Set the partition by the current metadata; None: not on this broker."""
         self.partition = partition
         self.words, self.at = (_NO_WORDS, 0) if partition is None else (partition.slot.words, partition.slot.at)
         self.seen = _NEVER
 
 
 class Following:
-    """The partitions that a follower asks for, in the order in which they are served, and what was found in them."""
+    """The partitions that a follower fetches, in the order in which they are served, and the results found."""
 
     def __init__(self, worker: Worker, broker: int, by_id: bool) -> None:
         self._worker = worker
@@ -67,16 +67,16 @@ class Following:
         self._followed: dict[Key, Followed] = {}
         self._found: dict[Key, FetchResult] = {}
         self._fresh: list[Followed] = []
-        self._slots: list[Slot] | None = None  # as `slots` gave them last
+        self._slots: list[Slot] | None = None  # the last result of `slots`
         self._metadata: Mark | None = None
         self._refresh_s = worker.config["replica.lag.time.max.ms"] / 2000 - _BETWEEN_S
         self._refreshed = time.monotonic()
         self._throttle: Sending | None = None
-        self.held_back = False  # some records were, at the last look
+        self.held_back = False  # the throttle held back records at the last look
         self.broker = broker
 
     def update(self, parts: Iterable[FetchPart], forgotten: Iterable[Key]) -> None:
-        """Take in what a request adds, changes and forgets."""
+        """Apply the additions, changes and removals of a request."""
         for part in parts:
             self.ask(part)
         for key in forgotten:
@@ -85,7 +85,7 @@ class Following:
             self._found.pop(key, None)
 
     def ask(self, part: FetchPart) -> Followed:
-        """Take in what is asked of one partition."""
+        """Apply a request for one partition."""
         key = (part.topic, part.partition)
         known = self._followed.get(key)
         if known is not None:
@@ -98,7 +98,7 @@ class Following:
         return known
 
     def slots(self) -> list[Slot]:
-        """Where the partitions are."""
+        """The slots of the partitions."""
         self._follow_metadata()
         if self._slots is None:
             self._slots = [known.partition.slot for known in self._followed.values() if known.partition is not None]
@@ -117,7 +117,7 @@ class Following:
     # -- how far the follower is
 
     def arrived(self) -> None:
-        """A request is there: note how far the follower is in what it names, and now and then in the rest too."""
+        """A request arrived: record the progress in the partitions it names, and periodically in all others too."""
         self._follow_metadata()
         fresh, self._fresh = self._fresh, []
         now = time.monotonic()
@@ -138,7 +138,7 @@ class Following:
             self._worker.followers.note(Progress(partition, self.broker, part.offset, part.log_start, leo, epoch))
 
     def _objection(self, partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
-        """Why the follower cannot go on from where it is: an error, or where its log and this one part."""
+        """Why the follower cannot continue from its offset: an error, or where its log and this one diverge."""
         error = refusal(partition, values, part.leader_epoch)
         if error:
             return failed(part, error)
@@ -166,10 +166,10 @@ class Following:
             return _result(part, values, diverging=diverging)
         return failed(part, errors.OFFSET_OUT_OF_RANGE) if part.offset > leo else None
 
-    # -- what there is for it
+    # -- records for the follower
 
     def look(self, most: int) -> tuple[int, bool]:
-        """Look at what may have changed: (bytes of records found, whether the follower has to know at once)."""
+        """Look at partitions that may have changed: (bytes of records found, whether to answer at once)."""
         self._follow_metadata()
         total, urgent = 0, False
         throttle, self.held_back = self._throttle, False
@@ -212,22 +212,22 @@ class Following:
         return _result(part, values, () if piece is None else (piece,))
 
     def unknown(self, told: dict[Key, tuple[int, int]]) -> bool:
-        """Whether something was found that the follower, who knows `told`, does not know."""
+        """Whether a result has a high watermark or log start other than `told`, which the follower knows."""
         return any(told.get(key) != (result.hw, result.log_start) for key, result in self._found.items())
 
     def rests_but(self, known: Followed) -> bool:
-        """Whether there is nothing to say but of `known`, of which all there is may be said."""
+        """Whether all partitions other than `known` are idle, and nothing is throttled."""
         if self._found or self._throttle is not None:
             return False
         return all(one.words[one.at] == one.seen for one in self._followed.values() if one is not known)
 
     def served(self, key: Key) -> Followed:
-        """A partition's records are sent: it goes to the back of the line."""
+        """A partition's records are sent: move it to the end of the order."""
         known = self._followed[key] = self._followed.pop(key)
         return known
 
     def take(self) -> list[FetchResult]:
-        """What was found since this was asked last."""
+        """The results found since the last call."""
         found, self._found = self._found, {}
         for key, result in found.items():
             if result.payloads and key in self._followed:
@@ -259,7 +259,7 @@ class FollowerFetch(Fetch):
         self._following = self._join()
 
     def _join(self) -> Following:
-        """What the follower fetches, with this request taken in."""
+        """The follower's partitions, with this request applied."""
         session, request = self.session, self.request
         following = None if session is None else session.following
         if following is None or following.broker != request.replica:
@@ -276,7 +276,7 @@ class FollowerFetch(Fetch):
         super().start()
 
     def _wait_ms(self) -> int:
-        """Nobody rings when a throttle allows more: the follower looks again."""
+        """No ring announces that a throttle allows more: the follower has to fetch again."""
         longest = super()._wait_ms()
         return min(longest, PAUSE_MS) if self._following.held_back else longest
 
@@ -284,7 +284,7 @@ class FollowerFetch(Fetch):
         return self._following.slots()
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
-        """As `Fetch._read`; what was found is kept until it is answered."""
+        """As `Fetch._read`; results are kept until the answer."""
         following, session = self._following, self.session
         size, urgent = following.look(min(self.request.max_bytes, self.worker.fetch_max_bytes))
         if session is not None and following.unknown(session.told):
@@ -295,5 +295,5 @@ class FollowerFetch(Fetch):
         super()._answer(self._following.take())
 
     def tell(self) -> None:
-        """It waits no longer: what it does not know matters by now."""
+        """Stop waiting: send the high watermark or log start that the follower does not know."""
         self.worker.parking.answer_now(self)

@@ -1,7 +1,7 @@
-"""How far this broker's followers have come, and what follows from it.
+"""Records the progress of this broker's followers, and acts on it.
 
-A follower that fetches from an offset on has all below. That goes into its row (ipc.replicas), may move the high
-watermark, and lets one that has caught up into the ISR, which is for the controller process to do
+A follower that fetches from an offset has all records below it. Its progress goes into its row (ipc.replicas) and may
+advance the high watermark; the controller process adds a follower that has caught up to the ISR
 (broker.controller.member.isr).
 """
 
@@ -31,9 +31,9 @@ _STANDING, _LOG_START = 1, 3  # these words of a row (ipc.replicas)
 
 
 class Progress(NamedTuple):
-    """A follower has all below `offset`, and its log begins at `log_start`.
+    """A follower has all records below `offset`, and its log begins at `log_start`.
 
-    `leo` and `epoch` are the leader's log end and epoch when that was found; in another epoch it may not be true.
+    `leo` and `epoch` are the leader's log end and epoch at the time; it is not valid in another epoch.
     """
 
     partition: Partition
@@ -45,7 +45,7 @@ class Progress(NamedTuple):
 
 
 class FollowerProgress:
-    """What a worker knows of followers beyond the rows that all share."""
+    """A worker's state about followers, in addition to the shared rows."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -58,7 +58,7 @@ class FollowerProgress:
     # -- progress
 
     def note(self, progress: Progress) -> None:
-        """Take over how far a follower is, now or when the partition's lock is free."""
+        """Record a follower's progress, now or when the partition's lock is free."""
         key = progress.partition, progress.broker
         if key not in self._later:
             if self._noted(progress) or self._noted_soon(progress):
@@ -68,7 +68,7 @@ class FollowerProgress:
         self._later[key] = progress
 
     def _noted_soon(self, progress: Progress) -> bool:
-        """An append elsewhere holds the lock for some 20 µs."""
+        """Another process's append holds the lock for some 20 µs."""
         for _ in range(QUICK_TRIES):
             os.sched_yield()
             if self._noted(progress):
@@ -84,10 +84,10 @@ class FollowerProgress:
         return not self._later
 
     def _noted_or_dropped(self, progress: Progress) -> bool:
-        """`_noted`, but an error costs this progress alone: the follower's next fetch says it again.
+        """`_noted`, but an error loses only this progress: the follower's next fetch repeats it.
 
-        Were it raised from `_retry`, no one would retry what was put back into `_later` before it, and `note` would
-        only ever add to that.
+        If `_retry` raised it, the entries that were put back into `_later` before it would never be retried, and `note`
+        would only add to them.
         """
         try:
             return self._noted(progress)
@@ -96,7 +96,7 @@ class FollowerProgress:
             return True
 
     def _noted(self, progress: Progress) -> bool:
-        """Do it; False while another process has the lock."""
+        """Record the progress; False while another process has the lock."""
         partition, slot = progress.partition, progress.partition.slot
         before = slot.sequence
         try:
@@ -108,12 +108,12 @@ class FollowerProgress:
         try:
             self._note(progress, values)
         finally:
-            # Mostly only the row has changed: nobody waits for that. Followers do not wait for the high watermark.
+            # Mostly only the row has changed: nothing waits for that. Followers do not wait for the high watermark.
             partition.release(slots.NOTHING if slot.sequence == before else slots.ANYTHING)
         return True
 
     def _note(self, progress: Progress, values: Fields) -> None:
-        """Caller holds the lock."""
+        """The caller holds the lock."""
         slot, offset = progress.partition.slot, progress.offset
         row = replicas.find(slot, progress.broker)
         if row < 0 or values[slots.F_STATE] != slots.LEADER or values[slots.F_LEADER_EPOCH] != progress.epoch:
@@ -133,24 +133,24 @@ class FollowerProgress:
                 slot.publish(values)
 
     def _ring_controller(self) -> None:
-        """A follower may join the ISR. It says so again with its next fetch."""
+        """A follower may join the ISR. Its next fetch rings again."""
         now = time.monotonic()
         if now >= self._next_ring:
             self._next_ring = now + _RING_PAUSE_S
             self._worker.catalog.log.ring(roles.CONTROLLER)
 
-    # -- news
+    # -- high watermarks and log starts
 
     def untold(self, fetch: FollowerFetch) -> None:
-        """While `fetch` waits for records its follower does not know the high watermark, or the log's start."""
+        """`fetch` waits for records while its follower does not know the high watermark or the log start."""
         self._untold.setdefault(fetch, time.monotonic())
 
     def told(self, fetch: FollowerFetch) -> None:
-        """`fetch` is answered, and asks again."""
+        """`fetch` is answered, and its follower fetches again."""
         self._untold.pop(fetch, None)
 
     def tick(self) -> None:
-        """Tell who has waited for TELL_S: where records keep coming, the watermark comes with them before that."""
+        """Answer fetches that have waited for TELL_S: a steady stream of records carries the high watermark earlier."""
         due = time.monotonic() - TELL_S
         for fetch, since in list(self._untold.items()):
             if fetch.connection.parked is not fetch or fetch.finished:

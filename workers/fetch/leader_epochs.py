@@ -1,4 +1,4 @@
-"""A partition's leader epochs as those who lead or follow it here tell them to clients."""
+"""A partition's leader epochs as this broker, its leader or a follower, reports them to clients."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def of(partition: Partition, values: tuple[int, ...]) -> EpochCache:
-    """The epochs, that of the present leader among them, though it is noted with its first batch where one broker is
-    alone: it begins at the log end. The first begins at the log start, as in Kafka (LeaderEpochFileCache), though the
-    file is only cut at recovery. Raises OSError, CheckpointError.
+    """The epochs, including the current leader's: a broker that is alone records it only with its first batch; until
+    then it begins at the log end. The first epoch begins at the log start, as in Kafka (LeaderEpochFileCache), although
+    only recovery cuts the file. Raises OSError, CheckpointError.
     """
     cache = known_epochs.read(partition, values[slots.F_EPOCH_NOTED])
     cache.truncate_from_start(values[slots.F_LOG_START])

@@ -1,6 +1,6 @@
-"""Reading from the nearest replica (KIP-392): which follower a leader sends a consumer to.
+"""Reading from the nearest replica (KIP-392): selects the follower to which a leader redirects a consumer.
 
-Only with replica.selector.class set to Kafka's RackAwareReplicaSelector, the one selector that Kafka brings along.
+Only with replica.selector.class set to Kafka's RackAwareReplicaSelector, the only selector that comes with Kafka.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
 
 NOBODY = -1
-FIRST = 11  # the version of Fetch that names a rack, and may be sent elsewhere
+FIRST = 11  # the first version of Fetch with a rack and a preferred read replica
 _SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def by_rack(selector: str | None) -> bool:
-    """Whether replica.selector.class says so."""
+    """Whether replica.selector.class selects by rack."""
     return selector == _SELECTOR
 
 
 def replica(snapshot: Snapshot, own: int, slot: Slot, rack: str, listener: str, offset: int) -> int:
-    """The follower in `rack` to fetch from, NOBODY when the leader, broker `own`, is as good.
+    """The follower in `rack` to fetch from, NOBODY when the leader, broker `own`, is as near.
 
-    It must be in sync, have `offset` in its log and be there for `listener`. Of several it is the one with most of the
-    log (Kafka's ReplicaView.comparator).
+    It must be in sync, have `offset` in its log and have an endpoint for `listener`. Of several, the one with the
+    highest log end is selected (Kafka's ReplicaView.comparator).
     """
     brokers = snapshot.brokers
     if own in brokers and brokers[own].rack == rack:

@@ -1,4 +1,4 @@
-"""Whether this broker speaks for a partition: asked by every API that reads one."""
+"""Checks whether this broker may answer for a partition; every API that reads one calls it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _STATES = {
 
 
 def refusal(partition: Partition, values: tuple[int, ...], leader_epoch: int, followers: bool = False) -> int:
-    """Why this broker cannot speak for the partition, or NONE. `leader_epoch` -1: the client does not know it;
-    below that it is an old one, where Fetch does not make it -1.
+    """The error if this broker cannot answer for the partition, or NONE. `leader_epoch` -1: the client does not know
+    it; lower values count as old epochs, unless Fetch turns them into -1.
 
-    `followers`: a follower speaks for it too. The epoch is looked at first (Kafka's Partition.getLocalLog): who comes
-    with one that this broker does not know yet is told so, and not to look for another leader.
+    `followers`: a follower may answer too. The epoch is checked first (Kafka's Partition.getLocalLog): a client with an
+    epoch newer than this broker's gets UNKNOWN_LEADER_EPOCH, and does not look for another leader.
     """
     if values[slots.F_INCARNATION] != partition.incarnation:
         return errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -38,7 +38,7 @@ def refusal(partition: Partition, values: tuple[int, ...], leader_epoch: int, fo
 
 
 def elsewhere(snapshot: Snapshot, topic: bytes, index: int, by_id: bool) -> int:
-    """What to say of a partition that is not on this broker (`Worker.partition_of`): others may have it."""
+    """The error for a partition that is not on this broker (`Worker.partition_of`): others may have it."""
     name = snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
     if name is None:
         return errors.UNKNOWN_TOPIC_ID

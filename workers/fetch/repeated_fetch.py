@@ -1,9 +1,9 @@
-"""The request that a consumer of one partition sends again and again: only its offset changes.
+"""The Fetch request that a consumer of one partition repeats: only its offset changes.
 
-Each connection remembers the bytes of its last Fetch (`RepeatedFetch`); a request equal to them but for the offset is
-not decoded. What such requests are answered from is shared (`FetchTarget`): the answer to all who wait for the same
-offset is read and written once. Whatever is not plain (an error, a transaction under way, aborted ones) goes the long
-way of workers.fetch.fetching, which a RepeatedFetch is a case of.
+Each connection remembers the bytes of its last Fetch (`RepeatedFetch`); a request that differs only in the offset is
+not decoded. Such requests share their source (`FetchTarget`): the answer to all that wait for the same offset is read
+and encoded once. Everything that is not plain (an error, an open transaction, aborted transactions) takes the slow path
+of workers.fetch.fetching; RepeatedFetch is a subclass of its Fetch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 _MOST_TARGETS = 10_000
-_SMALL = 16384  # records that are copied rather than sent from their file: one call for all, and all may share them
+_SMALL = 16384  # bytes of records that are copied instead of sent from the file: one send call, and a shared answer
 _I64 = struct.Struct(">q")
 NOT_PLAIN = -1
 
@@ -41,7 +41,7 @@ Key = tuple["type[FetchTarget]", int, bytes, int, int, int, int, int]
 
 
 class FetchTarget:
-    """A partition as one kind of request sees it while the metadata stay as they are, and its last short answer."""
+    """A partition as one kind of request sees it, until the metadata changes, and its last short answer."""
 
     __slots__ = (
         "_committed", "_end", "_epoch", "_followers", "_found", "_offset", "_sequence", "_slot", "form", "known",
@@ -58,13 +58,13 @@ class FetchTarget:
         self._followers = version >= nearest_replica.FIRST
         self._epoch = part.leader_epoch
         self._sequence = -1
-        self.known = (-1, -1)  # the high watermark and the log start, as they were found last
-        self._offset: int | None = None  # of the last answer, where it was short; clients may ask for any number
+        self.known = (-1, -1)  # the high watermark and log start last found
+        self._offset: int | None = None  # of the last answer, if it was short; clients may ask for any number
         self._end: int | None = None
         self._found: Found | None = None
 
     def find(self, offset: int) -> Found | None:
-        """What there is from `offset` on; None when that is not plain."""
+        """The answer from `offset` on; None when it is not plain."""
         slot = self._slot
         sequence = slot.words[slot.at]
         if sequence == self._sequence and offset == self._offset:
@@ -77,11 +77,11 @@ class FetchTarget:
         return found
 
     def goes_on(self, piece: FileSlice) -> bool:
-        """Whether there is more to read behind `piece`, which `find` has just found."""
+        """Whether there are more records behind `piece`, the last result of `find`."""
         return self._end is not None and piece.following < self._end
 
     def at_end(self, offset: int) -> bool:
-        """Whether nothing has happened since `find` has seen everything up to `offset`, where the log ends."""
+        """Whether the slot is unchanged since `find` read up to `offset`, the end of the readable log."""
         slot = self._slot
         return offset == self._end and slot.words[slot.at] == self._sequence
 
@@ -101,7 +101,7 @@ class FetchTarget:
         return records.size, form.head(hw, stable, values[F_LOG_START], records.size), records, form.tail, known
 
     def _upto(self, values: tuple[int, ...], offset: int) -> int:
-        """Where what may be read from `offset` on ends; NOT_PLAIN when that takes more than to read it."""
+        """The end of the records that may be read from `offset` on; NOT_PLAIN when the answer is not plain."""
         if (
             refusal(self.partition, values, self._epoch, self._followers)
             or not values[F_LOG_START] <= offset <= values[F_LEO]
@@ -116,26 +116,24 @@ class FetchTarget:
             if upto == values[F_LEO]:
                 records = read.end_of_log(self.partition, values, offset, min(self.most, _SMALL))
             return read.fetch(self.partition, values, offset, upto, self.most) if records is None else records
-        except Exception:  # the long way says what is wrong
+        except Exception:  # the slow path reports the error
             return None
 
 
 class FetchTargets:
-    """A worker's targets, while the metadata stays as it is."""
+    """A worker's targets, until the metadata changes."""
 
     def __init__(self) -> None:
         self._metadata: Mark | None = None
         self._known: dict[Key, FetchTarget] = {}
 
     def get(self, worker: Worker, version: int, request: FetchRequest, kind: type[FetchTarget]) -> FetchTarget | None:
-        """The target of a request for one partition; None when there is no such partition or it needs more."""
+        """The target of a request for one partition; None when there is no such partition or it is not plain."""
         if worker.snapshot.mark is not self._metadata or len(self._known) >= _MOST_TARGETS:
             self._metadata = worker.snapshot.mark
             self._known.clear()
         (part,) = request.parts
-        if (
-            part.last_epoch >= 0 and kind is FetchTarget
-        ):  # a consumer that wants to be told where its log parts from ours
+        if part.last_epoch >= 0 and kind is FetchTarget:  # a consumer that checks for divergence from this log
             return None
         most = min(part.max_bytes, max(0, min(request.max_bytes, worker.fetch_max_bytes)))
         key = (kind, version, part.topic, part.partition, request.isolation, part.leader_epoch, part.last_epoch, most)
@@ -150,7 +148,7 @@ class FetchTargets:
 
 
 class RepeatedFetch(Fetch):
-    """A connection's fetch of one partition: the request as it came last, waiting or answered."""
+    """A connection's fetch of one partition: its last request, waiting or answered."""
 
     __slots__ = (
         "_back",
@@ -181,7 +179,7 @@ class RepeatedFetch(Fetch):
         self._found: Found | None = None
 
     def again(self, version: int, correlation: int, buffer: memoryview, head: int, end: int) -> bool:
-        """Answer the request in buffer[head:end], or park it, if it is this one at any offset."""
+        """Answer or park the request in buffer[head:end], if it equals this one except for the offset."""
         front, data = self._front, buffer.obj
         at = head + len(front)
         if (
@@ -227,7 +225,7 @@ class RepeatedFetch(Fetch):
         return super().look() if found is None else self._suffices(found)
 
     def _suffices(self, found: Found) -> bool:
-        """Whether there are as many bytes as are wanted, or what comes next is in another segment (Fetch._read)."""
+        """Whether there are enough bytes, or the next records are in another segment (Fetch._read)."""
         return found[0] >= self._least or (found[2] is not None and self._target.goes_on(found[2]))
 
     def answer(self) -> None:
@@ -248,11 +246,11 @@ class RepeatedFetch(Fetch):
         return super().find_slots()
 
     def _at_end(self) -> bool:
-        """Whether nothing has happened since all was seen that there is."""
+        """Whether nothing has changed since the last look reached the end."""
         return self._target.at_end(self._offset) and self._metadata is self.worker.snapshot.mark
 
     def _find(self) -> Found | None:
-        """`FetchTarget.find`, but the long way when the metadata has changed since the request came."""
+        """`FetchTarget.find`; None, for the slow path, also when the metadata has changed since the request came."""
         found = self._target.find(self._offset) if self._metadata is self.worker.snapshot.mark else None
         self._found = found
         if found is None:
@@ -260,7 +258,7 @@ class RepeatedFetch(Fetch):
         return found
 
     def _spell_out(self) -> None:
-        """What the long way goes by."""
+        """Set `parts` for the slow path."""
         self.parts = [part._replace(offset=self._offset) for part in self.request.parts]
 
     def _reply(self, found: Found) -> None:

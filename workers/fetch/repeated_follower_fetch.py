@@ -1,9 +1,9 @@
-"""A follower's standing fetch (workers.fetch.repeated_fetch) in a session (KIP-227) of any number of partitions.
+"""A follower's repeated fetch (workers.fetch.repeated_fetch) in a session (KIP-227) with any number of partitions.
 
-Where one partition is written to, its followers' requests name it alone, each time with its new offset. Such a request
-is not decoded, and is answered as a consumer's would be, but for these: it tells how far the follower is, and there is
-to read up to the log's end. Whatever is not plain goes the long way of workers.fetch.follower_fetch: an objection of
-any kind, other partitions of which there is something to say, a throttle.
+While only one partition is written to, its followers' requests name it alone, each time with its new offset. Such a
+request is not decoded, and is answered like a consumer's, with two differences: it reports the follower's progress, and
+it reads up to the log end. Everything that is not plain takes the slow path of workers.fetch.follower_fetch: an
+objection of any kind, other partitions that have changed, a throttle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FollowerTarget(FetchTarget):
-    """A partition as all its followers see it whose last record is of one epoch."""
+    """A partition as seen by all followers whose last record has the same epoch."""
 
     __slots__ = ("_last_epoch",)
 
@@ -36,7 +36,7 @@ class FollowerTarget(FetchTarget):
         self._last_epoch = part.last_epoch
 
     def _upto(self, values: tuple[int, ...], offset: int) -> int:
-        """As `Following._objection`, but for whose follower it is."""
+        """As `Following._objection`, without the check that the broker is a follower."""
         if (
             refusal(self.partition, values, self._epoch)
             or not values[F_LOG_START] <= offset <= values[F_LEO]
@@ -47,12 +47,12 @@ class FollowerTarget(FetchTarget):
 
 
 class StandingFollower(InSession, FollowerFetch):
-    """A follower's request as it came last, waiting or answered."""
+    """A follower's last request, waiting or answered."""
 
     __slots__ = ("_known",)
 
     def _join(self) -> Following:
-        """As the request that is remembered has left it."""
+        """The session's partitions, as the remembered request left them."""
         assert self.session is not None
         assert self.session.following is not None
         return self.session.following
@@ -72,7 +72,7 @@ class StandingFollower(InSession, FollowerFetch):
         super().start()
 
     def _is_alone(self) -> bool:
-        """Whether only this partition is to be spoken of, and to one of its followers."""
+        """Whether only this partition needs an answer, and the broker is one of its followers."""
         following = self._following
         return following.rests_but(self._known) and replicas.find(self._target.partition.slot, following.broker) >= 0
 
@@ -96,7 +96,7 @@ class StandingFollower(InSession, FollowerFetch):
         super()._park()
 
     def _rest(self) -> None:
-        """There are no more records now: perhaps there is something else that the follower should know soon."""
+        """No more records now: the follower may still need a new high watermark or log start soon."""
         if self._session.told.get(self._key) != self._target.known:
             self.worker.followers.untold(self)
 

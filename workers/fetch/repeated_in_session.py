@@ -1,7 +1,7 @@
-"""A standing fetch (workers.fetch.repeated_fetch) in a session (KIP-227) of that one partition.
+"""A repeated fetch (workers.fetch.repeated_fetch) in a fetch session (KIP-227) with that one partition.
 
-Such a consumer's requests name the partition with its new offset and the session's next epoch; those that name none,
-because nothing came, go the long way. The session is kept as the long way would keep it.
+The requests of such a consumer name the partition with its new offset and the session's next epoch; requests without a
+partition, because no records came, take the slow path. The session's state is the same as after the slow path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 
 
 class InSession(RepeatedFetch):
-    """`frame` is what stands before the epoch, between epoch and offset, and behind the offset."""
+    """`frame`: the bytes before the epoch, between epoch and offset, and behind the offset."""
 
     __slots__ = ("_key", "_middle", "_session")
 
@@ -57,11 +57,11 @@ class InSession(RepeatedFetch):
         return True
 
     def _is_there(self, session: Session) -> bool:
-        """Whether the session is still of this partition, and of no other."""
+        """Whether the session still has this partition, and no other."""
         return len(session.parts) == 1 and self._key in session.parts
 
     def _goes_on(self, epoch: int, offset: int) -> bool:
-        """Take the request into the session, if that is still there, and this its next epoch."""
+        """Apply the request to the session, if that still exists and `epoch` is its next one."""
         session = self._session
         if not self._is_there(session):
             return False
@@ -74,7 +74,7 @@ class InSession(RepeatedFetch):
 
     def _reply(self, found: Found) -> None:
         session, known = self._session, found[4]
-        session.advance()  # first: once answered, the next request may come at once
+        session.advance()  # first: the next request may arrive as soon as this one is answered
         if not found[0] and session.told.get(self._key) == known:
             form = self._target.form
             opening = form.opening(len(form.nothing), self.correlation, session.id)

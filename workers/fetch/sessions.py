@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227): what a client asked for before, so that it need not ask again.
+"""Fetch sessions (KIP-227): remember the partitions that a client fetches, so that it need not repeat them.
 
-Pure state: requests in, the parts to look at out. A worker keeps its own sessions; one that is asked of another
-worker is FETCH_SESSION_ID_NOT_FOUND and the client makes a new one. When there are as many as there may be, one that
-was idle for EVICTION_S makes room; if all are in use the client goes on without, or clients would evict each other all
-the time. Left out: Kafka's rule that larger sessions may evict smaller ones.
+Pure state: requests in, the parts to look at out. A worker keeps its own sessions; a request with the session of
+another worker gets FETCH_SESSION_ID_NOT_FOUND, and the client opens a new one. When the limit is reached, a session
+that was idle for EVICTION_S is evicted; if all are in use the client continues without one, or clients would evict each
+other all the time. Left out: Kafka's rule that larger sessions may evict smaller ones.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Key = tuple[bytes, int]
 
 
 class Session:
-    """One client's standing request; `parts` in the order in which they are served, `told` what it knows.
+    """One client's session; `parts` in the order in which they are served, `told` what the client knows.
 
-    `by_id`: topics are known by their ids. `used`: when it was asked for last (seconds).
+    `by_id`: topics are named by their ids. `used`: time of the last request (seconds).
     """
 
     __slots__ = ("by_id", "epoch", "following", "id", "parts", "told", "used")
@@ -45,19 +45,19 @@ class Session:
         self.following: Following | None = None  # of a follower's session
 
     def add(self, request: FetchRequest) -> None:
-        """Take in the partitions that a request names."""
+        """Add the partitions that a request names."""
         for part in request.parts:
             self.parts[(part.topic, part.partition)] = part
 
     def update(self, request: FetchRequest) -> None:
-        """Take in what an incremental request adds, changes and forgets."""
+        """Apply the additions, changes and removals of an incremental request."""
         self.add(request)
         for key in request.forgotten:
             self.parts.pop(key, None)
             self.told.pop(key, None)
 
     def news(self, results: list[FetchResult]) -> list[FetchResult]:
-        """The results worth sending: records, errors, or a watermark or log start the client does not know."""
+        """The results to send: with records, an error, or a high watermark or log start new to the client."""
         sent = []
         for result in results:
             key = (result.topic, result.partition)
@@ -67,7 +67,7 @@ class Session:
                 sent.append(result)
                 self.told[key] = known
             if result.payloads and key in self.parts and self.epoch != INITIAL:
-                self.parts[key] = self.parts.pop(key)  # served: to the back of the line
+                self.parts[key] = self.parts.pop(key)  # served: to the end of the order
         return sent
 
     def advance(self) -> None:
@@ -76,7 +76,7 @@ class Session:
 
 
 class Sessions:
-    """A worker's sessions, at most `limit`. `now` is in seconds of any clock that does not go back."""
+    """A worker's sessions, at most `limit`. `now` is in seconds of any monotonic clock."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -86,7 +86,7 @@ class Sessions:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, by_id: bool, now: float) -> tuple[int, Session | None]:
-        """(error, session) for a request: the session is None for a fetch outside of any."""
+        """(error, session) for a request: the session is None for a fetch without one."""
         if request.session_epoch == SESSIONLESS:
             self._sessions.pop(request.session_id, None)
             return errors.NONE, None
@@ -96,7 +96,7 @@ class Sessions:
         return self._continue(request, by_id, now)
 
     def goes_on(self, session: Session, epoch: int, now: float) -> bool:
-        """`open` for a request of the next `epoch` of `session` that changes nothing `open` would look at."""
+        """`open` for a request with the next `epoch` of `session` that adds and forgets no partition."""
         if session.epoch != epoch or self._sessions.get(session.id) is not session:
             return False
         session.used = now
@@ -109,12 +109,12 @@ class Sessions:
         if self._parts() + len(request.parts) > MOST_PARTS:
             return None
         session = Session(self._unused_id(), by_id, now)
-        session.add(request)  # what it forgets is of no session that goes on
+        session.add(request)  # its forgotten partitions belong to no session that continues
         self._sessions[session.id] = session
         return session
 
     def _parts(self) -> int:
-        """Of all sessions."""
+        """The number of parts of all sessions."""
         return sum(len(session.parts) for session in self._sessions.values())
 
     def _make_room(self, now: float) -> bool:
@@ -125,7 +125,7 @@ class Sessions:
         return True
 
     def _is_too_large(self, session: Session, request: FetchRequest, before: int) -> bool:
-        """Whether a request makes a session of `before` partitions larger than one, or all together, may be."""
+        """Whether a request makes a session that had `before` partitions, or all sessions together, too large."""
         if before + len(request.parts) > MOST_ELEMENTS:
             return True
         return len(session.parts) > before and self._parts() > MOST_PARTS
@@ -147,7 +147,7 @@ class Sessions:
         before = len(session.parts)
         if before + len(request.parts) <= MOST_ELEMENTS:
             session.update(request)
-        if self._is_too_large(session, request, before):  # told to begin anew, with what it really wants
+        if self._is_too_large(session, request, before):  # the client must open a new one, with what it needs
             del self._sessions[session.id]
             return errors.FETCH_SESSION_ID_NOT_FOUND, None
         if not session.parts:  # nothing is left of it

@@ -1,9 +1,8 @@
-"""The throttle of what this broker leads, as a worker keeps to it when it serves followers
-(cluster.replication.throttles).
+"""The leader replication throttle, as a worker applies it when it serves followers (cluster.replication.throttles).
 
-As Kafka's ReplicaManager.shouldLeaderThrottle: a follower that is not in sync gets no records of throttled partitions
-while the broker's workers have sent too many of them; all that followers get of them counts. Who is about to join the
-ISR is let alone too, for the high watermark waits for it.
+As Kafka's ReplicaManager.shouldLeaderThrottle: an out-of-sync follower gets no records of throttled partitions while
+the broker's workers exceed the throttle's rate; all records of these partitions sent to followers count. A follower
+that is about to join the ISR is exempt too, since the high watermark waits for it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Throttling:
-    """A worker's throttle by the metadata in force; `get` is None where nothing is throttled."""
+    """A worker's throttle by the metadata in force; `get` returns None where nothing is throttled."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -33,7 +32,7 @@ class Throttling:
         self._throttle: Sending | None = None
 
     def get(self) -> Sending | None:
-        """What to ask before records are sent."""
+        """The throttle to check before records are sent."""
         worker = self._worker
         if self._metadata is not worker.snapshot.mark:
             self._metadata = worker.snapshot.mark
@@ -51,7 +50,7 @@ class Sending:
         self._throttle = throttle
 
     def holds_back(self, partition: Partition | None, broker: int) -> bool:
-        """Whether the follower on `broker` gets nothing of a partition now."""
+        """Whether the follower on `broker` gets no records of a partition now."""
         return (
             partition is not None
             and self._throttle.covers(partition.topic, partition.index)
@@ -60,7 +59,7 @@ class Sending:
         )
 
     def sent(self, partition: Partition | None, payloads: Sequence[Payload | bytes]) -> None:
-        """A follower gets these records of a partition."""
+        """Count records of a partition that a follower gets."""
         if partition is not None and self._throttle.covers(partition.topic, partition.index):
             self._throttle.count(fetch.size_of(payloads), _now_ms())
 
