@@ -1,4 +1,4 @@
-"""What the handlers that run in the controller process may ask of it, and what several of them share."""
+"""The interface of the controller process for its handlers, and helpers that several of them share."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from odradek.protocol.errors import INVALID_REQUEST, NONE
 class Owner(Protocol):
     """The metadata, and every change to it. Changes raise ApiError and are in the tree when they return.
 
-    What may be much is done in steps (broker.process.steps): the first has it in the tree, so that it will be done.
+    Large changes run in steps (broker.process.steps): the first step writes the change to the tree, so it will be done.
     """
 
     def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
-        """Make a topic; its id."""
+        """Create a topic; returns its id."""
 
     def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> Iterator[None]:
         """Add partitions to a topic."""
 
     def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
-        """Delete a topic; `done` when it is gone, unless what this returns is called before: nobody waits then."""
+        """Delete a topic and call `done` when it is gone, unless the returned function cancels the call before."""
 
     def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
         """Replace a topic's config overrides."""
@@ -36,16 +36,16 @@ class Owner(Protocol):
         """Replace the dynamic configs of a broker, or (None) of the cluster."""
 
     def partitions(self) -> list[Partition]:
-        """All partitions that there are. ApiError NOT_CONTROLLER."""
+        """All partitions. Raises ApiError NOT_CONTROLLER."""
 
     def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
-        """Elect preferred leaders (or any) for partitions; what became of each."""
+        """Elect preferred leaders (or any) for partitions; returns the outcome of each."""
 
     def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
-        """Move partitions to other replicas, None: back; the refused ones."""
+        """Move partitions to other replicas (None: back); returns the errors of the refused ones."""
 
     def moves(self) -> dict[Partition, Assignment]:
-        """Moves under way."""
+        """The moves under way."""
 
 
 class Controller(Protocol):
@@ -67,13 +67,13 @@ class Controller(Protocol):
         """num.partitions and default.replication.factor."""
 
     def begin(self, work: Iterator[None]) -> None:
-        """Do something in steps."""
+        """Run `work` in steps."""
 
     def when_published(self, action: Callable[[], None]) -> None:
-        """Call `action` when every process knows what has been changed so far."""
+        """Call `action` when every process knows all changes made so far."""
 
     def after(self, milliseconds: int, action: Callable[[], None]) -> Callable[[], object]:
-        """Call `action` at the end of a time, unless what this returns is called first."""
+        """Call `action` after a delay, unless the returned function cancels it first."""
 
 
 def attempt(action: Callable[[], Any]) -> tuple[int, str | None]:
@@ -86,7 +86,7 @@ def attempt(action: Callable[[], Any]) -> tuple[int, str | None]:
 
 
 def twice(names: Iterable[Any]) -> set[Any]:
-    """What is named more than once."""
+    """The names that occur more than once."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 

@@ -17,10 +17,10 @@ from odradek.protocol import library, requests, responses
 from odradek.protocol.library import message_class
 
 WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
-PIECE = 128  # rows of an answer that belong into one step
-SLICE_S = 0.02  # of a large request's work in a worker, before other connections have their turn
-LARGE = 4096  # bytes of a request that a worker decodes in steps
-WAIT = object()  # a step of a worker yields it where nothing can be done for a moment
+PIECE = 128  # rows of an answer made in one step
+SLICE_S = 0.02  # how long a large request may work in a worker before other connections have their turn
+LARGE = 4096  # bytes above which a worker decodes a request in steps
+WAIT = object()  # yielded by a step of a worker when the next one has to wait for a moment
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _FILE = re.compile(r"k\d\d_\w+")
 
 
 class Codec(Protocol):
-    """Decodes request bodies and encodes response bodies where the library's schemas do not reach."""
+    """Decodes request bodies and encodes response bodies that the library's schemas do not cover."""
 
     def decode(self, version: int, body: memoryview) -> Any:
         """The request object; any ValueError, IndexError or struct.error means malformed."""
@@ -41,13 +41,13 @@ class Codec(Protocol):
 
 
 def pieces(items: Sequence[T], size: int = PIECE) -> Iterator[Sequence[T]]:
-    """`items`, as many at a time as belong into one step (broker.process.steps)."""
+    """`items` in slices for one step each (broker.process.steps)."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
 
 def complete(work: Generator[object, None, T]) -> T:
-    """What work in steps comes to, in one go."""
+    """Run work in steps at once; returns its result."""
     while True:
         try:
             next(work)
@@ -58,14 +58,14 @@ def complete(work: Generator[object, None, T]) -> T:
 
 @dataclass(frozen=True)
 class Api:
-    """One Kafka API: its key, Kafka's name for it, the (first, last) version served, where and by what.
+    """One Kafka API: its key, Kafka's name for it, the (first, last) version served, the serving process and handler.
 
     `handle(services, request, context)` returns the response, or None when it replies later through the context; where
-    services can `begin` one it may be a generator, which does so in steps (broker.process.steps).
+    services can `begin` work it may be a generator, which replies in steps (broker.process.steps).
     `raw` handlers take (worker, connection, version, correlation, buffer, start, end) and do their own decoding.
-    `flexible` is the first version with a flexible request header, found from the schema when not given.
-    `route(version, body)` says where a request is handled when that depends on the request; `runs_in` is then only
-    where most are. `between_brokers`: served by members of a cluster only.
+    `flexible` is the first version with a flexible request header, taken from the schema when not given.
+    `route(version, body)` returns where a request is handled when that depends on the request; `runs_in` is then only
+    the place of most requests. `between_brokers`: served only by members of a cluster.
     """
 
     key: int
@@ -118,7 +118,7 @@ class Api:
         return (yield from requests.decoding(message_class(self.name + "Request"), version, body))
 
     def encoding(self, version: int, response: Any) -> Generator[None, None, bytes]:
-        """`encode` in steps, where the library's schemas reach."""
+        """`encode` in steps, if the library's schemas cover it."""
         if self.codec is not None:
             return self.codec.encode(version, response)
         return (yield from responses.encoding(response, version))
@@ -145,11 +145,11 @@ def load_rows() -> dict[int, Api]:
 
 @cache
 def served(clustered: bool) -> dict[int, Api]:
-    """The rows that a broker serves, as a member of a cluster or alone."""
+    """The rows that a broker serves, as a member of a cluster or standalone."""
     return {key: row for key, row in load_rows().items() if clustered or not row.between_brokers}
 
 
 def load_all() -> None:
-    """Rows and message classes, for a process that would rather wait now than at its first request."""
+    """Load rows and message classes now, so that a process does not wait at its first request."""
     load_rows()
     library.load_all()

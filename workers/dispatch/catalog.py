@@ -1,4 +1,4 @@
-"""Metadata and log of this broker as one process sees them: the current snapshot, and partitions by name."""
+"""The broker's metadata and log as one process sees them: the current snapshot, and partitions by name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from odradek.storage.log.partition import Partition
 
 
 class Catalog:
-    """The snapshot in force and the log under it; `follow` takes over a new version.
+    """The snapshot in force and its log; `follow` adopts a new version.
 
-    `config` is the broker's typed configuration; `clean` says for each of `log_dirs` whether it was left cleanly.
+    `config` is the broker's typed configuration; `clean`: for each of `log_dirs`, whether it was shut down cleanly.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class Catalog:
 
     @property
     def stale(self) -> bool:
-        """Whether there is a newer version; cheap, asked once a batch of events."""
+        """Whether there is a newer version; cheap, called once per batch of events."""
         return self._shared.metadata.version != self.snapshot.version
 
     def follow(self) -> bool:
-        """Take over the newest metadata and say so in the process table; whether there was anything new."""
+        """Adopt the newest metadata and publish its version in the process table; returns whether it was new."""
         version, blob = self._shared.metadata.read()
         if version == self.snapshot.version:
             return False
@@ -50,7 +50,7 @@ class Catalog:
         return True
 
     def names(self) -> list[tuple[str, int]]:
-        """(topic, partition) of all that have a log on this broker."""
+        """(topic, partition) of all partitions with a log on this broker."""
         return [(name, index) for name, index, _ in self.snapshot.here()]
 
     def __iter__(self) -> Iterator[Partition]:
@@ -60,7 +60,7 @@ class Catalog:
                 yield partition
 
     def log_dirs(self) -> list[LogDir]:
-        """What the log directories' checkpoints say, for recovery."""
+        """The log directories with their checkpoints, for recovery."""
         clean = self._clean or [False] * len(self._log_dirs)
         cut = self._config["odradek.recovery.on.corruption"] == "cut"
         return [LogDir.read(path, left, cut) for path, left in zip(self._log_dirs, clean, strict=True)]

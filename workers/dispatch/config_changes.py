@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: the resources of a request, checked and changed one by one."""
+"""Shared by AlterConfigs and IncrementalAlterConfigs: checks and changes the resources of a request one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.workers.dispatch.context import Context
 
 
 class Resource(NamedTuple):
-    """One resource of a request and what is to change; `replace` drops every config that is not named."""
+    """One resource of a request and its changes; `replace` drops every config that is not named."""
 
     type: int
     name: str
@@ -29,14 +29,14 @@ def handle(
 ) -> Iterator[None]:
     """Change each resource, in steps, and answer when every live worker has the new configs.
 
-    `made`: what the request wants of one of its resources.
+    `made`: converts a resource of the request.
     """
     repeated = twice((resource.resource_type, resource.resource_name) for resource in request.resources)
     yield
     response = message_class(response_name)
     results = []
     for resource in map(made, request.resources):
-        yield  # it may be one of very many configs
+        yield  # a resource may have very many configs
         code, message = attempt(_action(controller, resource, repeated, request.validate_only))
         results.append(
             response.AlterConfigsResourceResponse(
@@ -93,7 +93,7 @@ def _broker(controller: Controller, resource: Resource, validate_only: bool) -> 
 
 
 def _check_together(controller: Controller, broker: int | None, configs: Mapping[str, str]) -> None:
-    """Those in force on the broker concerned; for a default of the cluster, on this one."""
+    """Check the configs in force on the broker concerned; for a cluster-wide default, on this broker."""
     snapshot = controller.snapshot
     whose = controller.config["broker.id"] if broker is None else broker
     own, default = snapshot.dynamic_layers(whose)

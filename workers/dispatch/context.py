@@ -1,4 +1,4 @@
-"""What a handler may know of the client that asks, and how it answers later."""
+"""The context of a request for its handler: the client, and the means to answer later."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-FEW = 128  # elements of an answer that are made in one go
+FEW = 128  # elements of an answer that are encoded in one go
 PRINCIPAL = "User:ANONYMOUS"  # there is no authentication yet
 
 
 def at_once(work: Iterator[object]) -> None:
-    """Do all steps of some work."""
+    """Run all steps of `work`."""
     for _ in work:
         pass
 
 
 class Context:
-    """One request's circumstances; `reply` may be called once, by handlers that returned None.
+    """The context of one request; handlers that returned None may call `reply` once.
 
-    `begin(work)` does the rest of a request in steps; if it fails, the request is answered that it has.
+    `begin(work)` does the rest of a request in steps; if it raises, the request is answered as failed.
     """
 
     __slots__ = ("_reply", "api_key", "begin", "client_host", "client_id", "listener", "size", "version")
@@ -55,7 +55,7 @@ class Context:
         return time.time_ns() // 1_000_000
 
     def finish(self, work: Iterator[object], elements: int) -> None:
-        """Do the rest of a request, which answers with so many elements: few of them at once, many in steps."""
+        """Do the rest of a request whose answer has so many elements: at once if they are few, else in steps."""
         (self.begin if elements > FEW else at_once)(work)
 
     def reply(self, response: Any) -> None:

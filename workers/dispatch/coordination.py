@@ -1,4 +1,4 @@
-"""What the handlers that run in the coordinator process may ask of it, and what several of them share."""
+"""The interface of the coordinator process for its handlers, and helpers that several of them share."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ class Coordinator(Protocol):
         """The time of this round."""
 
     def begin(self, work: Iterator[None]) -> None:
-        """Do the rest of a request in steps, between which small ones have their turn."""
+        """Do the rest of a request in steps; small requests have their turn in between."""
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
-        """Call `ready` once `__consumer_offsets` is there, made if need be; False if that takes too long.
+        """Call `ready` once `__consumer_offsets` exists, after creating it if needed; with False on a timeout.
 
-        It waits for those of `groups` that this broker coordinates to be loaded, too, for a while.
+        For a while, it also waits until those of `groups` that this broker coordinates are loaded.
         """
 
     def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         """The same for `__transaction_state` and transactional ids."""
 
     def admits_markers(self, client_id: str | None) -> bool:
-        """Whether markers that a client of this name asks for may be written: not of a connection given up since."""
+        """Whether markers requested under this client id may be written: not if the connection has been replaced."""
 
     def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
-        """Whether the producer's transaction has the partition, as its coordinator says, on whichever broker it is."""
+        """Ask the transaction's coordinator, here or on another broker, whether the transaction has the partition."""
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         """Write another coordinator's markers; `done` gets each partition's outcome."""
 
     def look_for_brokers(self) -> None:
-        """An address that markers came from is no known broker's: have it looked up again, once a second at most."""
+        """Markers came from an address of no known broker: look up the brokers again, at most once a second."""
 
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """Write 0.8's offsets to `/consumers/<group>/offsets/<topic>/<partition>` in the metadata tree."""
@@ -63,11 +63,11 @@ class Coordinator(Protocol):
     def tree_fetch(
         self, group: str, partitions: list[TopicPartition], done: Callable[[dict[TopicPartition, int] | None], None]
     ) -> None:
-        """Read 0.8's offsets; those that are not there are left out; None when the controller cannot be asked."""
+        """Read 0.8's offsets, without missing ones; None when the controller cannot be reached."""
 
 
 class Wanted(NamedTuple):
-    """Markers that somebody wants in these partitions. `only_open`: see storage.log.transactions.write_marker."""
+    """Markers to write to these partitions. `only_open`: see storage.log.transactions.write_marker."""
 
     producer_id: int
     epoch: int
@@ -78,24 +78,24 @@ class Wanted(NamedTuple):
 
 
 def for_old_producers(error: Error, version: int, first: int) -> Error:
-    """Versions before `first` know a fenced producer only by its epoch."""
+    """The error for a fenced producer in versions before `first`: INVALID_PRODUCER_EPOCH."""
     return Error.INVALID_PRODUCER_EPOCH if error is Error.PRODUCER_FENCED and version < first else error
 
 
 def client_host(context: Context) -> str:
-    """The client's address as Java prints it, since that is what tools and `__consumer_offsets` show."""
+    """The client's address as Java prints it, since tools and `__consumer_offsets` show this form."""
     return f"/{context.client_host}"
 
 
 def topic_name(snapshot: Snapshot, topic: Any, by_id: bool) -> str | None:
-    """The name of a request's topic, which newer versions give by id; None for an id nobody has."""
+    """The name of a request's topic, which newer versions give by id; None for an unknown id."""
     if not by_id:
         return topic.name
     return None if topic.topic_id is None else snapshot.by_id(topic.topic_id.bytes)  # None: all zeros
 
 
 def answered(snapshot: Snapshot, name: str | None, topic: Any) -> bool:
-    """Whether Kafka's answer has this topic of a request: not one that exists and of which no partition is named."""
+    """Whether Kafka's answer has this topic of a request: not if it exists and the request names no partition of it."""
     return bool(topic.partitions) or name not in snapshot.topics
 
 

@@ -1,4 +1,4 @@
-"""From a request's bytes to its handler and back to the response's bytes, in whichever process handles it."""
+"""Takes a request's bytes to its handler and returns the response's bytes, in whichever process handles it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.workers.dispatch.context import Context, at_once
 
 log = logging.getLogger(__name__)
 
-# What decoding raises on bytes that are not what their version promises.
+# The exceptions that decoding raises on bytes that do not match their version.
 MALFORMED = (ValueError, IndexError, struct.error, KeyError, TypeError, EOFError, OverflowError, MemoryError, WireError)
 
 Answer = Callable[[int, bytes], None]
@@ -24,10 +24,10 @@ Later = Callable[[Iterator[Any]], None]
 
 
 def serve(row: Api, services: Any, request: Forwarded, answer: Answer, later: Later = at_once) -> None:
-    """Decode, handle, encode; `answer(flags, body)` is called once, now or later (flags: ipc.forward).
+    """Decode, handle, encode; calls `answer(flags, body)` once, now or later (flags: ipc.forward).
 
-    A handler may be a generator, where `services` can `begin` one (broker.process.steps): it does its work in steps. So
-    is the answer encoded, which `later` begins.
+    A handler may be a generator, if `services` can `begin` one (broker.process.steps): it then works in steps. The
+    answer is encoded in steps too, started by `later`.
     """
     decoded = None
     with _refusing(row, request, answer):
@@ -37,7 +37,7 @@ def serve(row: Api, services: Any, request: Forwarded, answer: Answer, later: La
 
 
 def serving(row: Api, services: Any, request: Forwarded, answer: Answer, later: Later) -> Iterator[None]:
-    """The same of a large request, which is decoded in steps too."""
+    """`serve` for a large request, which is decoded in steps too."""
     decoded = None
     with _refusing(row, request, answer):
         decoded = yield from row.decoding(request.version, memoryview(request.body))
@@ -48,7 +48,7 @@ def serving(row: Api, services: Any, request: Forwarded, answer: Answer, later: 
 
 @contextmanager
 def _refusing(row: Api, request: Forwarded, answer: Answer) -> Iterator[None]:
-    """Answer a request that is none, or that cannot be decoded by a fault of ours."""
+    """Answer a request that is malformed, or that cannot be decoded because of a bug."""
     try:
         yield
     except MALFORMED as error:

@@ -1,9 +1,8 @@
-"""Regular expressions of clients, matched in bounded time: no pattern may hold up a process.
+"""Clients' regular expressions, matched in bounded time: no pattern may hold up a process.
 
-Python's own backtrack, so that `(a|a)*b` takes longer than anyone lives. Here a pattern becomes a nondeterministic
-automaton, as in RE2, which Kafka uses; the sets of states that a text leads through are found when it does, and
-remembered. As in RE2 there are no back references and no look-around; unlike there, no word boundaries either. A dot
-stands for any character.
+Python's `re` backtracks, so `(a|a)*b` takes exponential time. Here a pattern becomes a nondeterministic automaton, as
+in RE2, which Kafka uses; the sets of states are computed as a text reaches them, and cached. As in RE2 there are no
+back references and no look-around; unlike RE2 there are no word boundaries either. A dot matches any character.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 MOST_NODES = 1_000
-"""States and, in brackets, characters and ranges to choose from, each as often as it is repeated."""
+"""States and, in brackets, alternative characters and ranges, each counted as often as it is repeated."""
 MOST_WORK = 300_000
-"""Visits of nodes for one pattern, a tenth of a second and some MiB; what is remembered costs none."""
+"""Visits of nodes for one pattern, a tenth of a second and some MiB; cached sets cost none."""
 
 Test = Callable[[str], bool]
 
 
 class Refused(ValueError):
-    """Not a pattern, not one that is served, or one that takes too long."""
+    """The text is no pattern, or an unsupported one, or one that takes too long."""
 
 
 class _Node(NamedTuple):
-    """A state: with `test` it takes a character and goes to `to`, else it goes there at once, if `at` is right."""
+    """A state: with `test` it consumes a character and goes to `to`; else it goes there at once, if `at` holds."""
 
     to: list[int]
     test: Test | None = None
@@ -51,7 +50,7 @@ class Pattern:
         self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
     def fullmatch(self, text: str) -> bool:
-        """Whether all of `text` matches. Refused when this pattern has taken too long by now."""
+        """Whether all of `text` matches. Raises Refused when this pattern has taken too long in total."""
         states = self._first
         for character in text:
             following = self._known.get((states, character))
@@ -71,7 +70,7 @@ class Pattern:
         return self._closure(taken)
 
     def _closure(self, states: Iterable[int], begin: bool = False, end: bool = False) -> frozenset[int]:
-        """These and where they lead without a character; an anchor for the end is passed at the end only."""
+        """These states and those they reach without a character; an end anchor passes at the end only."""
         found: set[int] = set()
         waiting = list(states)
         while waiting:
@@ -87,7 +86,7 @@ class Pattern:
             raise Refused("it takes too long")
         return frozenset(found)
 
-    # -- building, from the end to the start: each returns where the part begins that goes on at `to`
+    # -- building, from the end to the start: each method returns the first state of the part that continues at `to`
 
     def _node(self, node: _Node) -> int:
         self._grow(1)
@@ -115,7 +114,7 @@ class Pattern:
         if op is sre.AT and value in _BEGIN | _END:
             return self._node(_Node([to], at=value))
         if op is sre.IN:
-            self._grow(len(value))  # each is a test of its own
+            self._grow(len(value))  # each costs a test
         test = _test(op, value)
         return self._node(_Node([to], _any_case(test) if flags & re.IGNORECASE else test))
 
@@ -130,7 +129,7 @@ class Pattern:
                 to = self._node(_Node([after, self._sequence(parts, to, flags)]))
         for _ in range(least):
             begin = self._sequence(parts, to, flags)
-            if begin == to:  # of nothing, however often
+            if begin == to:  # an empty part, repeated
                 break
             to = begin
         return to
@@ -145,7 +144,7 @@ _CATEGORIES = {
 
 
 def _test(op: Any, value: Any) -> Test:
-    """What one character must be."""
+    """The test for one character."""
     if op is sre.LITERAL:
         return chr(value).__eq__
     if op is sre.NOT_LITERAL:

@@ -1,7 +1,7 @@
-"""What becomes of a request other than Produce: the row of its API, who answers it, and the answer's way back.
+"""Handles requests other than Produce: finds the row of the API and the process that answers, and sends the answer.
 
-Fetch is answered by `workers.fetch.fetching` and its short cuts; the rest is decoded and dispatched here or forwarded
-to the coordinator or the controller, whose answer comes as an event of the loop.
+`workers.fetch.fetching` and its fast paths answer Fetch; other requests are decoded and dispatched here or forwarded
+to the coordinator or the controller, whose answer arrives as an event of the loop.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Requests:
         self.fetches = 0
 
     def load(self) -> None:
-        """Import what answers them."""
+        """Import the API files."""
         self._rows = api.served(bool(self._worker.config["zookeeper.connect"]))
 
     def take(
         self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, at: int, end: int
     ) -> None:
-        """One request other than Produce; its client id begins at `at`. The connection waits until it is answered."""
+        """Take a request other than Produce; its client id begins at `at`. The connection waits for the answer."""
         standing = connection.standing
         if standing is not None and key == 1 and standing.again(version, correlation, view, at, end):
             self.fetches += 1
@@ -64,7 +64,7 @@ class Requests:
         self._pass_on(connection, row, correlation, asked)
 
     def _pass_on(self, connection: Connection, row: Api, correlation: int, asked: Forwarded) -> None:
-        """To whoever answers it: this worker, the coordinator or the controller."""
+        """Pass the request to the process that answers it: this worker, the coordinator or the controller."""
         worker, version = self._worker, asked.version
 
         def answer(flags: int, data: bytes) -> None:
@@ -73,7 +73,7 @@ class Requests:
                     lost = unavailable.not_coordinator(row, version, asked.body)
                     flags, data = (forward.OK, lost) if lost is not None else (flags, data)
                 self._answered(connection, row, version, correlation, flags, data)
-            except Exception:  # a connection that nobody answers would stay for good
+            except Exception:  # without an answer the connection would wait forever
                 log.exception("%r: %s v%d: cannot send the response", connection, row.name, version)
                 worker.drop(connection, "an error of the broker")
 
@@ -87,7 +87,7 @@ class Requests:
             worker.ask(worker.coordinator if place == api.COORDINATOR else worker.controller, asked, answer)
 
     def unsupported(self, connection: Connection, key: int, version: int) -> None:
-        """Kafka closes the connection on an API or version it does not know."""
+        """Drop the connection, as Kafka does on an API or version it does not know."""
         self._worker.drop(connection, f"unsupported request: api key {key} version {version}")
 
     def _answer_fallback(self, connection: Connection, correlation: int) -> None:
@@ -99,7 +99,7 @@ class Requests:
     def _answered(
         self, connection: Connection, row: Api, version: int, correlation: int, flags: int, body: bytes
     ) -> None:
-        """The answer of a request is there: send it and go on behind it."""
+        """Send the answer of a request and continue behind it."""
         if connection.closing:
             return
         if flags != forward.OK:
@@ -117,7 +117,7 @@ def _why(flags: int, row: Api, version: int, body: bytes) -> str:
 
 
 def _client_id(connection: Connection, view: memoryview, at: int, end: int) -> int:
-    """Note the client's name; the position behind it."""
+    """Record the client id; returns the position behind it."""
     length = int.from_bytes(view[at : at + 2], "big", signed=True)
     at += 2
     if length < 0:

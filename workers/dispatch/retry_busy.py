@@ -1,4 +1,4 @@
-"""Work on many partitions, step by step, though other processes have the locks of some."""
+"""Work on many partitions, in steps, with retries while other processes hold locks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def each(places: Iterable[T], act: Callable[[T], None]) -> Iterator[object]:
-    """`act` on each place, a step (Worker.begin); again a moment later where it raises Busy."""
+    """Call `act` on each place, one per step (Worker.begin); retry a moment later where it raises Busy."""
     left = list(places)
     while left:
         busy = []

@@ -1,7 +1,7 @@
-"""What Metadata, DescribeCluster and DescribeTopicPartitions say of brokers and partitions, to one listener.
+"""Brokers and partitions as Metadata, DescribeCluster and DescribeTopicPartitions report them to one listener.
 
-Clients are told of brokers as the listener they came by advertises them. Without an authorizer everyone may do
-everything: the `*_OPERATIONS` are what Kafka answers then (AclOperation codes).
+Clients get the brokers' addresses as advertised for the listener they connected to. Without an authorizer every client
+may do everything: the `*_OPERATIONS` are Kafka's answer in that case (AclOperation codes).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from odradek.protocol import errors
 TOPIC_OPERATIONS = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
 CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
 
-NOT_ASKED = -(1 << 31)  # in place of operations, as bits
+NOT_ASKED = -(1 << 31)  # the bit field when the client did not ask for operations
 NO_ID = UUID(int=0)
 
 
 def bits(operations: Iterable[int]) -> int:
-    """Operations as the wire's bit field."""
+    """Operations as the protocol's bit field."""
     return sum(1 << operation for operation in operations)
 
 
 class Node(NamedTuple):
-    """A broker as a listener's clients reach it."""
+    """A broker with its address for a listener's clients."""
 
     id: int
     host: str
@@ -57,18 +57,18 @@ def leadership(snapshot: Snapshot, info: PartitionInfo, listener: str) -> tuple[
 
 
 def online(snapshot: Snapshot, brokers: Iterable[int], listener: str) -> list[int]:
-    """Those of `brokers` that are there, and for `listener`."""
+    """Those of `brokers` that are registered and have an endpoint for `listener`."""
     return [b for b in brokers if b in snapshot.brokers and listener in snapshot.brokers[b].endpoints]
 
 
 def offline(snapshot: Snapshot, info: PartitionInfo, listener: str) -> list[int]:
-    """Replicas on brokers that are not there, or not for `listener`, and those that the controller says are offline."""
+    """Replicas on brokers not `online` for `listener`, and those that the controller marks as offline."""
     there = set(online(snapshot, info.replicas, listener)).difference(info.offline)
     return [broker for broker in info.replicas if broker not in there]
 
 
 def unknown_topic(name: str) -> int:
-    """The error for a topic that does not exist: another one when it never could."""
+    """The error for a topic that does not exist: a different one if the name is invalid."""
     return errors.INVALID_TOPIC_EXCEPTION if topicnames.problem(name) else errors.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -1,6 +1,6 @@
-"""What a client hears when the coordinator died with its request: NOT_COORDINATOR, so that it looks for it again.
+"""The answer when the coordinator died with a request: NOT_COORDINATOR, so that the client looks it up again.
 
-Only for APIs that clients expect it of; the connection of any other request is closed, which tells them as much.
+Only for APIs in which clients expect this error; other requests' connections are closed, with the same effect.
 """
 
 from __future__ import annotations

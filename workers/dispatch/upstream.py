@@ -1,7 +1,7 @@
-"""A worker's channel to the coordinator or the controller: requests that those answer.
+"""A worker's channel to the coordinator or the controller, for requests that these processes answer.
 
-The process at the other end may be starting or starting again: requests wait until it listens, up to a bound. What
-was under way when it died is told to its callers as LOST, since nobody knows whether it took effect.
+The process at the other end may be starting or restarting: requests wait until it listens, up to a bound. Callers of
+requests that were in flight when it died get LOST, since it is unknown whether they took effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATIENCE_S = 15.0  # for a process that is starting
 
 
 class Upstream:
-    """Requests to one process. `channel` is None while it is not there."""
+    """Requests to one process. `channel` is None while the process is not connected."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -37,7 +37,7 @@ class Upstream:
         self.channel: Channel | None = None
 
     def connect(self) -> bool:
-        """Try to reach the process; True when the channel is newly there. Called again by a timer."""
+        """Try to connect to the process; True when the channel is new. A timer calls this repeatedly."""
         if self.channel is not None:
             return False
         try:
@@ -50,7 +50,7 @@ class Upstream:
         return True
 
     def ask(self, request: Forwarded, answered: Answered) -> None:
-        """Send `request` (its token is set here); `answered(flags, body)` is called once, flags LOST if it died.
+        """Send `request` (with a new token); calls `answered(flags, body)` once, with LOST if the process died.
 
         The caller polls for writability while `channel.wants_write`: a large request does not leave at once.
         """
@@ -66,7 +66,7 @@ class Upstream:
             self.channel.send(message)
 
     def receive(self, unwatch: Callable[[], None]) -> None:
-        """Take in answers; on EOF `unwatch` the channel, tell everyone who waits, and forget it."""
+        """Receive answers; on EOF `unwatch` the channel, close it, and answer all pending requests with LOST."""
         assert self.channel is not None
         try:
             messages = self.channel.receive()
@@ -90,7 +90,7 @@ class Upstream:
             _tell(answered, LOST, b"")
 
     def tick(self) -> None:
-        """Now and then: when nobody listened for too long, tell those whose requests were never sent."""
+        """Called periodically: if no process has listened for too long, answer the unsent requests with LOST."""
         if self.channel is not None or time.monotonic() - self._since < _PATIENCE_S:
             return
         queued, self._queued = self._queued, []
@@ -101,7 +101,7 @@ class Upstream:
 
 
 def _tell(answered: Answered, flags: int, body: bytes) -> None:
-    """A fault in what one caller makes of its answer must not cost the others theirs."""
+    """Call `answered`; an exception in one caller must not cost the others their answers."""
     try:
         answered(flags, body)
     except Exception:
