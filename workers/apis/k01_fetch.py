@@ -1,19 +1,19 @@
 """Fetch (key 1), versions 0 to 18: read records from partitions.
 
 Answers are slices of segment files (storage.log.read), sent from the page cache, or a few records as bytes; long polls
-wait in workers.fetch.delayed_fetches; sessions (KIP-227) live in workers.fetch.sessions. Only records below the high
-watermark are given, below the last stable offset with isolation level read_committed. From version 3 on the first batch
-is given even when it is larger than the limits (KIP-74). Below version 4 records are converted down to magic 1, below 2
-to magic 0.
+wait in workers.fetch.delayed_fetches; sessions (KIP-227) live in workers.fetch.sessions. Consumers get only records
+below the high watermark, with isolation level read_committed below the last stable offset. From version 3 on the first
+batch is sent even when it is larger than the limits (KIP-74). Below version 4 records are converted down to magic 1,
+below 2 to magic 0.
 
-A consumer of one partition sends the same bytes again and again, but for the offset. So its connection remembers them
-with what they mean (workers.fetch.repeated_fetch), and the worker asks that first; what it does not know comes here.
+A consumer of one partition repeats the same bytes, except for the offset. So its connection remembers them decoded
+(workers.fetch.repeated_fetch), and the worker tries that first; other requests come here.
 
-Followers, who say so by a replica id, read up to the log end (workers.fetch.follower_fetch). Such an id from an address
-that is no broker's (workers.net.unregistered_brokers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in
-Kafka. From version 11 on a follower serves consumers too, up to the high watermark that it knows, and a leader may send
-them there (KIP-392, workers.fetch.nearest_replica). From version 12 on who says which epoch it fetched last learns
-where its log parts from this one.
+Followers, identified by a replica id, read up to the log end (workers.fetch.follower_fetch). Such an id from an address
+of no broker (workers.net.unregistered_brokers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka. From
+version 11 on a follower serves consumers too, up to the high watermark that it knows, and a leader may redirect them to
+it (KIP-392, workers.fetch.nearest_replica). From version 12 on a client that sends its last fetched epoch learns where
+its log diverges from this one.
 
 Left out: tiered storage.
 """
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
     from odradek.workers.worker import Worker
 
-_MANY = 1000  # partitions, more than which are read in steps
-_LONGEST = 1024  # bytes of a request that is remembered; names may be 32 KiB long each
+_MANY = 1000  # partitions above which a request is read in steps
+_LONGEST = 1024  # bytes of the longest request that is remembered; names may be 32 KiB long each
 
 
 def raw(
@@ -70,9 +70,9 @@ def raw(
 def _refuse(
     worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest
 ) -> None:  # fmt: skip
-    """Who claims to be a follower, and has no broker's address, neither counts as one nor reads what one may.
+    """Refuse a request with a replica id from an address of no broker: it reads nothing and counts as no follower.
 
-    A session that names no partition begins anew with all of them, and learns of each that it is refused.
+    If it names no partition of its session, the client must open a new one with all of them, and gets an error of each.
     """
     connection.standing = None
     connection.waiting = True
@@ -85,7 +85,7 @@ def _remembered(
     worker: Worker, connection: Connection, version: int, request: FetchRequest, session: Session | None,
     buffer: memoryview, head: int, start: int, end: int,
 ) -> RepeatedFetch | None:  # fmt: skip
-    """What to ask first when the connection's next Fetch comes, if this one is of the kind that is repeated."""
+    """The fast path to try first for the connection's next Fetch, if this one is of the kind that is repeated."""
     if version < fetch_single.FIRST or (request.rack and worker.by_rack):
         return None
     follower = request.replica >= 0
@@ -107,7 +107,7 @@ def _remembered(
 
 
 def handle(*_: Any) -> None:
-    """Never called: Fetch is served by `raw`."""
+    """Never called: `raw` serves Fetch."""
     raise AssertionError("Fetch is raw")
 
 

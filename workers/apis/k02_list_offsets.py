@@ -1,15 +1,15 @@
 """ListOffsets (key 2), versions 0 to 11: the log's ends, and offsets by timestamp.
 
-Timestamps -1 latest (high watermark; last stable offset with read_committed), -2 earliest, -3 that of the largest
-timestamp (KIP-734, v7), -4 earliest local (v8, the same as -2: there is no tiered storage), -5 and -6 of tiered
-storage (v9, v11: none); others, and those of later versions, are UNSUPPORTED_VERSION, whether there is such a
-partition or not; one that is asked for twice is INVALID_REQUEST (v1+). v0 answers with a list of segment boundaries
-instead (Kafka's legacyFetchOffsetsBefore); a segment counts by when its file was last written. The same question asked
-twice is answered once there: the list may be long.
-Followers, who say so by a replica id, are told of the whole log.
-A new leader whose high watermark is still below where it began does not know yet what is committed: for the latest
-offset, and for times that it has no committed record of, it answers OFFSET_NOT_AVAILABLE (v5+) or LEADER_NOT_AVAILABLE.
-What goes through a log's segments, of which there may be ten thousand, does so in steps (storage.log.times).
+Timestamps: -1 latest (high watermark; last stable offset with read_committed), -2 earliest, -3 the record with the
+largest timestamp (KIP-734, v7), -4 earliest local (v8, the same as -2: there is no tiered storage), -5 and -6 of tiered
+storage (v9, v11: none). Others, and those of later versions, get UNSUPPORTED_VERSION, whether or not the partition
+exists; a partition that is named twice gets INVALID_REQUEST (v1+). v0 answers with a list of segment boundaries instead
+(Kafka's legacyFetchOffsetsBefore); a segment counts by the modification time of its file. v0 answers a repeated query
+once: the list may be long.
+Followers, identified by a replica id, see the whole log.
+A new leader whose high watermark is still below the start of its epoch does not know yet what is committed: for the
+latest offset, and for times without a committed record, it answers OFFSET_NOT_AVAILABLE (v5+) or LEADER_NOT_AVAILABLE.
+A search through a log's segments, of which there may be ten thousand, runs in steps (storage.log.times).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}  # version of the request
 _NEVER = 1 << 15
 _READ_COMMITTED = 1
-_CONSUMER, _DEBUGGER = -1, -2  # replica ids; of the latter kind a follower answers too
+_CONSUMER, _DEBUGGER = -1, -2  # replica ids; a follower answers the latter too
 _NOTHING = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 _UNFINISHED: dict[str, Any] = {}  # a step of several
 
@@ -66,7 +66,7 @@ def _twice(request: Any) -> frozenset[tuple[str, int]]:
 
 
 def _asked(request: Any, version: int) -> Iterator[tuple[str, list[Any]]]:
-    """The questions by topic."""
+    """The queries by topic."""
     if version:
         yield from ((topic.name, topic.partitions) for topic in request.topics)
         return
@@ -79,7 +79,7 @@ def _asked(request: Any, version: int) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _refused(part: Any, version: int, twice: bool) -> dict[str, Any] | None:
-    """The answer to a question that is wrong in itself."""
+    """The answer to an invalid query."""
     if twice:
         return _error(part.partition_index, errors.INVALID_REQUEST, version)
     if part.timestamp < 0 and version < _SINCE.get(part.timestamp, _NEVER):
@@ -106,7 +106,7 @@ def _answer(
 
 
 def _search(wanted: int, version: int) -> Boundaries | times.Question | None:
-    """What goes through the log's segments for an answer, if anything does."""
+    """The search through the log's segments, if the answer needs one."""
     if version == 0:
         return Boundaries()
     if wanted == MAX_TIMESTAMP:
@@ -145,7 +145,7 @@ def _error(index: int, error: int, version: int) -> dict[str, Any]:
 
 
 def _limit(values: tuple[int, ...], request: Any) -> int:
-    """The log's end for who asks: followers see all of it."""
+    """The end of the log for this client: followers see all of it."""
     if request.replica_id != _CONSUMER:
         return values[slots.F_LEO]
     return slots.last_stable(values) if request.isolation_level == _READ_COMMITTED else values[slots.F_HW]
@@ -159,7 +159,7 @@ def _lags(values: tuple[int, ...]) -> bool:
 def _found(
     search: times.Question | None, values: tuple[int, ...], wanted: int, limit: int
 ) -> dict[str, int] | None:  # fmt: skip
-    """None: no record below `limit` is of that time or later."""
+    """The answer; None: no record below `limit` has that timestamp or a later one."""
     if search is not None:
         return None if search.found is None else search.found._asdict()
     epoch = values[slots.F_LEADER_EPOCH]
@@ -171,13 +171,13 @@ def _found(
 
 
 class Boundaries:
-    """v0: where segments begin and when they were written, in steps as a times.Question."""
+    """v0: the base offsets and write times of segments, collected in steps like a times.Question."""
 
     def __init__(self) -> None:
         self._points: list[tuple[int, int]] = []  # base offset, time
 
     def step(self, partition: Partition, values: tuple[int, ...], limit: int) -> bool:
-        """Go on for a step; whether that was the last. FileNotFoundError: repeat it."""
+        """Do one step; returns whether it was the last. FileNotFoundError: repeat it."""
         bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
         known = bisect_right(bases, self._points[-1][0]) if self._points else 0
         some = bases[known : known + times.SEGMENTS]
@@ -188,7 +188,7 @@ class Boundaries:
         return True
 
     def chosen(self, timestamp: int, values: tuple[int, ...], limit: int) -> list[int]:
-        """Segment starts written before `timestamp`, newest first, the log end counting as one."""
+        """The starts of segments written before `timestamp`, newest first; the log end counts as one."""
         points = [(max(base, values[slots.F_LOG_START]), written) for base, written in self._points]
         if values[slots.F_ACTIVE_SIZE]:
             points.append((values[slots.F_LEO], time.time_ns() // 1_000_000))

@@ -1,13 +1,13 @@
 """Metadata (key 3), versions 0 to 13: brokers, and the leaders of topics.
 
-v0 an empty list, v1+ a null one asks for all topics. v4+ says whether missing topics may be made (before, they may),
-which happens when the broker also allows it (auto.create.topics.enable); as with Kafka the answer is
-LEADER_NOT_AVAILABLE that one time and the client asks again, but here every worker then knows the topic. v8-10 cluster
-operations, v8+ topic operations (all: there is no authorizer). v10+ topic ids in answers, v12+ in requests, where
-those asked for by name count only if none is asked for by id. v0 leaves
-out replicas on brokers that are not there, and says so (REPLICA_NOT_AVAILABLE); v5+ lists them apart.
-Answers are the same for everyone who asks the same of one listener: they are encoded once for each snapshot. Each topic
-is a step (Worker.begin), and so is each piece of the encoding.
+In v0 an empty list, in v1+ a null one asks for all topics. v4+ can forbid the creation of missing topics (lower
+versions allow it), which also needs auto.create.topics.enable; as in Kafka the first answer is LEADER_NOT_AVAILABLE and
+the client asks again, but here every worker knows the topic by then. v8-10 have cluster operations, v8+ topic
+operations (all: there is no authorizer). v10+ have topic ids in answers, v12+ in requests, where topics by name count
+only if none is named by id. v0 leaves out replicas on unavailable brokers, with REPLICA_NOT_AVAILABLE; v5+ lists them
+separately.
+Equal requests on one listener get equal answers: they are encoded once for each snapshot. Each topic is a step
+(Worker.begin), and so is each piece of the encoding.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _CACHED_BYTES = 32 << 20
 
 
 class Query(NamedTuple):
-    """A decoded request, with its bytes to find the answer of an equal one."""
+    """A decoded request, with its bytes as the key of the answer cache."""
 
     request: Any
     body: bytes
 
 
 class _Codec:
-    """Keeps the request's bytes; passes on answers that are encoded already."""
+    """Keeps the request's bytes; passes on answers that are already encoded."""
 
     def decode(self, version: int, body: memoryview) -> Query:
         return Query(requests.decode(message_class("MetadataRequest"), version, body), bytes(body))
@@ -65,19 +65,19 @@ class _Cache:
         self._making: set[Key] = set()
 
     def keep(self, snapshot: Snapshot, key: Key, answer: bytes) -> None:
-        """Remember `answer`, which leaves out nothing, unless it is of former metadata."""
+        """Cache `answer`, which must be complete, unless it was made from older metadata."""
         if snapshot is self._snapshot:
             self._answers[key] = answer
             self._bytes += len(key[2]) + len(answer)
 
     def of(self, snapshot: Snapshot) -> dict[Key, bytes]:
-        """The answers for `snapshot`; those for another one are forgotten."""
+        """The answers for `snapshot`; drops those for another one."""
         if self._snapshot is not snapshot or self._bytes > _CACHED_BYTES:
             self._snapshot, self._answers, self._bytes, self._making = snapshot, {}, 0, set()
         return self._answers
 
     def making(self, key: Key, work: Iterator[object]) -> Iterator[object]:
-        """`work` makes the answer for `key`; while somebody else does so already, that is waited for."""
+        """Run `work`, which makes the answer for `key`; first wait while another request makes the same answer."""
         while key in (making := self._making):
             yield WAIT
         making.add(key)
@@ -101,7 +101,7 @@ def handle(worker: Worker, query: Query, context: Context) -> Any:
 
 
 def _made(worker: Worker, query: Query, context: Context) -> Iterator[None]:
-    """Make topics first that are missing."""
+    """Answer, after creating missing topics."""
     missing = yield from _to_create(worker, query.request, context.version)
     if not missing:
         yield from _cached(worker, query, context, {})
@@ -114,14 +114,14 @@ def _made(worker: Worker, query: Query, context: Context) -> Iterator[None]:
 
 
 def _names_badly(request: Any, version: int) -> bool:
-    """Whether a topic has no name, or an id, before the version in which ids count."""
+    """Whether a topic has no name, or has an id, in a version before topic ids."""
     if version >= IDS_IN_REQUESTS or request.topics is None:
         return False
     return any(topic.name is None or topology.asked_id(topic) for topic in request.topics)
 
 
 def _refused(request: Any) -> Any:
-    """The answer to a request that cannot be, as Kafka makes it: without a look at any topic."""
+    """The answer to an invalid request, as in Kafka: without a look at any topic."""
     response = message_class("MetadataResponse")
     topics = [
         response.MetadataResponseTopic(
@@ -140,7 +140,7 @@ def _created(worker: Worker, query: Query, context: Context, flags: int, body: b
 
 
 def _cached(worker: Worker, query: Query, context: Context, codes: dict[str, int]) -> Iterator[None]:
-    """Reply, and keep the answer for the next one who asks unless something is missing from it."""
+    """Reply, and cache the answer unless it contains errors."""
     snapshot = worker.snapshot
     key = (context.version, context.listener, query.body)
     encoded = _cache.of(snapshot).get(key)
@@ -157,7 +157,7 @@ def _wants_all(request: Any, version: int) -> bool:
 
 
 def _to_create(worker: Worker, request: Any, version: int) -> Generator[None, None, set[str]]:
-    """Topics asked for that do not exist, may, and are to be made."""
+    """The requested topics that do not exist, have a valid name, and are to be created."""
     allowed = version < CAN_FORBID_CREATION or request.allow_auto_topic_creation
     if not allowed or _wants_all(request, version) or not worker.config["auto.create.topics.enable"]:
         return set()
@@ -203,7 +203,7 @@ def _asks(request: Any, what: str) -> bool:
 
 
 def _once(topics: list[Any]) -> list[Any]:
-    """Each topic once, as Kafka answers, in the order asked; only those with an id where there are such."""
+    """Each topic once, as Kafka answers, in the order of the request; only those with an id if there are any."""
     by_id = {topic_id: topic for topic in topics if (topic_id := topology.asked_id(topic))}
     return list((by_id or {topic.name: topic for topic in topics}).values())
 

@@ -1,7 +1,7 @@
-"""LeaderAndIsr (key 4), versions 0 to 7: the elected controller says what this broker leads and what it follows.
+"""LeaderAndIsr (key 4), versions 0 to 7: the elected controller makes this broker leader or follower of partitions.
 
-Served by members of a cluster on ZooKeeper. Answered when every replica has its role; an error for each one that has
-not. Versions without topic ids (0 to 4) leave a topic the id that it was told with.
+Served by members of a cluster on ZooKeeper. Answered when every replica has its role, with an error for each one that
+has not. Versions without topic ids (0 to 4) do not change a topic's known id.
 """
 
 from __future__ import annotations

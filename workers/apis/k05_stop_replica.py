@@ -1,6 +1,6 @@
-"""StopReplica (key 5), versions 0 to 4: the elected controller has replicas stopped, and some of their logs deleted.
+"""StopReplica (key 5), versions 0 to 4: the elected controller stops replicas, and deletes the logs of some.
 
-Served by members of a cluster on ZooKeeper. Deleting renames the log's directory; its files go later.
+Served by members of a cluster on ZooKeeper. Deletion renames the log's directory; its files are removed later.
 """
 
 from __future__ import annotations

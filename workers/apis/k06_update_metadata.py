@@ -1,8 +1,8 @@
-"""UpdateMetadata (key 6), versions 0 to 8: the elected controller tells who is alive and what became of partitions.
+"""UpdateMetadata (key 6), versions 0 to 8: the elected controller sends the live brokers and partition states.
 
-Served by members of a cluster on ZooKeeper. Answered when every process of this broker knows; with the error of a
-partition that could not be taken, if there is one. Brokers of versions before named listeners (0 to 2) have one for
-each security protocol, by its name.
+Served by members of a cluster on ZooKeeper. Answered when every process of this broker has the metadata, with the error
+of a partition that could not be updated, if there is one. In versions before named listeners (0 to 2) brokers have one
+listener for each security protocol, named after it.
 """
 
 from __future__ import annotations

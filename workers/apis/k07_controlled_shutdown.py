@@ -1,8 +1,8 @@
-"""ControlledShutdown (key 7), versions 1 to 3: a broker that stops has others lead what it leads.
+"""ControlledShutdown (key 7), versions 1 to 3: a broker that shuts down hands its leaderships to other brokers.
 
 Served by the elected controller of a cluster on ZooKeeper; others answer NOT_CONTROLLER. The answer names the
-partitions that the broker still leads, because no other replica is in sync. Version 0, with its header of its own, is
-not served: it is from before Kafka 0.9.
+partitions that the broker still leads, because no other replica is in sync. Version 0, which has a header of its own
+and predates Kafka 0.9, is not served.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """OffsetCommit (key 8), versions 0 to 10.
 
 v0 stores offsets where 0.8 did, in the metadata tree at `/consumers/<group>/offsets/<topic>/<partition>`, through
-the controller; those are not seen by OffsetFetch v1+, as in Kafka. v1+ go to `__consumer_offsets` and are answered
-once they are there. v1 has a commit time for each partition, v2-v4 a retention time, v6+ leader epochs, v7+ static
-members, v10 topic ids in place of names.
-Partitions that do not exist are refused one by one, the rest of the commit stands.
-Large requests are read and answered in steps (broker.process.steps); what is there, and so is committed, is found in
-one.
+the controller; OffsetFetch v1+ does not see them, as in Kafka. v1+ go to `__consumer_offsets` and are answered once
+they are there. v1 has a commit time for each partition, v2-v4 a retention time, v6+ leader epochs, v7+ static members,
+v10 topic ids in place of names.
+Partitions that do not exist are refused one by one; the rest of the commit is valid.
+Large requests are read and answered in steps (broker.process.steps); the existing partitions, whose offsets are
+committed, are found in one step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, answered, exists, topic_name
 
 TOPIC_IDS = 10
-LATEST_MS = INT64_MAX  # that a record can say
+LATEST_MS = INT64_MAX  # the latest time that a record can hold
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:

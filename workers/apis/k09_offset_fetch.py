@@ -1,12 +1,12 @@
 """OffsetFetch (key 9), versions 0 to 10.
 
-v0 reads what OffsetCommit v0 wrote to the metadata tree. v1+ read `__consumer_offsets`: v2+ can ask for all
-partitions of a group (a null list) and have an error of their own, v5+ leader epochs, v7+ `require_stable`
-(KIP-447), v8+ many groups at once (KIP-709), v10 topic ids. A partition without a commit is offset -1 without an
-error, even of a topic that does not exist. v9's member epoch is for KIP-848 groups, which are not there yet.
-A group that is named twice is told once, as it is asked for first: all its offsets may be megabytes.
-Work goes in steps (broker.process.steps), but a group's offsets are read in one: a transaction commits all of its, or
-none.
+v0 reads the offsets that OffsetCommit v0 wrote to the metadata tree. v1+ read `__consumer_offsets`: v2+ can ask for all
+partitions of a group (a null list) and have a top-level error, v5+ leader epochs, v7+ `require_stable`
+(KIP-447), v8+ many groups at once (KIP-709), v10 topic ids. A partition without a commit gets offset -1 without an
+error, even if its topic does not exist. v9's member epoch is for KIP-848 groups, which are not supported yet.
+A group that is named twice is answered once, as first named: all its offsets may be megabytes.
+The work runs in steps (broker.process.steps), but a group's offsets are read in one: a transaction commits all of its
+offsets, or none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTHING = -1
 
 
 class Found(NamedTuple):
-    """One partition's answer; `name` is None for a topic id that nobody has."""
+    """One partition's answer; `name` is None for an unknown topic id."""
 
     name: str | None
     topic_id: Any
@@ -64,7 +64,7 @@ def _fetch_groups(coordinator: Coordinator, request: Any, context: Context) -> I
 def _fetch_group(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     stable = context.version >= 7 and request.require_stable
     error, found = yield from _fetch(coordinator, request, stable, context.version)
-    if error and context.version < 2:  # no place for the group's error: each partition says it
+    if error and context.version < 2:  # there is no top-level error: each partition has it
         found = [Found(t.name, NO_ID, index, None, error) for t in request.topics for index in t.partition_indexes]
     context.reply((yield from _flat_response(error, found)))
 
@@ -72,7 +72,7 @@ def _fetch_group(coordinator: Coordinator, request: Any, context: Context) -> It
 def _fetch(
     coordinator: Coordinator, asked: Any, stable: bool, version: int
 ) -> Generator[None, None, tuple[Error, list[Found]]]:
-    """One group's offsets, in the order asked for."""
+    """One group's offsets, in the order of the request."""
     if asked.topics is None:
         return (yield from _fetch_all(coordinator, asked.group_id, stable, version))
     wanted: list[tuple[str | None, Any, int]] = []
@@ -92,7 +92,7 @@ def _fetch(
 def _fetch_all(
     coordinator: Coordinator, group: str, stable: bool, version: int
 ) -> Generator[None, None, tuple[Error, list[Found]]]:
-    """All offsets of a group; where topics go by id, without those of topics that have none any more."""
+    """All offsets of a group; in versions with topic ids, without those of deleted topics."""
     topics = coordinator.snapshot.topics
     error, offsets = coordinator.groups.fetch(group, None, stable)
     found: list[Found] = []
@@ -129,7 +129,7 @@ def _answer_from_tree(
 
 
 def _from_tree(coordinator: Coordinator, tp: TopicPartition, offsets: dict[TopicPartition, int] | None) -> Found:
-    """0.8 told an offset that was never committed by an error."""
+    """The answer from the tree; 0.8 reports an offset that was never committed by an error."""
     if offsets is None:
         return Found(tp[0], NO_ID, tp[1], None, Error.COORDINATOR_NOT_AVAILABLE)
     if tp not in offsets or not exists(coordinator.snapshot, tp):

@@ -1,9 +1,9 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
-The coordinator of a group is the leader of its partition of `__consumer_offsets`. The topic is made when the first
-client asks; that answer waits until it is there and loaded, which spares clients a retry, and is
-COORDINATOR_NOT_AVAILABLE if it takes too long. v1+ have a key type, v4+ ask for many keys at once (KIP-699).
-Transactional ids have theirs in `__transaction_state` likewise. Share groups (v6) get INVALID_REQUEST.
+The coordinator of a group is the leader of its partition of `__consumer_offsets`. The topic is created when the first
+client asks; that answer waits until it exists and is loaded, which saves clients a retry, and is
+COORDINATOR_NOT_AVAILABLE if it takes too long. v1+ have a key type, v4+ ask for many keys at once (KIP-699). The same
+holds for transactional ids and `__transaction_state`. Share groups (v6) get INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MANY_KEYS = 4
 
 
 class Node(NamedTuple):
-    """Where a key's coordinator is, or why nobody knows."""
+    """The address of a key's coordinator, or the error."""
 
     error: int
     message: str | None = None
@@ -66,7 +66,7 @@ LEADER = {GROUP: _of_group, TRANSACTION: _of_transactions}
 
 
 def _leader(coordinator: Coordinator, topic: str, index: int, listener: str) -> Node:
-    """The partition's leader, under the name that this listener's clients know it by."""
+    """The partition's leader, with its address for this listener."""
     snapshot = coordinator.snapshot
     partition = snapshot.partition(topic, index)
     broker = snapshot.brokers.get(partition.leader) if partition else None
@@ -77,7 +77,7 @@ def _leader(coordinator: Coordinator, topic: str, index: int, listener: str) -> 
 
 
 def _answering(keys: list[str], find: Callable[[str], Node], context: Context) -> Iterator[None]:
-    """Both shapes: the first key's for v0-v3, all of them for v4+. Many keys take many steps (process.steps)."""
+    """Fills both forms: the first key's for v0-v3, all keys for v4+. Many keys take many steps (process.steps)."""
     response = message_class("FindCoordinatorResponse")
     rows: list[Any] = []
     for piece in pieces(keys):

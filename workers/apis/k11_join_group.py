@@ -1,8 +1,8 @@
 """JoinGroup (key 11), versions 0 to 9: the classic group protocol.
 
-v0 has one timeout for session and rebalance; v4+ must join a second time with the id given at the first (KIP-394);
-v5+ have static members (KIP-345), v8+ say why, v9 lets a returning static leader skip the assignment (KIP-814).
-Answered when the rebalance is through, or at once with an error.
+v0 has one timeout for session and rebalance; v4+ must join again with the id received at the first join (KIP-394);
+v5+ have static members (KIP-345), v8+ a reason, v9 lets a returning static leader skip the assignment (KIP-814).
+Answered when the rebalance is complete, or at once with an error.
 """
 
 from __future__ import annotations

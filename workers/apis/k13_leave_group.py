@@ -1,6 +1,6 @@
 """LeaveGroup (key 13), versions 0 to 5: one member leaves, or (v3+) many, static ones also by instance id alone.
 
-v5 says why. Up to v2 the member's error is the response's. Many leave in many steps (broker.process.steps).
+v5 has a reason. Up to v2 the member's error is the response's. Many members take many steps (broker.process.steps).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14), versions 0 to 5: members fetch their part of the assignment, the leader brings it.
+"""SyncGroup (key 14), versions 0 to 5: the leader sends the assignment, members receive their part of it.
 
 Answered when the assignment is in `__consumer_offsets`. v3+: static members; v5: the protocol is
 named and checked (KIP-559).

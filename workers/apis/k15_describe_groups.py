@@ -1,9 +1,9 @@
 """DescribeGroups (key 15), versions 0 to 6: state, protocol and members of groups.
 
-Subscriptions and assignments are told of stable groups only. A group that does not exist is "Dead" without an error
-up to v5, and GROUP_ID_NOT_FOUND with a message from v6 on (KIP-1043). Without an authorizer a client that asks what
-it may do (v3+) is told everything. A group that is named twice is told once: a group may take a megabyte, and its name
-a few bytes. Each group is one step (broker.process.steps), and told as it is at one moment.
+Only stable groups have subscriptions and assignments in the answer. A group that does not exist is "Dead" without an
+error up to v5, and GROUP_ID_NOT_FOUND with a message from v6 on (KIP-1043). Without an authorizer a client that asks
+for its authorized operations (v3+) gets all of them. A group that is named twice is answered once: a group may take a
+megabyte, and its name a few bytes. Each group is one step (broker.process.steps), and so a consistent view.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 
 NOT_FOUND_IS_AN_ERROR = 6
-READ, DELETE, DESCRIBE = 3, 6, 8  # all the operations there are on a group; the library makes them a bit field
+READ, DELETE, DESCRIBE = 3, 6, 8  # all operations on a group; the library makes them a bit field
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:

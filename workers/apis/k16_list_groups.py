@@ -1,8 +1,8 @@
 """ListGroups (key 16), versions 0 to 5: the groups of this broker.
 
 v4+ filters by state (KIP-518), v5 by type (KIP-848).
-While partitions of `__consumer_offsets` are being loaded the list is not whole, and says COORDINATOR_LOAD_IN_PROGRESS.
-All groups are of type "classic".
+While partitions of `__consumer_offsets` are loading the list is incomplete, with COORDINATOR_LOAD_IN_PROGRESS.
+All groups have the type "classic".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.workers.dispatch.coordination import Coordinator
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    """The groups of one moment, whose rows are made in steps (broker.process.steps)."""
+    """Takes one consistent list of the groups, and makes its rows in steps (broker.process.steps)."""
     response = message_class("ListGroupsResponse")
     states = (request.states_filter or ()) if context.version >= 4 else ()
     types = (request.types_filter or ()) if context.version >= 5 else ()

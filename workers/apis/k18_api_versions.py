@@ -1,9 +1,9 @@
-"""ApiVersions (key 18), versions 0 to 4: which APIs this broker serves, and in which versions.
+"""ApiVersions (key 18), versions 0 to 4: the APIs that this broker serves, and their versions.
 
-The answer is made from the rows of `workers/apis/`; it is the same for everyone and is kept. An unsupported version is
-answered in version 0 with UNSUPPORTED_VERSION, so that newer clients can try again (KIP-511); the dispatcher does that
-through `fallback`. Version 3 and later check the client's software name, as Kafka does. Left out: feature versions and
-zero-migration fields of KRaft, which have nothing to describe here.
+The answer is made from the rows of `workers/apis/`; it is the same for all clients and is cached. An unsupported
+version is answered in version 0 with UNSUPPORTED_VERSION, so that newer clients can retry (KIP-511); the dispatcher
+does that through `fallback`. Version 3 and later check the client's software name, as Kafka does. Left out: feature
+versions and zero-migration fields of KRaft, which do not apply here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def handle(services: Any, request: Any, context: Context) -> Any:
 
 @cache
 def _response(error: int, clustered: bool | None) -> Any:
-    """None: no APIs at all."""
+    """`clustered` None: a response without APIs."""
     response = message_class("ApiVersionsResponse")
     row_class = response.ApiVersion
     keys = [

@@ -1,8 +1,8 @@
 """CreateTopics (key 19), versions 0 to 7.
 
-v1+ can only validate and have error messages, v4+ -1 for the broker's defaults (KIP-464; taken from older clients
+v1+ have a validate-only mode and error messages, v4+ -1 for the broker's defaults (KIP-464; accepted from older clients
 too), v5+ answer with the topic's configs (KIP-525), v7 with its id. Answered when every live worker knows the
-topics, so that a client that goes on at another worker finds them. There are no policies and no quotas.
+topics, so that a client that continues at another worker finds them. There are no policies and no quotas.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _create(
     if validate_only:
         return _made(plan, None, configs)
     made = _made(plan, (yield from controller.owner.create_topic(plan)), configs)
-    if timeout_ms <= 0:  # the topic is made, but nobody waits to hear so
+    if timeout_ms <= 0:  # the topic is created, but the client does not wait for it
         return _failed(plan.name, ApiError(REQUEST_TIMED_OUT, None))
     return made
 

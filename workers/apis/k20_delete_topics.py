@@ -1,8 +1,8 @@
 """DeleteTopics (key 20), versions 0 to 6: by name, v6 also by id.
 
-Answered when the logs can no longer be reached and every live worker knows it, or with REQUEST_TIMED_OUT when that
-takes longer than the client waits; the deletion goes on. v5+ have error messages. With delete.topic.enable=false:
-INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from then on. Many topics take many steps (broker.process.steps).
+Answered when the logs are unreachable and every live worker knows of the deletion, or with REQUEST_TIMED_OUT when that
+takes longer than the request allows; the deletion continues. v5+ have error messages. With delete.topic.enable=false:
+INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from v3 on. Many topics take many steps (broker.process.steps).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ BY_ID, DISABLED_HAS_CODE = 6, 3
 
 
 Given = tuple[str | None, UUID]
-"""The name and the id by which a request names a topic; None and NO_ID where it does not give them."""
+"""A topic's name and id in a request; None and NO_ID where the request does not give them."""
 
 
 class Asked(NamedTuple):
-    """A topic as a request names it; `name` is None for an id that nobody has."""
+    """A topic as a request names it; `name` is None for an unknown id."""
 
     name: str | None
     topic_id: UUID
-    refusal: str | None = None  # what is wrong with how it is named
+    refusal: str | None = None  # the error message if it is named in an invalid way
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
@@ -65,7 +65,7 @@ def _uuid(topic: Any) -> UUID:
 
 
 def _meant(one: Given, given: Counter[Given], snapshot: Snapshot) -> Asked | None:
-    """None for an id whose topic is also asked for by its name: the name's answer stands for both."""
+    """The topic; None for an id whose topic is also named by name: the answer to the name covers both."""
     name, topic_id = one
     if name is None and topic_id == NO_ID:
         return Asked(None, NO_ID, "Neither topic name nor id were specified.")
@@ -88,14 +88,14 @@ def _by_name(name: str, given: Counter[Given], snapshot: Snapshot) -> Asked:
 
 
 class _Deletion:
-    """One request: what became of each topic, and the answer when all are done or time is over."""
+    """One request: the outcome of each topic, and the answer when all are done or the timeout expires."""
 
     def __init__(self, controller: Controller, asked: list[Asked], context: Context) -> None:
         self._controller = controller
         self._asked = asked
         self._context = context
-        self._errors: dict[Asked, ApiError | None] = {}  # of those that are done
-        self._begun = False  # all of them are
+        self._errors: dict[Asked, ApiError | None] = {}  # of the finished deletions
+        self._begun = False  # all deletions have begun
         self._answered = False
         self._cancels: list[Callable[[], object]] = []
 
@@ -124,7 +124,7 @@ class _Deletion:
         return None
 
     def _delete(self, topic: Asked) -> None:
-        """Unless another request has deleted it meanwhile, and perhaps made another of its name."""
+        """Delete a topic, unless another request has deleted, and perhaps recreated, it meanwhile."""
         if error := self._refusal(topic) or self._replaced(topic):
             self._errors[topic] = error
             return

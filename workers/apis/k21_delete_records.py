@@ -1,9 +1,9 @@
-"""DeleteRecords (key 21), versions 0 to 2: make an offset the first of a partition; -1 means the high watermark.
+"""DeleteRecords (key 21), versions 0 to 2: set the log start of a partition to an offset; -1 means the high watermark.
 
-Segments wholly below it are let go at once (storage.log.trim). OFFSET_OUT_OF_RANGE above the high watermark;
-POLICY_VIOLATION for topics that are only compacted, INVALID_TOPIC_EXCEPTION for internal ones, as Kafka has it.
-While another process has a partition's lock the answer waits; and then, as long as the request's timeout allows, for
-the followers that are there to let go of the records too. The low watermark is the lowest log start of all these.
+Segments wholly below it are deleted at once (storage.log.trim). OFFSET_OUT_OF_RANGE above the high watermark;
+POLICY_VIOLATION for topics that are only compacted, INVALID_TOPIC_EXCEPTION for internal ones, as in Kafka. The answer
+waits while another process has a partition's lock, and then, up to the request's timeout, until the live followers
+have deleted the records too. The low watermark is the lowest log start of leader and live followers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Outcome = tuple[int, int]  # low watermark, error
 
 
 def handle(worker: Worker, request: Any, context: Context) -> Iterator[object]:
-    """Do what can be done here, each partition a step (Worker.begin), and answer once it is done everywhere."""
+    """Delete in the local logs, each partition a step (Worker.begin), and answer once all live replicas are done."""
     offsets = {(topic.name, part.partition_index): part.offset for topic in request.topics for part in topic.partitions}
     done: dict[Place, Outcome] = {}
 
@@ -79,9 +79,9 @@ def _answering(asked: Iterable[Place], done: dict[Place, Outcome], context: Cont
 
 
 class _Everywhere:
-    """Partitions some of whose followers still have what was deleted (workers.fetch.delayed_fetches.Parked).
+    """Waits for followers that still have deleted records (workers.fetch.delayed_fetches.Parked).
 
-    `done` has each one's log start, which is what is waited for; it becomes the low watermark.
+    `done` has each partition's log start, which the followers must reach; it becomes the low watermark.
     """
 
     waits_for = slots.ANYTHING
@@ -109,7 +109,7 @@ class _Everywhere:
         self._context.begin(_raised(fault))
 
     def look(self) -> bool:
-        """Whether none is left to wait for."""
+        """Update the outcomes; returns whether no partition is left to wait for."""
         for (topic, index), wanted in list(self._left.items()):
             partition = self._worker.partition_of(topic.encode(), index, False)
             low, error = -1, elsewhere(self._worker.snapshot, topic.encode(), index, False)
@@ -121,7 +121,7 @@ class _Everywhere:
         return not self._left
 
     def expire(self) -> None:
-        """Time is up."""
+        """The timeout has expired: answer with what there is."""
         self.look()
         for place in self._left:
             self._done[place] = self._done[place][0], errors.REQUEST_TIMED_OUT
@@ -134,7 +134,7 @@ def _raised(fault: Exception) -> Iterator[None]:
 
 
 def low_watermark(partition: Partition, snapshot: Snapshot) -> Outcome:
-    """The lowest log start among the leader, which this is, and the followers whose brokers are there."""
+    """The lowest log start of the leader, this broker, and the followers on live brokers."""
     values = partition.slot.read()
     error = refusal(partition, values, -1)
     if error:
@@ -144,10 +144,10 @@ def low_watermark(partition: Partition, snapshot: Snapshot) -> Outcome:
 
 
 def delete_below(partition: Partition, offset: int) -> tuple[int, int]:
-    """Make `offset` the log's start: (log start, error). Busy when another process has the lock."""
+    """Make `offset` the log start: (log start, error). Raises Busy when another process has the lock."""
     try:
         with partition.locked() as values:
-            error = refusal(partition, tuple(values), -1)  # it may follow since it was looked at without the lock
+            error = refusal(partition, tuple(values), -1)  # may be a follower since the check without the lock
             if error:
                 return -1, error
             wanted = values[slots.F_HW] if offset == HIGH_WATERMARK else offset

@@ -1,12 +1,11 @@
 """InitProducerId (key 22), versions 0 to 5: a producer id and epoch (KIP-98, KIP-360).
 
-Without a transactional id every call gives a fresh id with epoch 0, as in Kafka, whatever id the client had. A worker
-takes ids from a block of a thousand that the controller has made durable; what is left of it dies with the worker.
-With one the request is the coordinator's: it gives the id's next epoch, which fences whoever had the one before, and
-aborts what that one left open; the client is told CONCURRENT_TRANSACTIONS until that is through. v3+ say which id and
-epoch the producer had, so that only a producer that has not been fenced gets on; one without the other is
-INVALID_REQUEST. v4+ know PRODUCER_FENCED. Version 6
-(two-phase commit) is unstable in Kafka and not served.
+Without a transactional id every call returns a new id with epoch 0, as in Kafka, whatever id the client had. A worker
+takes ids from a block of a thousand that the controller has made durable; the rest of the block dies with the worker.
+With a transactional id the coordinator serves the request: it returns the id's next epoch, which fences the previous
+producer, and aborts that producer's open transaction; the client gets CONCURRENT_TRANSACTIONS until the abort is
+complete. v3+ send the producer's id and epoch, so that only a producer that is not fenced may continue; one without the
+other gets INVALID_REQUEST. v4+ have PRODUCER_FENCED. Version 6 (two-phase commit) is unstable in Kafka and not served.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 OWN_EPOCH, FENCED = 3, 4
-_COMPACT = 2  # from here on the transactional id has a varint length, 0 for null
+_COMPACT = 2  # from this version on the transactional id has a varint length, 0 for null
 
 
 def route(version: int, body: bytes) -> str:
@@ -34,7 +33,7 @@ def route(version: int, body: bytes) -> str:
 
 
 def handle(services: Any, request: Any, context: Context) -> Any:
-    """In a worker or the coordinator, as `route` says."""
+    """Runs in a worker or the coordinator, as `route` selects."""
     if context.version >= OWN_EPOCH and (request.producer_id == -1) != (request.producer_epoch == -1):
         return _response(InitResult(Error.INVALID_REQUEST), context)
     if request.transactional_id is None:
@@ -43,7 +42,7 @@ def handle(services: Any, request: Any, context: Context) -> Any:
 
 
 def _give(worker: Worker, context: Context) -> None:
-    """Answers at once from the block, or when a new block has come."""
+    """Answers at once from the block, or when a new block has arrived."""
 
     def given(producer_id: int) -> None:
         failed = InitResult(Error.COORDINATOR_NOT_AVAILABLE)

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23), versions 0 to 4: where a leader epoch ended (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch (key 23), versions 0 to 4: the end offset of a leader epoch (KIP-101, KIP-320).
 
-Consumers use it to notice that the log was truncated under them. Answered from the partition's epoch checkpoint;
-the newest epoch ends at the log end, where the leader's own begins while nothing is written in it.
+Consumers use it to detect log truncation. Answered from the partition's epoch checkpoint; the newest epoch ends at the
+log end, where the leader's own epoch begins as long as it has no records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
-    """One answer for each partition asked for; each reads a file, and is a step (Worker.begin)."""
+    """One answer for each requested partition; each reads a file, and is a step (Worker.begin)."""
     response = message_class("OffsetForLeaderEpochResponse")
     topic_class = response.OffsetForLeaderTopicResult
     topics = []

@@ -1,10 +1,10 @@
 """AddPartitionsToTxn (key 24), versions 0 to 5: partitions a producer is about to write to in its transaction (KIP-98).
 
-All are added or none: with one that does not exist, or is an internal topic's and asked for by a client, the others
-get OPERATION_NOT_ATTEMPTED. v2+ know PRODUCER_FENCED.
-v4+ are for brokers and name many transactions, to be added to or only verified (KIP-890). They are served to clients
-as well, under the rules of clients. Many partitions or transactions take many steps (broker.process.steps); the
-partitions of one transaction are added in one.
+Adds all partitions or none: if one does not exist, or a client names one of an internal topic, the others get
+OPERATION_NOT_ATTEMPTED. v2+ have PRODUCER_FENCED.
+v4+ are for brokers and name many transactions, to add to or only to verify (KIP-890). Clients may use them as well,
+under the rules for clients. Many partitions or transactions take many steps (broker.process.steps); the partitions of
+one transaction are added in one step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Errors = dict[TopicPartition, Error]
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    """Answered when it is in `__transaction_state`."""
+    """Answers when the partitions are in `__transaction_state`."""
     if context.version >= MANY:
         return _many(coordinator, request, context)
     return _one(coordinator, request, context)
@@ -64,7 +64,7 @@ def _partitions(topics: Any) -> Generator[None, None, list[TopicPartition]]:
 def _refused(
     coordinator: Coordinator, wanted: list[TopicPartition], is_client: bool = False
 ) -> Generator[None, None, Errors]:  # fmt: skip
-    """The errors of all of them where one does not exist, or is of a topic that clients do not write to."""
+    """The errors of all partitions, if one does not exist or a client names one of an internal topic."""
     wrong: Errors = {}
     for some in pieces(wanted):
         wrong |= {tp: UNKNOWN for tp in some if not exists(coordinator.snapshot, tp)}
@@ -77,7 +77,7 @@ def _refused(
 def _add(
     coordinator: Coordinator, producer: Producer, topics: Any, answer: Callable[..., None], is_client: bool
 ) -> Iterator[None]:  # fmt: skip
-    """`answer(errors, topics that are named though none of their partitions is wanted)`."""
+    """Add partitions and call `answer(errors, topics that are named without partitions)`."""
     wanted = yield from _partitions(topics)
     if errors := (yield from _refused(coordinator, wanted, is_client)):
         answer(errors)
@@ -90,7 +90,7 @@ def _add(
 
 
 def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> Generator[None, None, list[Any]]:
-    """Each topic once, with each of its partitions once, however often they were asked for."""
+    """Each topic once, with each of its partitions once, however often the request names them."""
     partition_class = topic_class.AddPartitionsToTxnPartitionResult
     rows: dict[str, list[Any]] = {name: [] for name in empty}
     for some in pieces(list(errors.items())):
@@ -143,7 +143,7 @@ def _answering_many(
 def _verified(
     coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], version: int
 ) -> Generator[None, None, Errors]:  # fmt: skip
-    """v4 does not know TRANSACTION_ABORTABLE."""
+    """The outcome of a verification; v4 does not have TRANSACTION_ABORTABLE."""
     errors = (yield from _refused(coordinator, wanted)) or coordinator.transactions.verify(producer, wanted)
     if version >= ABORTABLE:
         return errors

@@ -1,7 +1,7 @@
 """AddOffsetsToTxn (key 25), versions 0 to 4: a producer is about to commit a group's offsets in its transaction.
 
-The group's partition of `__consumer_offsets` becomes part of the transaction, so that it gets a marker like the rest.
-v2+ know PRODUCER_FENCED.
+The group's partition of `__consumer_offsets` becomes part of the transaction, so that it gets a marker like the others.
+v2+ have PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FENCED = 2
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
-    """Answered when it is in `__transaction_state`."""
+    """Answers when the partition is in `__transaction_state`."""
     producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
 
     def answer(error: Error) -> None:

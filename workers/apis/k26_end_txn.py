@@ -1,8 +1,8 @@
 """EndTxn (key 26), versions 0 to 4: commit or abort a producer's transaction (KIP-98).
 
-Answered when the decision is in `__transaction_state`; the markers follow, and the next transaction is told
-CONCURRENT_TRANSACTIONS until they are written. v2+ know PRODUCER_FENCED. Left out: v5, which bumps the epoch with each
-transaction (KIP-890) and which clients use only where the feature `transaction.version` is 2.
+Answered when the decision is in `__transaction_state`; the markers follow, and the next transaction gets
+CONCURRENT_TRANSACTIONS until they are written. v2+ have PRODUCER_FENCED. Left out: v5, which bumps the epoch with each
+transaction (KIP-890) and which clients use only if the feature `transaction.version` is 2.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""WriteTxnMarkers (key 27), versions 0 and 1: another broker's coordinator ends transactions in partitions of ours.
+"""WriteTxnMarkers (key 27), versions 0 and 1: another broker's coordinator ends transactions in partitions of this one.
 
-Our own coordinator writes its markers without asking anyone. Answered when all markers have an outcome; what failed is
-the asker's to try again. In `__consumer_offsets` the transaction's offsets count from then on, or are gone. A request
-of a connection that its coordinator has replaced since is refused, as far as this process knows: so late, its markers
-would end the producers' next transactions (broker.coordinator.broker_channels). So is a marker of an id or epoch
-below 0, which no producer has.
+This broker's own coordinator writes its markers directly. Answered when all markers have an outcome; the sender retries
+failed ones. In `__consumer_offsets` the transaction's offsets are then committed or dropped. A request is refused if
+this process knows that its coordinator has replaced the connection since: such late markers would end the producers'
+next transactions (broker.coordinator.broker_channels). A marker with an id or epoch below 0, which no producer has, is
+refused too.
 
-Commits are taken from brokers alone (cluster.configs.admitted), aborts from administrators too (`kafka-transactions.sh
-abort`): Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end
-a transaction that is open, with the epochs that DescribeProducers tells of it, in a few partitions at a time: each is a
-turn of its lock, and a line of the log if it is refused. Others get an error on which coordinators
-retry: Apache's lets a transaction hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new. It is
-looked up again at once, so that the retry finds it known (workers.net.unregistered_brokers).
+Only brokers may commit (cluster.configs.admitted), administrators may also abort (`kafka-transactions.sh abort`): Kafka
+requires ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end an open
+transaction, with the epochs from DescribeProducers, in a few partitions at a time: each one takes the partition's lock,
+and a log line if it is refused. Other senders get an error on which coordinators retry: Apache's lets a transaction
+hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new. The brokers are looked up again at once,
+so that the retry finds the address known (workers.net.unregistered_brokers).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, Wanted, exists
 
 Outcome = dict[TopicPartition, Error]
-GIVEN_UP = Error.NOT_LEADER_OR_FOLLOWER  # its coordinator has asked again since
+GIVEN_UP = Error.NOT_LEADER_OR_FOLLOWER  # the coordinator has sent the request again since
 NOT_A_BROKER = Error.NOT_LEADER_OR_FOLLOWER
 MOST_OF_ADMINISTRATORS = 100  # partitions in one request; the tool names one
 
@@ -82,7 +82,7 @@ def _refusals(
 
 
 def _nobody(marker: Any) -> Error:
-    """Why a marker is of no producer: batches of such ids and epochs are nobody's. NONE when it is of one."""
+    """The error of a marker with a producer id or epoch that no producer has; else NONE."""
     if marker.producer_id < 0:
         return Error.INVALID_PRODUCER_ID_MAPPING
     return Error.INVALID_PRODUCER_EPOCH if marker.producer_epoch < 0 else Error.NONE

@@ -1,10 +1,10 @@
 """TxnOffsetCommit (key 28), versions 0 to 4: a group's offsets, committed if and when the transaction is (KIP-98).
 
-They are in `__consumer_offsets` when this is answered and wait there for the marker. The group's partition must be part
-of the transaction (AddOffsetsToTxn), which its coordinator is asked for: offsets that come after their transaction's
-end would hold the last stable offset of the partition back for ever. v2+ have leader epochs, v3+ the member and
-generation that read the input (KIP-447), v4+ know TRANSACTION_ABORTABLE. Left out: v5, for transactions of version 2
-(KIP-890). Large requests are read and answered in steps (broker.process.steps).
+When this is answered, the offsets are in `__consumer_offsets` and wait for the marker. The group's partition must be
+part of the transaction (AddOffsetsToTxn), as verified with its coordinator: offsets that arrive after the transaction's
+end would block the last stable offset of the partition forever. v2+ have leader epochs, v3+ the member and generation
+that read the input (KIP-447), v4+ TRANSACTION_ABORTABLE. Left out: v5, for transactions of version 2 (KIP-890). Large
+requests are read and answered in steps (broker.process.steps).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAID_AS = {
     Error.NETWORK_EXCEPTION: Error.COORDINATOR_LOAD_IN_PROGRESS,
     Error.NOT_COORDINATOR: Error.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What clients are told of the producer, or where it is not known yet: while the group loads they retry."""
+"""Errors of the verification as clients get them: an unknown outcome looks like a loading group, so they retry."""
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
@@ -60,7 +60,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
 
 
 def _verify(coordinator: Coordinator, request: Any, verified: Callable[[Error], None]) -> None:
-    """Whether these offsets may be written."""
+    """Check whether these offsets may be written."""
     if refusal := coordinator.groups.refusal(request.group_id):
         verified(refusal)
         return
@@ -87,7 +87,7 @@ def _value(row: Any, version: int, now: Now) -> OffsetValue:
 
 
 def _for_version(error: Error, version: int) -> Error:
-    """Producers before 2.3 break on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+    """The error for a version: producers before 2.3 break on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
     if version < EPOCHS and error is Error.COORDINATOR_LOAD_IN_PROGRESS:
         return Error.COORDINATOR_NOT_AVAILABLE
     if version < ABORTABLE and error is Error.TRANSACTION_ABORTABLE:

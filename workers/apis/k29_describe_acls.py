@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), versions 0 to 3: answered as a broker without an authorizer does, SECURITY_DISABLED."""
+"""DescribeAcls (key 29), versions 0 to 3: answers SECURITY_DISABLED, as a broker without an authorizer does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateAcls (key 30), versions 0 to 3: every one refused with SECURITY_DISABLED, as without an authorizer."""
+"""CreateAcls (key 30), versions 0 to 3: refuses each with SECURITY_DISABLED, as a broker without an authorizer does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31), versions 0 to 3: every filter refused with SECURITY_DISABLED, as without an authorizer."""
+"""DeleteAcls (key 31), versions 0 to 3: refuses every filter with SECURITY_DISABLED, as without an authorizer."""
 
 from __future__ import annotations
 

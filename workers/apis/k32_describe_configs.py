@@ -1,10 +1,10 @@
 """DescribeConfigs (key 32), versions 0 to 4: configs of topics, of this broker, of the cluster, log levels.
 
-Resource types: topic 2, broker 4 (an empty name is the cluster-wide dynamic configs), broker logger 8. v0 tells
-defaults by a flag, v1+ sources and synonyms (KIP-226), v3+ types and documentation (KIP-569).
-Client metrics and groups as resources (16, 32) are not there and have all of a request get INVALID_REQUEST.
-A resource that is named twice is told once: a broker's configs are 25 KB, and a millisecond's work. Each is a step
-(Worker.begin).
+Resource types: topic 2, broker 4 (an empty name means the cluster-wide dynamic configs), broker logger 8. v0 marks
+defaults by a flag, v1+ have sources and synonyms (KIP-226), v3+ types and documentation (KIP-569).
+Client metrics and groups as resources (16, 32) are not supported and fail the whole request with INVALID_REQUEST.
+A resource that is named twice is answered once: a broker's configs take 25 KB and a millisecond. Each resource is a
+step (Worker.begin).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
 
 
 def _key(asked: Any) -> tuple[int, str | int]:
-    """What is the same for the same resource, in whatever way a broker's number is written."""
+    """A key that is equal for the same resource, in whatever way a broker's id is written."""
     if asked.resource_type in (alter.BROKER, alter.BROKER_LOGGER):
         with suppress(ValueError):
             return asked.resource_type, int(asked.resource_name)
@@ -55,7 +55,7 @@ def _key(asked: Any) -> tuple[int, str | int]:
 
 
 def _unexpected(unknown: Any, asked: Any) -> Any:
-    """One resource of a type that there is not has the whole request refused."""
+    """The answer to each resource of a request that has one of an unknown type."""
     return message_class("DescribeConfigsResponse").DescribeConfigsResult(
         error_code=INVALID_REQUEST,
         error_message=f"Unexpected resource type {unknown.resource_type}",

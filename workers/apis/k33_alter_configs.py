@@ -1,6 +1,6 @@
 """AlterConfigs (key 33), versions 0 to 2: replaces all overrides of a resource by those given (KIP-133).
 
-Kept for old clients and tools; IncrementalAlterConfigs took its place. In force when it is answered.
+Kept for old clients and tools; IncrementalAlterConfigs replaces it. Changes are in force when it is answered.
 """
 
 from __future__ import annotations

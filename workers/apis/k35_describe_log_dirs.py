@@ -1,8 +1,8 @@
 """DescribeLogDirs (key 35), versions 0 to 5: log directories, and the size of partitions in them.
 
-v3+ have an error of their own, v4+ the sizes of the file system (KIP-827). Sizes are those of the .log files, in
-bytes. No topics (null) is all of them. Offset lags are 0: there are no followers and no moves between directories.
-Each partition is a step (Worker.begin): its files are looked at.
+v3+ have a top-level error, v4+ the sizes of the file system (KIP-827). Sizes are those of the .log files, in bytes. A
+null topic list means all topics. Offset lags are 0: there are no followers and no moves between directories.
+Each partition is a step (Worker.begin), since it calls stat on its files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
 
 
 def _wanted(worker: Worker, request: Any) -> dict[int, dict[str, list[int]]]:
-    """Partitions asked for that are here, by log directory and topic."""
+    """The requested partitions on this broker, by log directory and topic."""
     topics = worker.snapshot.topics
     if request.topics is None:
         asked = [(name, index) for name, topic in topics.items() for index in range(len(topic))]
@@ -84,7 +84,7 @@ def _topic(path: str, name: str, indexes: list[int]) -> Generator[None, None, An
 
 
 def _size(directory: str) -> int:
-    """Bytes in the .log files; files and directories may go meanwhile."""
+    """Bytes in the .log files; files and directories may disappear meanwhile."""
     total = 0
     try:
         entries = list(os.scandir(directory))

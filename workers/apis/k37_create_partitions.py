@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), versions 0 to 3: more partitions for topics that exist (KIP-195).
+"""CreatePartitions (key 37), versions 0 to 3: adds partitions to existing topics (KIP-195).
 
 `count` is the new total. All versions behave alike here: there are no controller quotas (v3).
 """

@@ -1,6 +1,6 @@
-"""DeleteGroups (key 42), versions 0 to 2: forget groups without members, with their offsets.
+"""DeleteGroups (key 42), versions 0 to 2: delete groups without members, with their offsets.
 
-Answered when the tombstones of all of them are in `__consumer_offsets`. Many are deleted in steps
+Answered when the tombstones of all groups are in `__consumer_offsets`. Many groups are deleted in steps
 (broker.process.steps).
 """
 
@@ -23,7 +23,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     deletion = _delete(coordinator, names, context)
     if len(names) > PIECE:
         return deletion
-    for _ in deletion:  # few groups go at once: the coordinator's line is for what takes long
+    for _ in deletion:  # delete few groups at once: the coordinator's queue is for long work
         pass
     return None
 

@@ -1,8 +1,8 @@
-"""ElectLeaders (key 43), versions 0 to 2: leadership back to preferred replicas, or to any (v1+, KIP-460).
+"""ElectLeaders (key 43), versions 0 to 2: return leadership to preferred replicas, or to any (v1+, KIP-460).
 
-Answered by the controller. Null asks for all partitions; those that need no election are then not in the answer. Many
-partitions take many steps (broker.process.steps). Where this broker ceases to be the controller between two of them,
-the client asks the next one for all of them again.
+Answered by the controller. Null asks for all partitions; the answer then omits those that need no election. Many
+partitions take many steps (broker.process.steps). If this broker ceases to be the controller between two steps, the
+client sends the whole request to the next one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context
 
 _PREFERRED, _UNCLEAN = 0, 1
-MANY = 1024  # elections in one step: they are written, and the brokers told of them, together
+MANY = 1024  # elections in one step: they are written, and sent to the brokers, together
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
@@ -37,7 +37,7 @@ def handle(controller: Controller, request: Any, context: Context) -> Iterator[N
 
 
 def _elect(controller: Controller, request: Any, version: int) -> Generator[None, None, Outcomes]:
-    """What became of each partition that the answer names."""
+    """The outcome of each partition that the answer names."""
     if version >= 1 and request.election_type not in (_PREFERRED, _UNCLEAN):
         refused = ApiError(INVALID_REQUEST, f"Unknown election type {request.election_type}")
         return dict.fromkeys((yield from _named(request)), refused)

@@ -1,9 +1,9 @@
 """AlterPartitionReassignments (key 45), versions 0 and 1 (KIP-455): move partitions to other replicas, or back (null).
 
-Answered by the controller once the moves have begun; ListPartitionReassignments tells how they go. v1 can forbid that
-the number of replicas changes (KIP-860). Each partition is a change of its own, as in Kafka, and many take many steps
-(broker.process.steps). Where this broker ceases to be the controller between two of them, the client asks the next one
-for all of them again.
+Answered by the controller once the moves have begun; ListPartitionReassignments shows their progress. v1 can forbid
+changes of the replication factor (KIP-860). Each partition is a separate change, as in Kafka, and many take many steps
+(broker.process.steps). If this broker ceases to be the controller between two steps, the client sends the whole request
+to the next one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _targets(request: Any) -> Generator[None, None, Targets]:
 
 
 def _begun(controller: Controller, targets: Targets, free: bool) -> dict[Partition, ApiError]:
-    """Begin some moves; those that were refused."""
+    """Begin some moves; returns the errors of the refused ones."""
     refused = {} if free else _other_factors(controller, targets)
     allowed = {partition: target for partition, target in targets.items() if partition not in refused}
     return refused | controller.owner.reassign(allowed)

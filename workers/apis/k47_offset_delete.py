@@ -1,9 +1,9 @@
-"""OffsetDelete (key 47), version 0: forget committed offsets of a group (KIP-496).
+"""OffsetDelete (key 47), version 0: delete committed offsets of a group (KIP-496).
 
 Offsets of topics that members are subscribed to are kept: GROUP_SUBSCRIBED_TO_TOPIC. Answered when the tombstones
-are in `__consumer_offsets`. An error of the group comes without partitions. Of topics without partitions those are in
-the answer that do not exist, as with Kafka. Many partitions take many steps (broker.process.steps), but are forgotten
-in one.
+are in `__consumer_offsets`. An answer with a group error has no partitions. A topic that the request names without
+partitions is in the answer only if it does not exist, as in Kafka. Many partitions take many steps
+(broker.process.steps), but their offsets are deleted in one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeClientQuotas (key 48), versions 0 and 1: none are set, as there are no quotas yet (KIP-546).
 
-A filter that Kafka refuses is refused: an empty entity type, one twice, one that is not user, client-id or ip, ip
-beside the others, or a match that its type does not go with. That answer has null for entries.
+Refuses the filters that Kafka refuses: an empty or repeated entity type, one other than user, client-id or ip, ip
+together with the others, or a match that contradicts its match type. Such an answer has null for entries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50), version 0: no user has any, as there is no authentication yet (KIP-554)."""
+"""DescribeUserScramCredentials (key 50), version 0: there are none, as there is no authentication yet (KIP-554)."""
 
 from __future__ import annotations
 

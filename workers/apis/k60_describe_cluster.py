@@ -1,7 +1,7 @@
 """DescribeCluster (key 60), versions 0 to 2: brokers, controller and cluster id.
 
-v1 asks for brokers or for KRaft controllers (endpoint type 2): there are none of the latter to speak to, which gets
-MISMATCHED_ENDPOINT_TYPE; any other type is an UNSUPPORTED_ENDPOINT_TYPE. v2 may include fenced brokers, of which there
+v1 asks for brokers or for KRaft controllers (endpoint type 2): there are no KRaft controllers, so these get
+MISMATCHED_ENDPOINT_TYPE; any other type gets UNSUPPORTED_ENDPOINT_TYPE. v2 may include fenced brokers, of which there
 are none.
 """
 

@@ -1,7 +1,7 @@
-"""DescribeProducers (key 61), version 0: who wrote to a partition lately, and whose transaction is open (KIP-664).
+"""DescribeProducers (key 61), version 0: a partition's recent producers and their open transactions (KIP-664).
 
 Read from a copy of the partition's producer table, which is made under its lock; the answer waits while another process
-has it. A partition that is named twice is told once, however many producers it has.
+has the lock. A partition that is named twice is answered once: it may have many producers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Found = tuple[int, ProducerTable | None]
 
 
 def handle(worker: Worker, request: Any, context: Context) -> Iterator[object]:
-    """Answers once every partition has been looked at; each is a step (Worker.begin), and so is each producer."""
+    """Answers once every partition has been read; each is a step (Worker.begin), and so is each producer."""
     found: dict[Place, Found] = {}
 
     def look(place: Place) -> None:

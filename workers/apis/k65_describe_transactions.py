@@ -1,6 +1,6 @@
 """DescribeTransactions (key 65), version 0: state, producer and partitions of transactional ids (KIP-664).
 
-One that is named twice is told once, however many partitions it has. Each is one step (broker.process.steps).
+An id that is named twice is answered once: it may have many partitions. Each id is one step (broker.process.steps).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.workers.dispatch.coordination import Coordinator
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    """An id that nobody has used is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST; their numbers are 0."""
+    """An unused id gets TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST; their numeric fields are 0."""
     states = []
     for name in dict.fromkeys(request.transactional_ids):
         states.append(_state(coordinator, name))

@@ -1,8 +1,7 @@
 """ListTransactions (key 66), versions 0 to 2: the transactional ids of this broker (KIP-664).
 
-Filters are state names, producer ids, from v1 on for how many ms the transaction must have been going on, and from v2
-on a pattern for the transactional id (KIP-1152); a row has to pass all that are given. State names that nobody knows
-are handed back.
+Filters are state names, producer ids, from v1 on the minimum duration of the transaction in ms, and from v2 on a
+pattern for the transactional id (KIP-1152); a row has to pass all given filters. The answer lists unknown state names.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ DURATION, PATTERN = 1, 2
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    """COORDINATOR_LOAD_IN_PROGRESS while not all of them are known. Rows are made in steps (broker.process.steps)."""
+    """COORDINATOR_LOAD_IN_PROGRESS until all ids are loaded. Rows are made in steps (broker.process.steps)."""
     response = message_class("ListTransactionsResponse")
     longer_ms = request.duration_filter if context.version >= DURATION else -1
     error, unknown, found = coordinator.transactions.listing(
@@ -41,7 +40,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
 
 
 def _matcher(text: str | None) -> Callable[[str], bool]:
-    """Whether the pattern matches a transactional id; none or an empty one lets all pass."""
+    """The test of a transactional id against the pattern; no pattern or an empty one accepts all."""
     return Pattern(text).fullmatch if text else lambda _: True
 
 

@@ -1,7 +1,7 @@
-"""ListConfigResources (key 74), versions 0 and 1: what DescribeConfigs can be asked about (KIP-1142).
+"""ListConfigResources (key 74), versions 0 and 1: the resources that DescribeConfigs can describe (KIP-1142).
 
-v0 asks for client metrics only (KIP-714), of which there are none; v1 names resource types, none is all of them. One
-that is named twice is told once.
+v0 asks for client metrics only (KIP-714), of which there are none; v1 names resource types, or none for all of them. A
+type that is named twice is answered once.
 """
 
 from __future__ import annotations

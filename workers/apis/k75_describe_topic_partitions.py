@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75), version 0: topics by name with their partitions, page by page (KIP-966).
 
-Topics come in alphabetical order, at most `response_partition_limit` (and max.request.partition.size.limit)
-partitions at once; the cursor names the first partition of the next page: one below 0, or of a topic that is not asked
-for, is INVALID_REQUEST. No topics asked for is all of them. Each topic is a step (Worker.begin).
-Eligible leader replicas are not kept here and empty.
+Topics come in alphabetical order, at most `response_partition_limit` (and max.request.partition.size.limit) partitions
+per page; the cursor names the first partition of the next page: a partition below 0, or of a topic that the request
+does not name, gets INVALID_REQUEST. A request without topics asks for all. Each topic is a step (Worker.begin).
+Eligible leader replicas are not kept here and are empty.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
 
 
 def _is_sound(cursor: Any, asked: list[str]) -> bool:
-    """Whether there may be a next page from `cursor` on: a client that follows another one never ends."""
+    """Whether `cursor` can be the start of a next page: a client that follows an invalid one would loop forever."""
     return cursor.partition_index >= 0 and (not asked or cursor.topic_name in asked)
 
 
@@ -56,7 +56,7 @@ def _failed(name: str) -> Any:
 
 
 def _from_cursor(names: list[str], cursor: Any) -> Iterator[tuple[str, int]]:
-    """(topic, first partition) in order, from the cursor on."""
+    """(topic, first partition) in order, starting at the cursor."""
     for name in sorted(set(names)):
         if cursor is None or name > cursor.topic_name:
             yield name, 0
@@ -65,7 +65,7 @@ def _from_cursor(names: list[str], cursor: Any) -> Iterator[tuple[str, int]]:
 
 
 class _Page:
-    """One answer as it fills."""
+    """One answer while it is filled."""
 
     def __init__(self, snapshot: Snapshot, listener: str, limit: int) -> None:
         self._snapshot = snapshot
