@@ -110,7 +110,7 @@ class Worker:
         self._next_tick = 0.0
         self._drain_until = 0.0
         self.next_explanation = 0.0  # the earliest time for the next one of workers.produce.acks_all
-        self.conversions = 0  # Fetch requests of old versions that were read
+        self.conversions = 0  # number of down-converted Fetch requests
         self._next_idle = 0
         self._idle_ms = config["connections.max.idle.ms"]
         self._parts: dict[tuple[bytes, int, bool], Partition] = {}
@@ -126,7 +126,7 @@ class Worker:
 
         return ring_
 
-    # -- life
+    # -- life cycle
 
     def run(self, signal_fd: int, signalled: Callable[[], bool]) -> None:
         """Serve until `signalled()` returns True (called when `signal_fd` is readable), then drain."""
@@ -162,7 +162,7 @@ class Worker:
                 count = opening.open_all(self.catalog.log, self.catalog.names(), log_dirs, self._recovered_one)
                 if count:
                     continue
-            bell.poll(RECOVER_LOOK_S * 1000)  # rung for metadata, not for a log
+            bell.poll(RECOVER_LOOK_S * 1000)  # rings on new metadata, not on a recovered log
             self.bell.drain()
 
     def _recovered_one(self) -> None:

@@ -40,11 +40,11 @@ _NEVER = 1 << 15
 _READ_COMMITTED = 1
 _CONSUMER, _DEBUGGER = -1, -2  # replica ids; a follower answers the latter too
 _NOTHING = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
-_UNFINISHED: dict[str, Any] = {}  # a step of several
+_UNFINISHED: dict[str, Any] = {}  # the search needs more steps
 
 
 def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
-    """One answer for each partition asked for, in steps (Worker.begin)."""
+    """One answer for each requested partition, in steps (Worker.begin)."""
     response = message_class("ListOffsetsResponse")
     topic_class = response.ListOffsetsTopicResponse
     twice = _twice(request) if context.version else frozenset()
@@ -135,7 +135,7 @@ def _look(
 
 
 def _later(version: int) -> int:
-    """The error after which clients ask again."""
+    """The error on which clients retry."""
     return errors.OFFSET_NOT_AVAILABLE if version >= 5 else errors.LEADER_NOT_AVAILABLE
 
 
@@ -167,7 +167,7 @@ def _found(
         return {"timestamp": -1, "offset": limit, "leader_epoch": epoch}
     if wanted in (EARLIEST, EARLIEST_LOCAL):
         return {"timestamp": -1, "offset": values[slots.F_LOG_START], "leader_epoch": epoch}
-    return _NOTHING  # of tiered storage
+    return _NOTHING  # timestamps of tiered storage
 
 
 class Boundaries:

@@ -1,4 +1,4 @@
-"""StopReplica (key 5), versions 0 to 4: the elected controller stops replicas, and deletes the logs of some.
+"""StopReplica (key 5), versions 0 to 4: the elected controller stops replicas, and deletes some of their logs.
 
 Served by members of a cluster on ZooKeeper. Deletion renames the log's directory; its files are removed later.
 """

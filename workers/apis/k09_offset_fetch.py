@@ -154,7 +154,7 @@ def _topics(found: list[Found], topic_class: Any, partition_class: Any) -> Gener
 
 
 def _topic(topic_class: Any, row: Found) -> Any:
-    """Without partitions. The class has no topic id below v8, and its encoder leaves it out below v10."""
+    """A topic row without partitions. Its class has no topic id below v8; the encoder omits the id below v10."""
     has_id = topic_class.__name__ == "OffsetFetchResponseTopics"
     return topic_class(name=row.name or "", partitions=[], **({"topic_id": row.topic_id} if has_id else {}))
 

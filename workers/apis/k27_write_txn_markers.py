@@ -30,7 +30,7 @@ from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, Wanted, 
 Outcome = dict[TopicPartition, Error]
 GIVEN_UP = Error.NOT_LEADER_OR_FOLLOWER  # the coordinator has sent the request again since
 NOT_A_BROKER = Error.NOT_LEADER_OR_FOLLOWER
-MOST_OF_ADMINISTRATORS = 100  # partitions in one request; the tool names one
+MOST_OF_ADMINISTRATORS = 100  # partitions in an administrator's request; the tool names one
 
 log = logging.getLogger(__name__)
 

@@ -148,7 +148,7 @@ class DelayedFetches:
     def compare(self) -> None:
         """Ten times a second: call `rung`, unless no slot was published since the last comparison."""
         if len(self._seen) > _MANY:
-            sequences = [words[SEQUENCE::STRIDE].tobytes() for words in self._regions.values()]  # before any look
+            sequences = [words[SEQUENCE::STRIDE].tobytes() for words in self._regions.values()]  # read before any look
             self._until_whole -= 1
             if sequences == self._compared and self._until_whole > 0:
                 return
@@ -183,7 +183,7 @@ class DelayedFetches:
         for request in requests:
             try:
                 if not request.finished and request.look():
-                    self.forget(request)  # first: once answered, it may be parked again at once
+                    self.forget(request)  # first: the answer may park it again at once
                     request.answer()
             except Exception as fault:
                 self._failed(request, fault)

@@ -34,7 +34,7 @@ class Budget:
         return [*range(first, count), *range(first)]
 
     def limit(self, wanted: int) -> int:
-        """How many bytes of records may be read where `wanted` were asked for."""
+        """How many bytes of records may be read for a request for `wanted` bytes."""
         self._less = self.left < wanted
         self.spent = self.spent or not self.left
         return min(wanted, self.left)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 
-_NEVER = -1  # no slot's sequence
-_BETWEEN_S = 0.5  # an idle follower's fetches (replica.fetch.wait.max.ms)
+_NEVER = -1  # not a valid sequence of a slot
+_BETWEEN_S = 0.5  # between fetches of an idle follower (replica.fetch.wait.max.ms)
 _NO_WORDS = memoryview(bytes(8)).cast("q")
 
 
@@ -114,7 +114,7 @@ class Following:
                 if partition is not known.partition or partition is None:
                     known.place(partition)
 
-    # -- how far the follower is
+    # -- the follower's progress
 
     def arrived(self) -> None:
         """A request arrived: record the progress in the partitions it names, and periodically in all others too."""

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 TELL_S = 0.05
 _RING_PAUSE_S = 0.1
-_STANDING, _LOG_START = 1, 3  # these words of a row (ipc.replicas)
+_STANDING, _LOG_START = 1, 3  # indexes of these words in a row (ipc.replicas)
 
 
 class Progress(NamedTuple):

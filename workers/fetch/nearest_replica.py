@@ -24,7 +24,7 @@ def by_rack(selector: str | None) -> bool:
 
 
 def replica(snapshot: Snapshot, own: int, slot: Slot, rack: str, listener: str, offset: int) -> int:
-    """The follower in `rack` to fetch from, NOBODY when the leader, broker `own`, is as near.
+    """The follower in `rack` to fetch from, NOBODY when the leader, broker `own`, is as good.
 
     It must be in sync, have `offset` in its log and have an endpoint for `listener`. Of several, the one with the
     highest log end is selected (Kafka's ReplicaView.comparator).

@@ -150,7 +150,7 @@ class Sessions:
         if self._is_too_large(session, request, before):  # the client must open a new one, with what it needs
             del self._sessions[session.id]
             return errors.FETCH_SESSION_ID_NOT_FOUND, None
-        if not session.parts:  # nothing is left of it
+        if not session.parts:  # the request removed its last partition
             del self._sessions[session.id]
             return errors.NONE, None
         session.used = now

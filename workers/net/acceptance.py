@@ -1,4 +1,4 @@
-"""A worker's side of ipc.handoff: registering with the acceptor, taking connections, giving them back when draining."""
+"""A worker's side of ipc.handoff: registers with the acceptor, takes connections, hands them back when draining."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from odradek.workers.net import splice
 # As plain integers: combining the enum's members costs a microsecond at each send.
 LAST = int(socket.MSG_NOSIGNAL)
 _MORE = int(socket.MSG_NOSIGNAL | socket.MSG_MORE)
-_HEAD = 12  # size, api key, version and correlation id: this frame and no other
+_HEAD = 12  # bytes of size, api key, version and correlation id, which identify a frame
 _TRICKLE = 1024  # bytes between two checks
 SLICE = 1 << 20  # bytes sent per turn of a connection; a quarter of it cost twice the CPU per byte
 _REST = mmap.PAGESIZE  # sent on top of a SLICE: a header precedes it, and a splice ends at a page boundary
@@ -59,7 +59,7 @@ class Connection:
         self.closing = False
         self.consuming = False  # the loop is taking its frames right now
         self.settling = False
-        self.parked: Any = None  # the fetch that waits
+        self.parked: Any = None  # its delayed fetch
         self.active = True  # bytes moved since the last check (connections.max.idle.ms)
         self.mask = 0
         self.last_active = 0

@@ -372,7 +372,7 @@ class Loop:
             if connection.closing:
                 return False
             if connection.order:
-                connection.waiting = True  # its batches wait for a lock or the disk: a barrier until then
+                connection.waiting = True  # its batches wait for a lock or the disk, as a barrier
                 return False
         self.requests += 1
         connection.consuming = True

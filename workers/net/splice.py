@@ -19,7 +19,7 @@ import os
 
 LEAST = 128 << 10  # two wake-ups
 _SIZE = 1 << 20  # the limit for unprivileged processes (fs.pipe-max-size)
-_F_SETPIPE_SZ = 1031  # fcntl's name for it came with Python 3.10's glibc
+_F_SETPIPE_SZ = 1031  # its name in the fcntl module came with Python 3.10's glibc
 _NOW, _MORE = os.SPLICE_F_NONBLOCK, os.SPLICE_F_NONBLOCK | os.SPLICE_F_MORE
 
 

@@ -32,7 +32,7 @@ class _Group:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.runs: list[tuple[list[Pending], int]] = []  # (batches, led_since), one append each
-        self.flush: Flush | None = None  # None: it could not begin
+        self.flush: Flush | None = None  # None: it could not start
         self.error: Exception | None = None
 
 
