@@ -1,7 +1,7 @@
-"""What any broker, or a tool beside them, writes into the metadata tree for an administrator (Kafka's AdminZkClient).
+"""Administrative writes to the metadata tree, by any broker or by a separate tool (Kafka's AdminZkClient).
 
-The elected controller sees it by its watches and carries it out: a topic begins as its assignment and its config; its
-partitions' states, its replicas and its leaders are the controller's work.
+The elected controller sees them through its watches and carries them out: these functions write a topic's assignment
+and config; the controller writes its partition states, creates its replicas and elects its leaders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TRIES = 10
 
 
 def create_topic(tree: Tree, plan: TopicPlan) -> bytes:
-    """Ask for a topic; its id. NodeExists when there is one of that name."""
+    """Request a topic and return its id. NodeExists when a topic of that name exists."""
     topic_id = znodes.random_uuid()
     path = f"{znodes.TOPIC_CONFIGS}/{plan.name}"
     left_over = tree.exists(path) is not None
@@ -26,12 +26,12 @@ def create_topic(tree: Tree, plan: TopicPlan) -> bytes:
     except (NoNode, NodeExists) as error:
         if str(error) != path:
             raise
-        _create(tree, plan, topic_id, not left_over)  # the server that was asked is behind
+        _create(tree, plan, topic_id, not left_over)  # this ZooKeeper server lags behind
     return topic_id
 
 
 def _create(tree: Tree, plan: TopicPlan, topic_id: bytes, left_over: bool) -> None:
-    """`left_over`: a former topic's config, which is replaced."""
+    """`left_over`: the config of a former topic exists; it is replaced."""
     path, config = f"{znodes.TOPIC_CONFIGS}/{plan.name}", znodes.encode_config(plan.configs)
     operations: list[Operation] = [Set(path, config) if left_over else Create(path, config)]
     operations.append(Create(znodes.topic_path(plan.name), znodes.encode_topic(TopicNode(topic_id, plan.replicas))))
@@ -39,7 +39,7 @@ def _create(tree: Tree, plan: TopicPlan, topic_id: bytes, left_over: bool) -> No
 
 
 def add_partitions(tree: Tree, topic: str, replicas: Mapping[int, list[int]]) -> None:
-    """Ask for more partitions of a topic; what another has added at the same time stays. NoNode."""
+    """Request more partitions of a topic; partitions that others add concurrently stay. NoNode."""
     path = znodes.topic_path(topic)
     for _ in range(_TRIES):
         data, stat = tree.get(path)
@@ -54,7 +54,7 @@ def add_partitions(tree: Tree, topic: str, replicas: Mapping[int, list[int]]) ->
 
 
 def delete_topic(tree: Tree, topic: str) -> None:
-    """Ask for a topic's deletion, if nobody has yet."""
+    """Request a topic's deletion, unless it is already requested."""
     try:
         tree.create(f"{znodes.DELETE_TOPICS}/{topic}")
     except NodeExists:
@@ -82,7 +82,7 @@ def _set_config(tree: Tree, path: str, change: bytes, configs: Mapping[str, str]
 
 
 def producer_ids(tree: Tree, broker: int) -> tuple[int, int]:
-    """(first, how many) of a block of producer ids that nobody else has or gets; durable before it is returned."""
+    """(first id, count) of a block of producer ids for this broker alone; durable before it is returned."""
     for _ in range(_TRIES):
         data, stat = tree.get(znodes.PRODUCER_IDS)
         first, claimed = znodes.next_producer_block(data, broker)

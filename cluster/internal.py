@@ -12,11 +12,11 @@ To the coordinator:
 
     VERIFY        {"transactional_id": id, "producer": [producer id, epoch], "partition": [t, p]} → {"error": code}
 
-LOOK_FOR_BROKERS is sent when a follower's request, or markers, come from an address that is no registered broker's: the
-sender may have registered, or moved. AUTO_CREATE is answered when every live worker knows the topics. COMMIT_V0 and
-FETCH_V0 are 0.8's commits, kept under /consumers in the metadata tree; a topic or partition that does not exist gets
-UNKNOWN_TOPIC_OR_PARTITION. VERIFY asks whether the partition is part of the producer's transaction (KIP-890), as its
-coordinator says, be it another broker's.
+A process sends LOOK_FOR_BROKERS when a follower's request, or markers, come from an address of no registered broker:
+the sender may have registered just now, or moved. The answer to AUTO_CREATE waits until every live worker knows the
+topics. COMMIT_V0 and FETCH_V0 carry 0.8's offset commits, stored under /consumers in the metadata tree; a topic or
+partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION. VERIFY checks with the transaction coordinator, on this
+or another broker, that the partition is part of the producer's transaction (KIP-890).
 """
 
 from __future__ import annotations

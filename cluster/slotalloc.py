@@ -1,8 +1,8 @@
-"""Which places of the partition table are free, and which incarnations are still unused.
+"""The free slots of the partition table, and the next unused incarnation.
 
-An incarnation is given once, ever: its upper half is the number of this controller's start (durable in the tree
-before the first is given), its lower half counts within the start. So no two partitions that ever had the same slot
-can be taken for each other, not even after the shared memory was made anew.
+Each incarnation is given out only once, ever: its upper half is the number of this controller's start (durable in the
+tree before the first one is given out), its lower half counts within that start. So two partitions that have the same
+slot at different times cannot be confused, even after the shared memory was recreated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SlotsExhausted(Exception):
 
 
 class SlotAllocator:
-    """Hands out the lowest free slot, each time with a new incarnation."""
+    """Allocates the lowest free slot, and new incarnations."""
 
     def __init__(self, capacity: int, start: int, used: Iterable[int] = ()) -> None:
         taken = set(used)
@@ -28,7 +28,7 @@ class SlotAllocator:
 
     @property
     def free(self) -> int:
-        """How many slots are free."""
+        """The number of free slots."""
         return len(self._free)
 
     def take(self) -> int:
@@ -38,16 +38,16 @@ class SlotAllocator:
         return heapq.heappop(self._free)
 
     def grow(self, capacity: int) -> None:
-        """The table has room for `capacity` slots now."""
+        """Extend the table to `capacity` slots."""
         for slot in range(self._capacity, capacity):
             heapq.heappush(self._free, slot)
         self._capacity = capacity
 
     def incarnation(self) -> int:
-        """A number never given before."""
+        """A number that was never given out before."""
         self._next += 1
         return self._next
 
     def give_back(self, slot: int) -> None:
-        """Free a slot that no process refers to any more."""
+        """Free a slot that no process refers to."""
         heapq.heappush(self._free, slot)

@@ -1,9 +1,9 @@
-"""The cluster as its controller knows it: what the tree says, in memory, and every change written to the tree first.
+"""The controller's in-memory copy of the metadata tree; it writes every change to the tree first.
 
-The tree is the truth and is written before memory; memory is what snapshots are made of. Where partitions live on
-this broker (slot, incarnation, log directory) is not in the tree: the controller sets it when it opens them.
-Topic deletion takes two steps, as in Kafka: a mark under /admin/delete_topics, and the removal of the topic's nodes
-once its logs are gone; whoever finds a mark at start goes on from there.
+The tree is authoritative; snapshots are built from the copy. A partition's location on this broker (slot, incarnation,
+log directory) is not in the tree: the controller sets it when it opens the partition. Topic deletion takes two steps,
+as in Kafka: a mark under /admin/delete_topics, and the removal of the topic's nodes once its logs are gone; a
+controller that finds a mark at start continues the deletion.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.cluster.tree.znodes import PartitionState, TopicNode
 
 log = logging.getLogger(__name__)
 
-TOGETHER = 256  # states of partitions that are written at once
+TOGETHER = 256  # partition states per write
 _ALL: Mapping[str, int] = MappingProxyType({})
 
 
@@ -41,11 +41,11 @@ class ClusterState:
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
         self.admitted = NOBODY
-        self._stateless: dict[str, list[int]] = {}  # partitions whose states a death kept from being written
+        self._stateless: dict[str, list[int]] = {}  # partitions whose states a crash left unwritten
         self.marked: list[str] = []  # topics whose deletion had begun when the tree was loaded
 
     def prepare(self, cluster_id: str | None) -> str:
-        """Make Kafka's fixed nodes, and the cluster's id if it has none yet (`cluster_id`, or a new one)."""
+        """Create Kafka's fixed nodes, and the cluster's id if it has none yet (`cluster_id`, or a new one)."""
         for path in znodes.PERSISTENT:
             self.tree.ensure(path)
         if self.tree.find(znodes.CLUSTER_ID) is None:
@@ -58,18 +58,18 @@ class ClusterState:
         return self.cluster_id
 
     def take_office(self, now_ms: int) -> None:
-        """Become the controller: a new epoch, and the ephemeral node that says so."""
+        """Become the controller: raise the controller epoch and create the ephemeral /controller node."""
         epoch = int(self.tree.find(znodes.CONTROLLER_EPOCH) or b"0") + 1
         self._write(znodes.CONTROLLER_EPOCH, str(epoch).encode())
         self.controller_epoch = epoch
         self.tree.create(znodes.CONTROLLER, znodes.encode_controller(self.broker, now_ms), ephemeral=True)
 
     def count_start(self) -> int:
-        """The number of this start, durable before it is returned: no other start ever has it."""
+        """The unique number of this start, durable before it is returned."""
         while True:
             try:
                 return self._count_start()
-            except (NodeExists, BadVersion):  # another broker's start was counted meanwhile, or what was read is old
+            except (NodeExists, BadVersion):  # another broker counted its start meanwhile, or the read was stale
                 continue
 
     def _count_start(self) -> int:
@@ -84,14 +84,14 @@ class ClusterState:
     def register(
         self, endpoints: Mapping[str, tuple[str, int]], protocols: Mapping[str, str], rack: str | None, now_ms: int
     ) -> None:
-        """Register this broker with what clients are told of it."""
+        """Register this broker with its advertised endpoints and its rack."""
         data = znodes.encode_broker(dict(endpoints), dict(protocols), rack, now_ms)
         self.tree.create(f"{znodes.BROKER_IDS}/{self.broker}", data, ephemeral=True)
         ends = {name: [host, port] for name, (host, port) in endpoints.items()}
         self.brokers[self.broker] = {"id": self.broker, "rack": rack, "endpoints": ends}
 
     def load(self) -> None:
-        """Read topics, configs and marks of deletion from the tree, and write what is missing of topics."""
+        """Read topics, configs and deletion marks from the tree, and write the missing parts of topics."""
         self.topics = {name: self._load_topic(name) for name in self.tree.children(znodes.TOPICS)}
         for name, missing in self._stateless.items():
             log.info("topic %s: writing the missing states of %d partitions", name, len(missing))
@@ -127,9 +127,9 @@ class ClusterState:
     def snapshot(
         self, version: int, static: Mapping[str, Any] | None = None, shown: Mapping[str, int] = _ALL
     ) -> Snapshot:
-        """The snapshot of this moment (its parts are shared: encode it before the next change).
+        """The current snapshot (it shares its parts with this state: encode it before the next change).
 
-        `shown`: how many partitions are shown of topics that are not whole yet; 0 leaves the topic out.
+        `shown`: the number of visible partitions of each incomplete topic; 0 leaves the topic out.
         """
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
         topics = first_partitions(self.topics, shown)
@@ -145,11 +145,12 @@ class ClusterState:
         epochs: Mapping[int, int] | None = None,
         states: int | None = None,
     ) -> bytes:
-        """Make a topic; its id (a new one unless given, for logs that exist). TreeError leaves all as it was.
+        """Create a topic and return its id (a new one unless given, for existing logs). TreeError changes nothing.
 
-        `epochs` are leader epochs by partition, 0 where there is none.
+        `epochs` has leader epochs by partition; the default is 0.
 
-        The states of all partitions are written with it, or of the first so many: then `write_states` does the rest.
+        Writes the states of all partitions in the same transaction, or only of the first `states` ones: `write_states`
+        writes the others.
         """
         topic_id = topic_id or znodes.random_uuid()
         data = znodes.encode_topic(TopicNode(topic_id, plan.replicas))
@@ -187,27 +188,27 @@ class ClusterState:
         topic["partitions"].extend(rows.values())
 
     def write_states(self, name: str, indexes: Sequence[int]) -> None:
-        """The states of new partitions. Until all are there, the topic's node alone says what it has."""
+        """Write the states of new partitions. Until all exist, only the topic's node lists all partitions."""
         rows = self.topics[name]["partitions"]
         self.tree.multi(self._new_states(name, {index: rows[index] for index in indexes}))
 
     def _repair_states(self, name: str, indexes: Sequence[int]) -> None:
-        """The same, of what a death may have left half done."""
+        """Write the states that a crash left unwritten."""
         self.tree.ensure(znodes.partitions_path(name))
         rows = self.topics[name]["partitions"]
         wanted = self._new_states(name, {index: rows[index] for index in indexes})
         self.tree.multi([one for one in wanted if self.tree.exists(one.path) is None])
 
     def mark_deletion(self, name: str) -> None:
-        """First step of a deletion: whatever happens now, the topic goes."""
+        """First step of a deletion: from here on a restart continues it."""
         path = f"{znodes.DELETE_TOPICS}/{name}"
         if self.tree.exists(path) is None:
             self.tree.create(path)
 
     def delete_some_states(self, name: str) -> bool:
-        """Before the last step of a deletion: states that are too many for it; False when there are few enough.
+        """Before the last step of a deletion: delete a batch of states; False when few enough are left for that step.
 
-        Dying in between leaves a topic that is marked, and that lacks states: it is deleted at the next start.
+        A crash in between leaves a marked topic that lacks states: the next start deletes it.
         """
         path = znodes.partitions_path(name)
         below = self.tree.children(path) if self.tree.exists(path) is not None else []
@@ -218,9 +219,9 @@ class ClusterState:
         return True
 
     def delete_topic(self, name: str, unrenamed: bool = False) -> None:
-        """Last step of a deletion: the topic's nodes, its config and the mark.
+        """Last step of a deletion: remove the topic's nodes, its config and the mark.
 
-        `unrenamed`: some of its directories still have their names; its id is noted for the next start.
+        `unrenamed`: some of its directories still have their names; this records its id for the next start.
         """
         paths = (znodes.topic_path(name), f"{znodes.TOPIC_CONFIGS}/{name}", f"{znodes.DELETE_TOPICS}/{name}")
         operations = [operation for path in paths for operation in self.tree.removal(path)]
@@ -231,14 +232,14 @@ class ClusterState:
         self.topics.pop(name, None)
 
     def unrenamed(self) -> list[str]:
-        """The ids of deleted topics some of whose directories were not renamed, as text."""
+        """The ids, as text, of deleted topics that still have directories to rename."""
         try:
             return self.tree.children(znodes.UNRENAMED)
         except NoNode:
             return []
 
     def forget_unrenamed(self, ids: Sequence[str]) -> None:
-        """No directory of these deleted topics has its name any more."""
+        """Drop the ids of deleted topics whose directories are all renamed."""
         if ids:
             self.tree.multi([Delete(f"{znodes.UNRENAMED}/{topic_id}") for topic_id in ids])
 
@@ -253,7 +254,10 @@ class ClusterState:
         self.dynamic["" if broker is None else str(broker)] = configs
 
     def bump_leader_epochs(self, names: Iterable[str]) -> None:
-        """Raise the leader epochs in which this broker leads these topics (KIP-320: their ends may have changed)."""
+        """Raise the leader epochs of the partitions of `names` that this broker leads.
+
+        Their log end offsets may have changed (KIP-320).
+        """
         operations: list[Operation] = []
         bumped = []
         for name in names:
@@ -271,14 +275,14 @@ class ClusterState:
         return Set(znodes.state_path(name, index), znodes.encode_state(state))
 
     def producer_ids(self) -> tuple[int, int]:
-        """(first id, how many) of a block nobody else was or will be given; durable before it is returned."""
+        """(first id, count) of a block for this broker alone; durable before it is returned."""
         data, stat = self.tree.get(znodes.PRODUCER_IDS)
         first, claimed = znodes.next_producer_block(data, self.broker)
         self.tree.set(znodes.PRODUCER_IDS, claimed, stat.version)
         return first, 1000
 
     def skip_producer_ids(self, upto: int) -> None:
-        """Give out none below `upto` from now on."""
+        """Give out no ids below `upto` from now on."""
         data, stat = self.tree.get(znodes.PRODUCER_IDS)
         if znodes.next_producer_block(data, self.broker)[0] < upto:
             self.tree.set(
@@ -292,16 +296,16 @@ class ClusterState:
         self._write(znodes.consumer_offset_path(group, topic, partition), str(offset).encode())
 
     def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
-        """An offset committed so, None when there is none."""
+        """An offset that `commit_offset` wrote, or None."""
         data = self.tree.find(znodes.consumer_offset_path(group, topic, partition))
         return int(data) if data else None
 
     def _write(self, path: str, data: bytes) -> None:
-        """Set a node, with all that is missing above it."""
+        """Set a node; create it and its missing parents first."""
         while missing := self.tree.missing(path):
             try:
                 self.tree.multi([*(Create(above) for above in missing[:-1]), Create(path, data)])
-            except NodeExists:  # somebody else did so at the same time
+            except NodeExists:  # another broker created it at the same time
                 continue
             return
         self.tree.set(path, data)

@@ -1,1 +1,1 @@
-"""The metadata that brokers are told, and the snapshot of it that every process reads."""
+"""The metadata that the controller sends to brokers, and the snapshot of it that every process reads."""

@@ -1,7 +1,7 @@
-"""The metadata snapshot: what every process knows of the cluster at one version.
+"""The metadata snapshot: the cluster's metadata at one version, as every process reads it.
 
-The controller publishes it as JSON in the shared metadata region; each process parses it anew when the version
-word changes, so parsing does no more than the JSON and two dicts; the rest is made when first asked for.
+The controller publishes it as JSON in the shared metadata region; each process parses it again when the version word
+changes. To keep that cheap, parsing only decodes the JSON and builds two dicts; the rest is built at first use.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from odradek.cluster.configs import configdef
 from odradek.cluster.configs.admitted import NOBODY, Admitted
 
-Heard = tuple[int, int]  # the last order carried out: the controller's epoch, its number (-1: not numbered)
+Heard = tuple[int, int]  # the last controller request carried out: controller epoch, number (-1: not numbered)
 NOTHING_HEARD: Heard = (0, -1)
 
 
 class PartitionInfo(NamedTuple):
     """One partition; `log_dir` is an index into the leader's log.dirs, `leader` -1 means none.
 
-    `offline`: replicas on brokers that the controller takes for dead, or in log directories that have failed.
+    `offline`: replicas on brokers that the controller considers dead, or in failed log directories.
     """
 
     slot: int
@@ -34,7 +34,7 @@ class PartitionInfo(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """One broker; `endpoints` maps listener names to [host, port] as clients are told."""
+    """One broker; `endpoints` maps listener names to the advertised [host, port]."""
 
     id: int
     rack: str | None
@@ -67,7 +67,7 @@ class Topic:
 
 
 class Topics(Mapping[str, Topic]):
-    """Topics by name, made when first asked for."""
+    """Topics by name, built at first use."""
 
     __slots__ = ("_made", "_raw")
 
@@ -92,13 +92,13 @@ class Topics(Mapping[str, Topic]):
 
 
 class Mark:
-    """One snapshot's mark: what lives on after it, as a connection at rest, keeps this instead of all that it holds."""
+    """Identity of a snapshot: an object that outlives it, such as an idle connection, keeps this and not the data."""
 
     __slots__ = ()
 
 
 class Snapshot:
-    """The cluster's metadata at one version; never changed once made."""
+    """The cluster's metadata at one version; immutable."""
 
     def __init__(self, raw: dict[str, Any], static: Mapping[str, Any] | None = None) -> None:
         self.mark = Mark()
@@ -123,7 +123,7 @@ class Snapshot:
 
     @classmethod
     def empty(cls, static: Mapping[str, Any] | None = None) -> Snapshot:
-        """What is known before anything was published: version 0, no broker, no topic."""
+        """The snapshot before the first publication: version 0, no broker, no topic."""
         return cls(raw_snapshot(0, "", -1, [], {}, {}), static)
 
     def encode(self) -> bytes:
@@ -141,7 +141,7 @@ class Snapshot:
         return self.topics[topic].partition(index) if topic in self.topics else None
 
     def overrides(self, name: str) -> dict[str, str]:
-        """topic -> text of the topics that override the config `name`; makes no Topic."""
+        """topic -> value as text, for the topics that override the config `name`; builds no Topic."""
         topics = self._raw["topics"].items()
         return {topic: raw["config"][name] for topic, raw in topics if name in raw["config"]}
 
@@ -154,10 +154,10 @@ class Snapshot:
         }
 
     def here(self) -> Iterator[tuple[str, int, int]]:
-        """(topic, partition, slot) of all that have a slot on this broker.
+        """(topic, partition, slot) of all partitions that have a slot on this broker.
 
-        Their logs are here whether the broker is among the replicas or not: those of replicas that were moved away
-        while it was down stay until a controller has named all that it shall have
+        Their logs are here even where the broker is not among the replicas: the logs of replicas that were moved away
+        while it was down stay until a controller has sent its full list of replicas
         (broker.controller.replicas.stray_replicas).
         """
         for name, topic in self.topics.items():
@@ -166,7 +166,7 @@ class Snapshot:
                     yield name, index, info.slot
 
     def dynamic_config(self, broker: int | None) -> dict[str, str]:
-        """Dynamic broker configs as set: of one broker, or with None the cluster-wide defaults."""
+        """Dynamic broker configs as set: of one broker, or (None) the cluster-wide defaults."""
         return self._dynamic.get("" if broker is None else str(broker), {})
 
     def dynamic_layers(self, broker: int) -> tuple[dict[str, str], ...]:
@@ -199,13 +199,13 @@ class Snapshot:
         configdef.validate_topic(configs, self.dynamic_layers(self._own_id()), self._static)
 
     def _own_id(self) -> int:
-        """Also while this broker is not registered: other brokers' configs are not its own."""
+        """This broker's id, also while it is not registered: other brokers' configs do not apply to it."""
         own: int = self._static.get("broker.id", -1)
         return own if own >= 0 else min(self.brokers, default=0)
 
 
 def _admitted(raw: dict[str, Any]) -> Admitted:
-    """Which connections are brokers'; nobody's where nothing is told of it."""
+    """Which connections belong to brokers; none when the snapshot does not contain them."""
     told = raw.get("admitted")
     return Admitted(**told) if told else NOBODY
 
@@ -216,7 +216,7 @@ def _broker(raw: dict[str, Any]) -> Broker:
 
 
 def _bound_timestamps(config: dict[str, Any]) -> None:
-    """message.timestamp.difference.max.ms stands for the two newer bounds where they are not set (KIP-937)."""
+    """Use message.timestamp.difference.max.ms for the two newer bounds where they are not set (KIP-937)."""
     unset = configdef.topic_default("message.timestamp.difference.max.ms")
     both = config["message.timestamp.difference.max.ms"]
     for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
@@ -238,7 +238,7 @@ def raw_snapshot(
 
     A topic is {"id": 32 hex, "internal": bool, "config": {name: text}, "partitions": rows of PartitionInfo};
     a broker {"id", "rack", "endpoints": {listener: [host, port]}}; `dynamic` maps "" (the cluster-wide default)
-    and broker ids to dynamic broker configs as text. `heard` is for the controller process that comes after this one.
+    and broker ids to dynamic broker configs as text. `heard` is for the next controller process.
     """
     return {
         "version": version,
@@ -253,7 +253,7 @@ def raw_snapshot(
 
 
 def first_partitions(topics: dict[str, dict[str, Any]], shown: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    """The topics of a snapshot; of those in `shown` only their first so many partitions, and 0 leaves one out."""
+    """The topics of a snapshot; each topic in `shown` has only that many first partitions, and 0 leaves it out."""
     if not shown:
         return topics
     return {

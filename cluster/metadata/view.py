@@ -1,7 +1,7 @@
-"""The cluster as the elected controller tells it to a broker: what snapshots are made of.
+"""A broker's view of the cluster, from the elected controller's requests; snapshots are built from it.
 
-Pure memory, lost with the process and told again when the broker registers. Where partitions live on this broker is
-entered into the same rows by who gives out slots (broker.controller.replicas.replica_manager).
+Pure memory: lost with the process, and sent again by the controller when the broker registers. The slot allocator
+(broker.controller.replicas.replica_manager) enters each partition's location on this broker into the same rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.cluster.rules.validation import place_fault, replicas_problem
 from odradek.cluster.tree.znodes import BrokerNode
 from odradek.protocol.errors import INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, NONE
 
-CONTROLLER = "odradek-controller"  # the client id of a controller's requests; behind an order's there is its number
+CONTROLLER = "odradek-controller"  # prefix of the client id of a controller's requests; the request number follows
 FULL = 2  # the type of a LeaderAndIsr or UpdateMetadata (Kafka's AbstractControlRequest.Type)
 NO_LEADER = -1
 NO_ID = bytes(16)
@@ -25,9 +25,9 @@ Row = list[Any]
 
 
 class PartitionUpdate(NamedTuple):
-    """One partition as a controller decided; `version` is that of its state node, `leader` may be NO_LEADER.
+    """A controller's decision on one partition; `version` is its state node's, `leader` may be NO_LEADER.
 
-    `is_new`: made just now, so that nobody has a log of it yet. `offline`: replicas out of order, if that is said.
+    `is_new`: just created, so that no broker has a log of it yet. `offline`: offline replicas, None if not sent.
     """
 
     topic: str
@@ -44,7 +44,7 @@ class PartitionUpdate(NamedTuple):
 
 
 def fault(told: PartitionUpdate) -> tuple[int, str]:
-    """(error code, why) of a partition as a controller tells of it; (NONE, "") when it can be taken."""
+    """(error code, why) for a controller's update of a partition; (NONE, "") when it is valid."""
     code, wrong = place_fault(told.topic, told.number)
     if code:
         return code, wrong
@@ -59,10 +59,10 @@ def fault(told: PartitionUpdate) -> tuple[int, str]:
 
 
 class ControllerTerm(NamedTuple):
-    """Who orders: the controller's broker and epoch, and the epoch of the broker that it takes us for.
+    """The sender of a request: the controller's broker and epoch, and the broker epoch that it expects of this broker.
 
-    `number` counts the orders of one time in office, as far as that is told (-1: by controllers that are not ours).
-    `full`: the order names all that this broker shall have a replica of. `size`: bytes of the request.
+    `number` counts the requests of one controller epoch (-1: not sent, from controllers that are not ours).
+    `full`: the request lists every replica that this broker is to have. `size`: bytes of the request.
     """
 
     controller: int
@@ -74,7 +74,7 @@ class ControllerTerm(NamedTuple):
 
     @classmethod
     def of(cls, request: Any, client_id: str | None, size: int = 0) -> ControllerTerm:
-        """As a LeaderAndIsr, StopReplica or UpdateMetadata request says it; the number is in its client id."""
+        """The term in a LeaderAndIsr, StopReplica or UpdateMetadata request; the number is in its client id."""
         name, _, number = (client_id or "").rpartition("-")
         counted = int(number) if name == CONTROLLER and number.isdecimal() else -1
         full = getattr(request, "type", None) == FULL
@@ -88,7 +88,7 @@ def raw_broker(broker: int, node: BrokerNode) -> dict[str, Any]:
 
 
 def is_same(known: str, topic_id: bytes) -> bool:
-    """Whether topics of one name are the same, for all that is known of their ids; `known` is in hex."""
+    """Whether topics of one name may be the same: their ids match or one is unknown. `known` is in hex."""
     return NO_ID.hex() in (known, topic_id.hex()) or known == topic_id.hex()
 
 
@@ -104,10 +104,10 @@ class View:
         self.dynamic: dict[str, dict[str, str]] = {}
         self.admitted = NOBODY  # broker.controller.member.broker_addresses enters it
         self.heard = NOTHING_HEARD  # broker.controller.replicas.controller_requests does
-        self._in_part: dict[str, int] = {}  # how many partitions are shown of those that are told of only in part
+        self._in_part: dict[str, int] = {}  # the number of visible partitions of each incomplete topic
 
     def snapshot(self, version: int, static: Mapping[str, Any]) -> Snapshot:
-        """The snapshot of this moment (its parts are shared: encode it before the next change)."""
+        """The current snapshot (it shares its parts with the view: encode it before the next change)."""
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
         topics = first_partitions(self.topics, self._in_part)
         raw = raw_snapshot(
@@ -116,15 +116,15 @@ class View:
         return Snapshot(raw, static)
 
     def set_brokers(self, brokers: Iterable[dict[str, Any]]) -> None:
-        """Who is alive: {"id", "rack", "endpoints"}."""
+        """Replace the live brokers: {"id", "rack", "endpoints"}."""
         self.brokers = {broker["id"]: broker for broker in brokers}
 
     def tell(self, told: PartitionUpdate, in_part: bool = False) -> Row:
-        """Take over what was decided of a partition; its row. A topic of the same name and another id is another; one
-        whose id was not known is the one that was told of.
+        """Apply a partition update and return the row. A topic of the same name but another id replaces the former one;
+        a topic whose id was unknown takes the id of the update.
 
-        `in_part`: a topic, or a partition, that is new by this is not shown before `show`, as nobody here knows yet how
-        many there are; keys, groups and transactional ids would be looked for in the wrong ones.
+        `in_part`: a topic or partition that this update adds stays hidden until `show`, because the number of
+        partitions is not known yet; keys, groups and transactional ids would map to the wrong partitions.
         """
         topic = self.topics.get(told.topic)
         if topic is None or not is_same(topic["id"], told.topic_id):
@@ -135,7 +135,7 @@ class View:
         rows: list[Row] = topic["partitions"]
         if in_part and len(rows) <= told.number:
             self._in_part.setdefault(told.topic, len(rows))
-        while len(rows) <= told.number:  # those between are told in the same request
+        while len(rows) <= told.number:  # the same request has those in between
             rows.append([NOWHERE, 0, NO_LEADER, -1, [], [], NOWHERE])
         row = rows[told.number]
         row[LEADER], row[EPOCH] = told.leader, told.leader_epoch
@@ -145,7 +145,7 @@ class View:
         return row
 
     def show(self, topics: Iterable[str]) -> None:
-        """All partitions of these have been told of."""
+        """Show these topics: all their partitions are known."""
         for topic in topics:
             self._in_part.pop(topic, None)
 
@@ -154,11 +154,11 @@ class View:
         return {"id": told.topic_id.hex(), "internal": internal, "config": {}, "partitions": []}
 
     def forget(self, topic: str) -> None:
-        """The topic is being deleted."""
+        """Remove a topic that is being deleted."""
         self.topics.pop(topic, None)
         self._in_part.pop(topic, None)
 
     def row(self, topic: str, index: int) -> Row | None:
-        """The row of a partition that was told of."""
+        """The row of a partition, or None when it is unknown."""
         rows = self.topics.get(topic, {}).get("partitions", ())
         return rows[index] if 0 <= index < len(rows) else None

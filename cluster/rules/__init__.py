@@ -1,1 +1,1 @@
-"""What names, partitions and requests may be, and the errors that say so."""
+"""Limits on names, partitions and replicas, and the errors for exceeding them."""

@@ -1,12 +1,12 @@
-"""A refused administrative request: one of Kafka's error codes and a message for its sender."""
+"""The error of a refused administrative request: one of Kafka's error codes and a message for its sender."""
 
 from __future__ import annotations
 
-_LONGEST = 1000  # characters of a message: a name in it may be longer than all that a response has room for
+_LONGEST = 1000  # characters of a message: a name in it may be longer than a response allows
 
 
 class ApiError(Exception):
-    """An error code of Kafka's and, where the response has room for one, a message."""
+    """A Kafka error code and, where the response has a field for it, a message."""
 
     def __init__(self, code: int, message: str | None = None) -> None:
         if message is not None and len(message) > _LONGEST:
@@ -16,4 +16,4 @@ class ApiError(Exception):
         self.message = message
 
 
-Outcomes = dict[tuple[str, int], ApiError | None]  # what became of each of some partitions
+Outcomes = dict[tuple[str, int], ApiError | None]  # the result of each partition

@@ -1,4 +1,4 @@
-"""Which names topics may have (Kafka's Topic class), and which topics are the broker's own."""
+"""Rules for topic names (Kafka's Topic class), and the names of internal topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.protocol.errors import INVALID_TOPIC_EXCEPTION
 
 OFFSETS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
-KRAFT_METADATA = "__cluster_metadata"  # Kafka's own; nobody may create it
+KRAFT_METADATA = "__cluster_metadata"  # Kafka's own; clients may not create it
 SHARE_GROUPS = "__share_group_state"
 INTERNAL = frozenset({OFFSETS, TRANSACTIONS, SHARE_GROUPS})
 
@@ -32,14 +32,14 @@ def problem(name: str) -> str | None:
 
 
 def validate(name: str) -> None:
-    """ApiError INVALID_TOPIC_EXCEPTION unless `name` may be a topic's."""
+    """ApiError INVALID_TOPIC_EXCEPTION unless `name` is a valid topic name."""
     wrong = problem(name)
     if wrong:
         raise ApiError(INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {wrong}")
 
 
 def collision(name: str, others: Iterable[str]) -> str | None:
-    """A topic whose metrics would have the name of `name`'s: they treat '.' and '_' alike."""
+    """A topic whose metric names collide with those of `name`: metrics treat '.' and '_' alike."""
     if "." not in name and "_" not in name:
         return None
     unified = name.replace(".", "_")

@@ -1,7 +1,7 @@
-"""What a topic, a partition and its replicas may be, wherever they come from: a client, a controller, ZooKeeper.
+"""Limits on topics, partitions and replicas, from any source: a client, a controller, ZooKeeper.
 
 A broker keeps a row for every partition of every topic, and a leader a row for each follower of a partition
-(ipc.replicas). Both are bounded here, and so are the names that become directories.
+(ipc.replicas). This module bounds both, and the names that become directories.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from odradek.protocol.errors import (
 )
 from odradek.protocol.wire import INT32_MAX
 
-MOST_REPLICAS = 1 + followers.ROWS  # of a partition: its leader, and the followers that the leader has rows for
-# Of a topic. In ZooKeeper a topic is one node of at most a MiB, which 100,000 partitions of one replica fill.
+MOST_REPLICAS = 1 + followers.ROWS  # per partition: its leader, and the followers that the leader has rows for
+# Per topic. In ZooKeeper a topic is one node of at most 1 MiB, which 100,000 partitions of one replica fill.
 MOST_PARTITIONS = 100_000
-MOST_KNOWN = 1_000_000  # partitions of all topics that one broker keeps rows for; ZooKeeper's clusters end before
-_LONGEST = 200  # characters of a fault: each partition has one, of a name that the request has once
+MOST_KNOWN = 1_000_000  # partitions of all topics that one broker keeps rows for; ZooKeeper clusters stay below it
+_LONGEST = 200  # characters of a fault: each partition repeats a name that the request has once
 
 
 def partition_problem(index: int) -> str | None:
@@ -63,7 +63,7 @@ def check_partitions(count: int) -> None:
 
 
 def place_fault(topic: str, index: int) -> tuple[int, str]:
-    """(error code, why) of a partition that a controller names; (NONE, "") for one that there may be."""
+    """(error code, why) for a partition that a controller names; (NONE, "") for a valid one."""
     wrong = topicnames.problem(topic)
     if wrong:
         return INVALID_TOPIC_EXCEPTION, wrong[:_LONGEST]
@@ -72,14 +72,14 @@ def place_fault(topic: str, index: int) -> tuple[int, str]:
 
 
 class Room:
-    """How many rows `topics`, in the form of snapshots, may still get. A row is made for each index below one told."""
+    """The rows left for `topics`, in the form of snapshots. A partition needs a row for each index up to its own."""
 
     def __init__(self, topics: Mapping[str, Mapping[str, Any]]) -> None:
         self._rows = {name: len(topic["partitions"]) for name, topic in topics.items()}
         self._left = MOST_KNOWN - sum(self._rows.values())
 
     def fault(self, topic: str, index: int) -> tuple[int, str]:
-        """(error code, why) if there is no row for that partition, else the row is taken."""
+        """(error code, why) if no row is left for that partition; else (NONE, "") and the row is taken."""
         more = max(0, index + 1 - self._rows.get(topic, 0))
         if more > self._left:
             return POLICY_VIOLATION, f"a broker keeps rows for {MOST_KNOWN} partitions"

@@ -1,1 +1,1 @@
-"""The metadata tree: in ZooKeeper, embedded, and how it is laid out."""
+"""The metadata tree: its interface, its two stores (ZooKeeper and embedded) and its layout."""

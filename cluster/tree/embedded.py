@@ -1,14 +1,14 @@
-"""The metadata tree in one SQLite file, for a broker that is a cluster of its own.
+"""The metadata tree in one SQLite file, for a single-broker cluster.
 
-Layout    : `odradek-metadata.db` (mode 0600) and its `-wal`; tables `nodes` (one row a node) and `counters`
+Layout    : `odradek-metadata.db` (mode 0600) and its `-wal`; tables `nodes` (one row per node) and `counters`
             (last zxid, last session). PRAGMA application_id names the format, user_version its version.
 Owner     : the controller process, which opens the file after it holds its role byte.
-Writers   : that process only; SQLite's exclusive lock keeps any second one out.
-Lock      : SQLite's own, held for the life of the process and freed by the kernel at its death.
-Crash rule: each `multi` is one transaction with synchronous=FULL: after a crash it is there whole or not at all.
-            Those within `together` may be lost with all that follow, until it ends; nobody has been told of them.
-Upgrades  : a file of an older version is brought up by the steps in `_UPGRADES`; one of a newer version is refused.
-Ephemeral nodes belong to the process that made them: whoever opens the file deletes those of its predecessors.
+Writers   : that process only; SQLite's exclusive lock keeps others out.
+Lock      : SQLite's own, held for the life of the process; the kernel frees it when the process ends.
+Crash rule: each `multi` is one transaction with synchronous=FULL: a crash leaves all of it or nothing.
+            Until a `together` block ends, a crash may lose its transactions; no other process knows of them yet.
+Upgrades  : the steps in `_UPGRADES` upgrade a file of an older version; a file of a newer version is refused.
+Ephemeral nodes belong to the process that created them: the next process to open the file deletes them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT RO
 INSERT INTO counters VALUES ('zxid', 0), ('session', 0);
 INSERT INTO nodes VALUES ('/', '', x'', 0, 0, 0, 0, 0, 0, 0, 0);
 """
-_UPGRADES: dict[int, str] = {}  # version -> the statements that make the next one of it
+_UPGRADES: dict[int, str] = {}  # version -> the statements that upgrade it to the next
 
 _STAT = (
     "czxid, mzxid, ctime, mtime, version, cversion, owner, length(data), "
@@ -73,14 +73,14 @@ class StoreError(Exception):
 
 
 def peek(path: str | os.PathLike[str], node: str) -> bytes | None:
-    """A node's data in a file that nobody has open; None when the file or the node is not there, or not readable."""
+    """A node's data in a file that no process has open; None when the file or node is missing or unreadable."""
     if not os.path.exists(path):
         return None
     try:
         with closing(sqlite3.connect(path, timeout=0)) as db:
             row = db.execute("SELECT data FROM nodes WHERE path = ?", (node,)).fetchone()
     except sqlite3.Error:
-        return None  # opening the tree says why
+        return None  # opening the tree reports why
     return row[0] if row else None
 
 
@@ -122,7 +122,7 @@ class EmbeddedTree(Tree):
         return db
 
     def _stamp(self, db: sqlite3.Connection) -> None:
-        """Make a new file's tables, or bring an older file up to VERSION."""
+        """Create a new file's tables, or upgrade an older file to VERSION."""
         application = db.execute("PRAGMA application_id").fetchone()[0]
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if application not in (0, APPLICATION_ID) or (application == 0 and version):
@@ -150,7 +150,7 @@ class EmbeddedTree(Tree):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """One transaction with its own zxid; anything raised within undoes it."""
+        """One transaction with its own zxid; an exception inside rolls it back."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -171,8 +171,8 @@ class EmbeddedTree(Tree):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is written within reaches the disk with one fsync, when the block ends: a start need not wait for
-        each of its changes. Raises TreeUnavailable when that fails."""
+        """Sync all writes of the block with one fsync at its end, so that a start does not wait for each of its
+        changes. Raises TreeUnavailable when that fails."""
         self._db.execute("PRAGMA synchronous = NORMAL")
         try:
             yield
@@ -226,7 +226,7 @@ class EmbeddedTree(Tree):
         return path
 
     def _created(self, path: str) -> int:
-        """Children so far: cversion counts those that went as well. Looks at all that are there."""
+        """Children created so far: cversion also counts deletions. Scans all existing children."""
         stat = self._stat(path)
         assert stat is not None
         return (stat.cversion + stat.children) // 2
@@ -265,7 +265,7 @@ class EmbeddedTree(Tree):
             raise BadVersion(operation.path)
 
     def _deliver(self) -> None:
-        """Turn what the committed transaction did into events for the watches it hits."""
+        """Queue an event for each watch that the committed transaction fires."""
         for kind, path in self._fired:
             hit = [key for key in _watches(kind, path) if key in self._watched]
             for key in hit:
@@ -317,7 +317,7 @@ class EmbeddedTree(Tree):
 
 
 def _watches(kind: str, path: str) -> tuple[tuple[str, bool], ...]:
-    """The watches that a change fires: a deletion also those on the node's children."""
+    """The watches that a change fires; a deletion also fires those on the node's children."""
     if kind == CHILDREN:
         return ((path, True),)
     if kind == DELETED:

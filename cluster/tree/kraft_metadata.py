@@ -1,11 +1,11 @@
-"""What KRaft's metadata log comes to: topics with their ids, partitions and configs, as of the end of what was read.
+"""The state in KRaft's metadata log: topics with their ids, partitions and configs, after the records read so far.
 
-A metadata log on disk does not say up to where it is committed. With one voter all of it is: what was appended is
-committed when it is on the disk. With several voters another leader may take the end back, and one directory does not
-show it. What a snapshot holds is committed, always. Later records count as well, but `doubtful` keeps those configs by
-which records could be deleted, and a topic that such a record deletes does not count as deleted. Configs that are made
-together with their topic are as certain as the topic, and its directory proves that one: brokers make directories of
-committed topics only.
+A metadata log on disk does not show its high watermark. With one voter everything on the disk is committed. With
+several voters a new leader may truncate the end of the log, and a single directory does not show that. Records of a
+snapshot are always committed. Later records are applied as well, but `doubtful` keeps the configs whose last record may
+be uncommitted, and a topic that an uncommitted record deletes does not count as deleted. Configs that are created
+together with their topic are as certain as the topic, and its directory proves the topic: brokers create directories
+only for committed topics.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MetadataPartition(NamedTuple):
 
 
 class MetadataTopic:
-    """One topic; `batch` is where in the log it was made."""
+    """One topic; `batch` is the log position of its creation."""
 
     def __init__(self, name: str, topic_id: bytes, batch: int) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class MetadataTopic:
 
 
 class Entry(NamedTuple):
-    """A record as it was read: `certain` when it is committed; records of one `batch` are committed together."""
+    """A record from the log: `certain` when it is committed; records of one `batch` are committed together."""
 
     record: Record
     batch: int
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 
 class Metadata:
-    """The state that the entries `apply` was given so far come to."""
+    """The state after all entries passed to `apply`."""
 
     def __init__(self) -> None:
         self.topics: dict[str, MetadataTopic] = {}
@@ -56,12 +56,12 @@ class Metadata:
         self.doubtful: set[tuple[int, str, str]] = set()  # resource type and name, config
         self.kept: dict[str, set[bytes]] = {}  # users, ACLs, quotas: their keys
         self.unknown: Counter[int] = Counter()  # records skipped, by api key
-        self.migrating = False  # the copy from ZooKeeper has not ended: there may be more than is here
+        self.migrating = False  # the copy from ZooKeeper is incomplete: state may be missing here
         self._ids: dict[bytes, MetadataTopic] = {}
-        self._open: list[Entry] | None = None  # the transaction of the log that has not ended
+        self._open: list[Entry] | None = None  # the open transaction of the log
 
     def apply(self, entries: Iterable[Entry]) -> None:
-        """Go on with what follows in the log. A transaction counts when it has ended; one that never does, never."""
+        """Apply the next entries of the log. A transaction is applied when it ends; an unfinished one never is."""
         for entry in entries:
             if isinstance(entry.record, records.TransactionRecord):
                 self._transaction(entry, entry.record.action)
@@ -138,5 +138,5 @@ class Metadata:
                 keys.add(record.key)
 
     def doubts(self, resource_type: int, resource: str, names: Iterable[str]) -> list[str]:
-        """Those of the configs `names` of a resource whose last change may not have been committed."""
+        """The configs among `names` of a resource whose last change may be uncommitted."""
         return [name for name in names if (resource_type, resource, name) in self.doubtful]

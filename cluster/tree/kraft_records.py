@@ -1,10 +1,10 @@
-"""Records of KRaft's metadata log, as far as a take-over needs them.
+"""The records of KRaft's metadata log that a take-over needs.
 
 Layout of a record's value (Kafka's MetadataRecordSerde; its schemas: metadata/src/main/resources/common/metadata):
 
     frame version (1) | api key | record version, each an unsigned varint | fields in the flexible encoding
 
-Control records of the log (the key tells the type) have no frame: their fields begin with a version i16.
+Control records of the log (the key has the type) have no frame: their fields begin with an i16 version.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from odradek.protocol.wire import WireError
 
 FRAME_VERSION = 1
 LEADER_CHANGE, KRAFT_VOTERS = 2, 6  # types of control records
-_MOST_KEY = 28  # of the records that Kafka 4.1 has; those without a reader here change nothing that a take-over needs
+_MOST_KEY = 28  # the last api key of Kafka 4.1; records without a reader here change nothing that a take-over needs
 
 
 class MetadataRecordError(ValueError):
-    """Bytes that are no record of this log, or one of a version that is not known. Never names its contents."""
+    """Bytes that are not a record of this log, or a record of an unknown version. Never contains their contents."""
 
 
 class TopicRecord(NamedTuple):
-    """A topic is made."""
+    """A topic is created."""
 
     name: str
     id: bytes
 
 
 class PartitionRecord(NamedTuple):
-    """A partition is made."""
+    """A partition is created."""
 
     topic_id: bytes
     partition: int
@@ -43,7 +43,7 @@ class PartitionRecord(NamedTuple):
 
 
 class PartitionChangeRecord(NamedTuple):
-    """What is None has not changed; with `elected` the leader epoch has risen by one."""
+    """A partition changes: None means unchanged; `elected` means that the leader epoch rises by one."""
 
     topic_id: bytes
     partition: int
@@ -53,7 +53,7 @@ class PartitionChangeRecord(NamedTuple):
 
 
 class ConfigRecord(NamedTuple):
-    """A config is set, or with None unset. Types: Kafka's ConfigResource. Values of brokers may be secrets."""
+    """A config is set, or unset (None). Types are Kafka's ConfigResource types. Broker values may be secrets."""
 
     resource_type: int
     resource: str
@@ -68,13 +68,13 @@ class RemoveTopicRecord(NamedTuple):
 
 
 class ZkMigrationStateRecord(NamedTuple):
-    """How far a migration from ZooKeeper is: 0 none, 1 under way, 2 its copy has not ended, 3 done."""
+    """The state of a migration from ZooKeeper: 0 none, 1 under way, 2 copy not finished, 3 done."""
 
     state: int
 
 
 class KeptRecord(NamedTuple):
-    """What only its own log keeps yet: a "user" (of SCRAM), an "ACL" or a "quota", set or removed by its `key`."""
+    """State that only the KRaft log holds: a SCRAM "user", an "ACL" or a "quota", set or removed by its `key`."""
 
     kind: str
     key: bytes
@@ -82,13 +82,13 @@ class KeptRecord(NamedTuple):
 
 
 class TransactionRecord(NamedTuple):
-    """Records between BEGIN and END count together; ABORT drops them (KIP-868)."""
+    """Records between BEGIN and END are applied together; ABORT drops them (KIP-868)."""
 
     action: str
 
 
 class UnknownRecord(NamedTuple):
-    """A record that Kafka 4.1 does not have."""
+    """A record that is unknown to Kafka 4.1."""
 
     api_key: int
 
@@ -224,7 +224,7 @@ _READERS: dict[int, tuple[int, Callable[[_Fields], Record]]] = {  # by api key: 
 
 
 def decode(value: bytes | None) -> Record | None:
-    """The record in a value; None for one that is of no interest here. Raises MetadataRecordError."""
+    """The record in a value; None for a record that a take-over does not need. Raises MetadataRecordError."""
     try:
         return _decode(_Fields(value or b""))
     except (WireError, struct.error, IndexError, UnicodeDecodeError) as error:
@@ -244,7 +244,7 @@ def _decode(fields: _Fields) -> Record | None:
 
 
 def voters(kind: int, value: bytes | None) -> int | None:
-    """How many voters the quorum has, by a control record of type `kind`; None when it does not tell."""
+    """The number of voters in a control record of type `kind`; None when the record does not contain it."""
     fields = _Fields(value or b"")
     try:
         fields.number("h")

@@ -1,8 +1,8 @@
-"""Nodes of the tree by which brokers and old tools ask somebody to look at something (kafka.zk.ZkData).
+"""Notification nodes that brokers and old tools write for the controller and the brokers (kafka.zk.ZkData).
 
-Those under ISR_CHANGES, LOG_DIR_EVENTS and CONFIG_CHANGES are sequence nodes; PREFERRED_ELECTION and
+Nodes under ISR_CHANGES, LOG_DIR_EVENTS and CONFIG_CHANGES are sequence nodes; PREFERRED_ELECTION and
 REASSIGN_PARTITIONS are one node each, written by Kafka's command line tools before version 2.4. The paths are in
-`znodes`. What cannot be read asks for nothing: tools and people write here.
+`znodes`. Readers ignore a malformed node, because tools and people write here.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from odradek.cluster.tree.znodes import MALFORMED, Partition, to_json
 
 
 def encode_partitions(partitions: Iterable[Partition]) -> bytes:
-    """For a node under ISR_CHANGES, and for PREFERRED_ELECTION: partitions that somebody should look at."""
+    """For a node under ISR_CHANGES, and for PREFERRED_ELECTION: the partitions to check or to elect."""
     rows = [{"topic": topic, "partition": index} for topic, index in partitions]
     return to_json({"version": 1, "partitions": rows})
 
 
 def decode_partitions(data: bytes) -> list[Partition]:
-    """The partitions of a node that `encode_partitions` or an old Kafka tool wrote; none when it makes no sense."""
+    """The partitions of a node that `encode_partitions` or an old Kafka tool wrote; none when it is malformed."""
     try:
         return [(str(row["topic"]), int(row["partition"])) for row in json.loads(data)["partitions"]]
     except MALFORMED:
@@ -28,7 +28,7 @@ def decode_partitions(data: bytes) -> list[Partition]:
 
 
 def decode_reassignment(data: bytes) -> dict[Partition, list[int]]:
-    """The targets by partition that an old Kafka tool asks for; none when it makes no sense."""
+    """The target replicas by partition that an old Kafka tool requests; none when the node is malformed."""
     try:
         rows = json.loads(data)["partitions"]
         return {(str(row["topic"]), int(row["partition"])): [int(to) for to in row["replicas"]] for row in rows}
@@ -42,7 +42,7 @@ def encode_log_dir_event(broker: int) -> bytes:
 
 
 def decode_log_dir_event(data: bytes) -> int | None:
-    """The broker that has lost a log directory; None when it makes no sense."""
+    """The broker whose log directory failed; None when the node is malformed."""
     try:
         return int(json.loads(data)["broker"])
     except MALFORMED:

@@ -1,8 +1,8 @@
-"""The metadata tree: nodes with data, versions and watches, as ZooKeeper has them; one interface, several stores.
+"""The metadata tree: nodes with data, versions and watches, as in ZooKeeper; one interface, several stores.
 
 A path is `/a/b/c`. Each node has bytes, a version that counts its changes and a cversion that counts changes of its
 children. A write may name the version it expects (-1: any). `multi` does all its operations or none. Watches fire
-once; their events wait in the store until `poll` is called, so nothing is called back from within a write.
+once; the store queues their events until `poll` is called, so a write never runs a callback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 CREATED, DELETED, CHANGED, CHILDREN = "created", "deleted", "changed", "children"
-DISCONNECTED, CONNECTED = "disconnected", "connected"  # of the store itself, as seen from here
+DISCONNECTED, CONNECTED = "disconnected", "connected"  # the connection to the store
 ANY_VERSION = -1
 
 
@@ -21,19 +21,19 @@ class TreeError(Exception):
 
 
 class NoNode(TreeError):
-    """The node, or the parent of one to be created, does not exist."""
+    """The node, or the parent of a node to create, does not exist."""
 
 
 class NodeExists(TreeError):
-    """A node to be created exists."""
+    """A node to create already exists."""
 
 
 class BadVersion(TreeError):
-    """The node has another version than the one expected."""
+    """The node does not have the expected version."""
 
 
 class NotEmpty(TreeError):
-    """A node to be deleted has children."""
+    """A node to delete has children."""
 
 
 class NoChildrenForEphemerals(TreeError):
@@ -41,7 +41,7 @@ class NoChildrenForEphemerals(TreeError):
 
 
 class TooLarge(TreeError):
-    """The store takes no transaction of that many bytes; nothing was done."""
+    """The transaction exceeds the store's limit in bytes; nothing was done."""
 
 
 class TreeUnavailable(TreeError):
@@ -49,7 +49,7 @@ class TreeUnavailable(TreeError):
 
 
 class NotDone(TreeUnavailable):
-    """The operation did not happen: there is no connection to the store, or this process may not write any more."""
+    """The operation did not happen: the store is not connected, or this process is fenced."""
 
 
 class Stat(NamedTuple):
@@ -68,9 +68,9 @@ class Stat(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a watch saw: CREATED, DELETED, CHANGED (data) or CHILDREN, and the watched path.
+    """A change that a watch saw: CREATED, DELETED, CHANGED (data) or CHILDREN, and the watched path.
 
-    DISCONNECTED and CONNECTED come unasked, with the path `/`: all watches are lost, and new ones can be set.
+    DISCONNECTED and CONNECTED need no watch and have the path `/`: all watches are lost, or can be set again.
     """
 
     kind: str
@@ -78,7 +78,7 @@ class Event(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Create a node; `sequence` appends ten digits: how many children the parent was ever given before."""
+    """Create a node; `sequence` appends ten digits: the number of children ever created below the parent."""
 
     path: str
     data: bytes = b""
@@ -126,12 +126,12 @@ def check_path(path: str) -> None:
 
 
 class Tree(ABC):
-    """A store of the tree. Ephemeral nodes go when the session that made them ends."""
+    """A store of the tree. It deletes ephemeral nodes when the session that created them ends."""
 
     @property
     @abstractmethod
     def session(self) -> int:
-        """The session that ephemeral nodes belong to (`Stat.owner`), 0 while there is no connection."""
+        """The session that ephemeral nodes belong to (`Stat.owner`), 0 before the first connection."""
 
     @abstractmethod
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
@@ -141,7 +141,7 @@ class Tree(ABC):
         """
 
     def each(self, transactions: Sequence[Sequence[Operation]]) -> list[list[str | Stat | None] | TreeError]:
-        """`multi` for each, what one raises in its place; as many round trips at once as the store can."""
+        """`multi` for each, with its error in place of its result; pipelined where the store supports it."""
         return [self._done_or_refused(operations) for operations in transactions]
 
     def _done_or_refused(self, operations: Sequence[Operation]) -> list[str | Stat | None] | TreeError:
@@ -152,14 +152,14 @@ class Tree(ABC):
 
     @abstractmethod
     def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
-        """A node's data and counters; `watch` asks for one event when its data changes or it goes. NoNode."""
+        """A node's data and counters; `watch` requests one event when its data changes or it is deleted. NoNode."""
 
     def latest(self, path: str) -> tuple[bytes, Stat]:
-        """`get` of what was written last, by whomever: never what a server had before that. NoNode."""
+        """`get` after a sync: includes the latest write of any client, never a server's stale data. NoNode."""
         return self.get(path)
 
     def get_many(self, paths: Sequence[str], watch: bool = False) -> list[tuple[bytes, Stat] | None]:
-        """`get` of each, None where there is no such node; as many round trips at once as the store can."""
+        """`get` of each, None where there is no such node; pipelined where the store supports it."""
         return [self._get_or_none(path, watch) for path in paths]
 
     def _get_or_none(self, path: str, watch: bool) -> tuple[bytes, Stat] | None:
@@ -170,11 +170,11 @@ class Tree(ABC):
 
     @abstractmethod
     def exists(self, path: str, watch: bool = False) -> Stat | None:
-        """A node's counters, or None; `watch` asks for one event when it comes, changes or goes."""
+        """A node's counters, or None; `watch` requests one event when it is created, changed or deleted."""
 
     @abstractmethod
     def children(self, path: str, watch: bool = False) -> list[str]:
-        """Names of a node's children, sorted; `watch` asks for one event when they change. NoNode."""
+        """Names of a node's children, sorted; `watch` requests one event when they change. NoNode."""
 
     @abstractmethod
     def poll(self) -> list[Event]:
@@ -182,11 +182,11 @@ class Tree(ABC):
 
     @abstractmethod
     def fileno(self) -> int | None:
-        """Readable when `poll` has something; None when events come only from this process's own writes."""
+        """A descriptor that is readable when `poll` has events; None when only this process's writes cause events."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the session: ephemeral nodes go."""
+        """End the session and delete its ephemeral nodes."""
 
     def create(self, path: str, data: bytes = b"", ephemeral: bool = False, sequence: bool = False) -> str:
         """Create a node and return its path. NodeExists, NoNode (parent), NoChildrenForEphemerals."""
@@ -212,7 +212,7 @@ class Tree(ABC):
             return None
 
     def ensure(self, path: str) -> None:
-        """Create `path` and what is missing above it, without data; others may do so at the same time."""
+        """Create `path` and its missing parents, without data; other processes may do so at the same time."""
         while missing := self.missing(path):
             try:
                 self.multi([Create(path) for path in missing])
@@ -220,7 +220,7 @@ class Tree(ABC):
                 continue
 
     def missing(self, path: str) -> list[str]:
-        """The nodes that must be made for `path` to exist, from the top."""
+        """The nodes to create for `path` to exist, from the top."""
         missing: list[str] = []
         while path != "/" and self.exists(path) is None:
             missing.append(path)

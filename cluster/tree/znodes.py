@@ -1,7 +1,7 @@
-"""Where Kafka keeps what in the metadata tree, and in which JSON (kafka.zk.ZkData), plus our own `/odradek`.
+"""Paths and JSON formats of Kafka's nodes in the metadata tree (kafka.zk.ZkData), plus our own `/odradek`.
 
-Topic ids are 16 bytes here, URL-safe base64 without padding in JSON (Kafka's Uuid). Readers take what older Kafka
-versions wrote; writers write version fields as Kafka 3.9 does.
+Topic ids are 16 bytes here, URL-safe base64 without padding in JSON (Kafka's Uuid). Readers accept the formats of older
+Kafka versions; writers write version fields as Kafka 3.9 does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLUSTER_ID = "/cluster/id"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
-CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"  # what a sequence node's path begins with
+CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"  # the prefix of sequence nodes
 ISR_CHANGES = "/isr_change_notification"
 ISR_CHANGE = f"{ISR_CHANGES}/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
@@ -35,10 +35,10 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PRODUCER_IDS = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
-STARTS = "/odradek/starts"  # how often the controller started: the upper half of slot incarnations
-ADOPTION = "/odradek/adoption"  # there while logs of another broker are still to be taken over
-UNRENAMED = "/odradek/unrenamed"  # below: ids of deleted topics some of whose directories still have their names
-LIVES = "/odradek/lives"  # registrations that controllers have seen to (broker.controller.elected.settled_lives)
+STARTS = "/odradek/starts"  # number of controller starts: the upper half of slot incarnations
+ADOPTION = "/odradek/adoption"  # exists while logs of another broker remain to be adopted
+UNRENAMED = "/odradek/unrenamed"  # its children: ids of deleted topics that still have directories to rename
+LIVES = "/odradek/lives"  # registrations that controllers have handled (broker.controller.elected.settled_lives)
 CLUSTER_WIDE = "<default>"  # the name of the cluster-wide broker config
 
 PERSISTENT = (
@@ -62,7 +62,7 @@ PERSISTENT = (
 
 
 Partition = tuple[str, int]  # a topic's name and the partition's index
-# Names that listeners had before they could be named (Kafka 0.9 to 0.10.1): those of the protocols.
+# Before listeners had names (Kafka 0.9 to 0.10.1), the protocol's name stood for the listener.
 _OLD_LISTENERS = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)]?:(-?[0-9]+)")
 
@@ -72,11 +72,11 @@ MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError, Overfl
 
 
 class Malformed(ValueError):
-    """A node makes no sense: tools and people write into ZooKeeper. Only what it speaks of is concerned."""
+    """A node is malformed, because tools and people write into ZooKeeper. Only its own subject is affected."""
 
 
 def _strict(decode: Callable[[Any], T]) -> Callable[[Any], T]:
-    """`decode`, of which all that nonsense raises is Malformed."""
+    """`decode`, with every error that malformed data causes raised as Malformed."""
 
     @wraps(decode)
     def decoded(data: Any) -> T:
@@ -103,7 +103,7 @@ def _brokers(values: Any) -> list[int]:
 
 
 def _index(text: str) -> int:
-    """A partition's."""
+    """A partition's index."""
     wrong = validation.partition_problem(int(text))
     if wrong:
         raise Malformed(wrong)
@@ -111,10 +111,10 @@ def _index(text: str) -> int:
 
 
 class TopicNode(NamedTuple):
-    """What `/brokers/topics/<t>` says: the id (None before Kafka 2.8) and the replicas of each partition.
+    """The contents of `/brokers/topics/<t>`: the id (None before Kafka 2.8) and the replicas of each partition.
 
-    Those that are being moved have in `adding` the replicas that come and in `removing` those that go; both are
-    among `replicas` until all who stay are in sync. A partition that does not move is in neither.
+    A partition under reassignment has its new replicas in `adding` and its leaving ones in `removing`; both are among
+    `replicas` until all target replicas are in sync. Other partitions are in neither.
     """
 
     id: bytes | None
@@ -124,7 +124,7 @@ class TopicNode(NamedTuple):
 
 
 class BrokerNode(NamedTuple):
-    """What `/brokers/ids/<n>` says: host and port by listener name, the security protocol of each, the rack."""
+    """The contents of `/brokers/ids/<n>`: host and port and security protocol by listener name, and the rack."""
 
     endpoints: dict[str, tuple[str, int]]
     protocols: dict[str, str]
@@ -132,7 +132,7 @@ class BrokerNode(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What `…/partitions/<n>/state` says."""
+    """The contents of `…/partitions/<n>/state`."""
 
     leader: int
     leader_epoch: int
@@ -156,7 +156,7 @@ def uuid_bytes(text: str) -> bytes:
 
 
 def random_uuid() -> bytes:
-    """A new id whose text does not begin with `-` (command lines would take it for an option), as Kafka's."""
+    """A new id whose text does not begin with `-`, as Kafka's (a command line would parse it as an option)."""
     while True:
         raw = uuid.uuid4().bytes
         if not uuid_text(raw).startswith("-"):
@@ -180,7 +180,7 @@ def state_path(topic: str, partition: int) -> str:
 
 
 def unrenamed_path(topic_id: bytes) -> str:
-    """The note of a deleted topic some of whose directories still have their names."""
+    """The node of a deleted topic that still has directories to rename."""
     return f"{UNRENAMED}/{uuid_text(topic_id)}"
 
 
@@ -244,7 +244,7 @@ def decode_state(data: bytes) -> PartitionState:
 
 
 def encode_lives(epochs: Mapping[int, int]) -> bytes:
-    """Of brokers the czxids of registrations."""
+    """The czxids of broker registrations."""
     return to_json({"version": 1, "brokers": {str(broker): epoch for broker, epoch in sorted(epochs.items())}})
 
 
@@ -280,12 +280,12 @@ def encode_controller(broker: int, now_ms: int) -> bytes:
 
 @_strict
 def decode_controller(data: bytes) -> int:
-    """The id of the broker that `/controller` says is elected. Malformed."""
+    """The id of the elected controller in `/controller`. Malformed."""
     return _brokers([json.loads(data)["brokerid"]])[0]
 
 
 def decode_broker_id(name: str) -> int:
-    """The id that a node under `/brokers/ids` is named. Malformed."""
+    """The broker id in the name of a node under `/brokers/ids`. Malformed."""
     if not (name.isdecimal() and name.isascii() and int(name) <= INT32_MAX):
         raise Malformed(f"{name!r} is no broker's id")
     return int(name)
@@ -315,7 +315,7 @@ def _host_text(host: str) -> str:
 
 @_strict
 def decode_broker(data: bytes) -> BrokerNode:
-    """Versions 1 (Kafka 0.8: one plaintext listener) to 5. Malformed, also without an endpoint."""
+    """Versions 1 (Kafka 0.8: one plaintext listener) to 5. Malformed, also when there is no endpoint."""
     value = json.loads(data)
     rack = value.get("rack")
     if value["version"] < 2:
@@ -340,7 +340,7 @@ def encode_producer_block(broker: int, start: int, end: int) -> bytes:
 
 
 def next_producer_block(data: bytes | None, broker: int, size: int = 1000) -> tuple[int, bytes]:
-    """(first id of the next block, the node that claims it), from the node that claims the last. KIP-360's format."""
+    """(first id of the next block, the node's new data), from the data that claims the last block. KIP-360's format."""
     start = int(json.loads(data)["block_end"]) + 1 if data else 0
     if start > INT64_MAX - size:
         raise OverflowError("no producer ids are left")

@@ -1,15 +1,15 @@
-"""The metadata tree in ZooKeeper, through kazoo: what ZooKeeper-mode Kafka brokers, tools and old consumers share.
+"""The metadata tree in ZooKeeper, through kazoo; ZooKeeper-mode Kafka brokers, tools and old consumers share it.
 
-Layout    : whatever the caller writes; paths are below the chroot of `zookeeper.connect`, which is made if missing.
-Owner     : one session of this process. kazoo's threads only queue events here and ring a descriptor; every method is
-            called from one thread.
-Crash rule: a call that raises TreeUnavailable may or may not have been done. Nothing is sent while there is no
-            connection: what waited for one would be done later, by somebody who may no longer be in office.
-            A session that a process before this one has left is ended by `close` alone, never by a failure to connect:
-            with it ZooKeeper would delete the ephemeral nodes of a broker that serves on. A process that ends without
-            `close` leaves its session likewise, to who comes next.
-With the connection all watches are lost; CONNECTED tells when there is one again, and `session` whether it is the same
-session. In another one the ephemeral nodes of the former are gone, or soon will be.
+Layout    : the caller's; paths are relative to the chroot of `zookeeper.connect`, which is created if missing.
+Owner     : one session of this process. kazoo's threads only queue events here and signal a descriptor; one thread
+            calls every method.
+Crash rule: a call that raises TreeUnavailable may or may not have happened. Nothing is sent without a connection: a
+            queued request would run later, when this broker may no longer be the controller.
+            Only `close` ends a session that an earlier process left behind, never a failure to connect: ZooKeeper would
+            then delete the ephemeral nodes of a broker that is still serving. A process that ends without `close` also
+            leaves its session to the next process.
+A lost connection loses all watches; CONNECTED reports a new connection, and `session` shows whether the session is the
+same. With a new session, the ephemeral nodes of the old one are gone or soon will be.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient, TransactionRequest
     from kazoo.interfaces import IAsyncResult
 
-_OPEN = "/consumers"  # consumers of 0.8 make their nodes below it, whoever they are
-_LARGEST = 0xFFFFF - 256  # bytes: jute.maxbuffer, above which a server ends the connection, without the request's head
-_PER_OPERATION = 128  # bytes beside path and data: its header, an ACL, the version
+_OPEN = "/consumers"  # 0.8 consumers create their nodes below it, under any identity
+_LARGEST = 0xFFFFF - 256  # bytes: jute.maxbuffer less the request header; a server closes the connection above it
+_PER_OPERATION = 128  # bytes besides path and data: its header, an ACL, the version
 _SECRET = ("/config/users", "/config/brokers", "/kafka-acl", "/delegation_token")  # Kafka's, and the ACLs
 _KINDS = {"CREATED": CREATED, "DELETED": DELETED, "CHANGED": CHANGED, "CHILD": CHILDREN}
 
@@ -62,18 +62,18 @@ class ConnectError(Exception):
 
 
 class NoAnswer(ConnectError):
-    """No server of it answers, which another time it may."""
+    """No ZooKeeper server answers; a later attempt may succeed."""
 
 
 class _Watch(NamedTuple):
-    """What kazoo calls, in a thread of its own. Equal ones are one to it: a deleted node is told once."""
+    """kazoo's callback, in a thread of kazoo. kazoo treats equal ones as one, so a deletion is reported once."""
 
     path: str
     tell: Callable[[Event], None]
 
     def __call__(self, event: Any) -> None:
         kind = _KINDS.get(event.type)
-        if kind is not None:  # else only that the connection, and the watch with it, is lost
+        if kind is not None:  # else the connection is lost, and the watch with it
             self.tell(Event(kind, self.path))
 
 
@@ -82,9 +82,9 @@ class ZooKeeperTree(Tree):
 
     `hosts` as in `zookeeper.connect`; times in ms: of the session (`zookeeper.session.timeout.ms`), and how long to
     wait for a first connection (`zookeeper.connection.timeout.ms`). `auth` is `scheme:credential`, for example
-    `digest:user:password`; `set_acl` as in `zookeeper.set.acl`. `former` are the `credentials` of a session that a
-    process before this one has left: it is gone on with if it still lasts, and left again by a failure to connect,
-    unless it `ends` here. Raises ConnectError.
+    `digest:user:password`; `set_acl` as in `zookeeper.set.acl`. `former` are the `credentials` of a session that an
+    earlier process left behind: this one resumes it if it still exists, and a failure to connect leaves it again unless
+    `ends` is set. Raises ConnectError.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ZooKeeperTree(Tree):
         set_acl: bool = False, former: tuple[int, bytes] | None = None, ends: bool = False,
     ) -> None:  # fmt: skip
         self._patience = session_ms / 1000
-        self.session_ms = session_ms  # then what the server gives, within limits of its own
+        self.session_ms = session_ms  # later the timeout that the server negotiates
         self._former = former
         self._kept = former is not None and not ends
         self._set_acl = set_acl
@@ -102,7 +102,7 @@ class ZooKeeperTree(Tree):
         try:
             self._client = self._connect(hosts, connect_ms / 1000, auth)
         except BaseException:
-            if not self._kept:  # else kazoo's threads go on, and ring it: see `_give_up`
+            if not self._kept:  # else kazoo's threads keep running and signal it: see `_give_up`
                 os.close(self._bell)
             raise
 
@@ -128,31 +128,31 @@ class ZooKeeperTree(Tree):
         return client
 
     def _note_session_ms(self, client: KazooClient) -> None:
-        """Have kazoo, which only logs what the server says of the session's time, tell it here."""
+        """Record the session timeout that the server negotiates; kazoo itself only logs it."""
         connection = client._connection
         invoke = connection._invoke
 
         def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
             answer = invoke(timeout, request, xid)
-            if xid is None:  # of the first request of a connection alone
+            if xid is None:  # only for the first request of a connection
                 self.session_ms = answer[0].time_out or self.session_ms  # 0: the session is over
             return answer
 
         connection._invoke = noting
 
     def _give_up(self, client: KazooClient) -> None:
-        """End the session unless a former process left it to go on with: that one the next process goes on with.
+        """End the session, unless an earlier process left it behind: the next process resumes that one.
 
-        Its connection goes with this process, which cannot go on without a tree.
+        Its connection closes with this process, which cannot continue without a tree.
         """
         if not self._kept:
             client.stop()
             client.close()
 
-    # -- what kazoo's threads call
+    # -- called by kazoo's threads
 
     def _state_changed(self, state: str) -> None:
-        """Losing the connection and then the session is one event to us: `session` tells the second."""
+        """A lost connection followed by a lost session is one event; `session` shows the latter."""
         kind = CONNECTED if state == "CONNECTED" else DISCONNECTED
         if kind != self._told:
             self._told = kind
@@ -171,7 +171,7 @@ class ZooKeeperTree(Tree):
 
     @property
     def credentials(self) -> tuple[int, bytes] | None:
-        """What another process needs to go on with this session: its number and password."""
+        """The session's id and password, with which another process can resume it."""
         return self._client.client_id
 
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
@@ -222,7 +222,7 @@ class ZooKeeperTree(Tree):
             transaction.check(path, operation.version)
 
     def _acl(self, path: str) -> list[Any]:
-        """As Kafka does with `zookeeper.set.acl`: all may read what is no secret, only its maker may write."""
+        """As Kafka with `zookeeper.set.acl`: only the creator may write; everyone may read what is not secret."""
         from kazoo import security
 
         if not self._set_acl or path == _OPEN:
@@ -260,7 +260,7 @@ class ZooKeeperTree(Tree):
 
     def poll(self) -> list[Event]:
         try:
-            os.eventfd_read(self._bell)  # first: what comes from now on rings again
+            os.eventfd_read(self._bell)  # first: a later event signals again
         except BlockingIOError:
             return []
         return [self._events.popleft() for _ in range(len(self._events))]
@@ -276,7 +276,7 @@ class ZooKeeperTree(Tree):
     # -- calls
 
     def _connected(self, path: str) -> KazooClient:
-        """The client to send something with, now."""
+        """The client, if it is connected. NotDone."""
         if not self._client.connected:
             raise NotDone(f"{path}: there is no connection to ZooKeeper")
         return self._client
@@ -299,9 +299,9 @@ class ZooKeeperTree(Tree):
 
 
 def _began(client: KazooClient, patience: float) -> bool:
-    """Connect and see to the chroot; False when no server has answered to both within `patience` seconds.
+    """Connect and ensure the chroot; False when no server answers both within `patience` seconds.
 
-    A connection that is lost in between is one that did not answer: kazoo makes the next.
+    A connection lost in between counts as no answer: kazoo opens the next.
     """
     from kazoo.exceptions import ConnectionLoss, SessionExpiredError
 
@@ -318,7 +318,7 @@ def _began(client: KazooClient, patience: float) -> bool:
 
 
 def _raise_first(operations: Sequence[Operation], results: Sequence[Any]) -> None:
-    """The refusal of a transaction is one operation's; the others only say that they were not done."""
+    """Raise the error of the one operation that failed; the others only report that they were rolled back."""
     from kazoo import exceptions
 
     passed_over = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
@@ -343,7 +343,7 @@ def _stat(stat: Any) -> Stat:
 
 
 def _translated(error: Exception, path: str) -> TreeError:
-    """What kazoo raised, as the tree says it; other errors are raised again."""
+    """The TreeError for an exception of kazoo; other errors are raised again."""
     from kazoo import exceptions
     from kazoo.handlers.threading import KazooTimeoutError
 
@@ -363,7 +363,7 @@ def _translated(error: Exception, path: str) -> TreeError:
 
 
 def _check_size(operations: Sequence[Operation]) -> None:
-    """TooLarge where ZooKeeper would rather end the connection, and all watches with it."""
+    """TooLarge where ZooKeeper would close the connection and so drop all watches."""
     data = sum(len(operation.data) for operation in operations if isinstance(operation, (Create, Set)))
     size = data + sum(len(operation.path) + _PER_OPERATION for operation in operations)
     if size > _LARGEST:
