@@ -1,1 +1,1 @@
-"""Every config key: types, defaults, checks, and rules between them."""
+"""All config keys: types, defaults, checks, and rules between them."""

@@ -1,9 +1,9 @@
-"""Which connections are other brokers', as far as that can be known without authentication.
+"""Identifies connections from other brokers by address, because there is no authentication yet.
 
-Requests between brokers (LeaderAndIsr, UpdateMetadata, StopReplica, ControlledShutdown, followers' fetches, markers of
-another's transactions) are served on the inter-broker listener alone, and only to addresses that the hosts of
-registered brokers have, or that `odradek.inter.broker.allowed.hosts` names. Kafka asks for ClusterAction there. Who can
-send from such an address is believed: a listener that clients do not reach keeps them out altogether.
+A broker serves requests between brokers (LeaderAndIsr, UpdateMetadata, StopReplica, ControlledShutdown, followers'
+fetches, markers of another broker's transactions) only on the inter-broker listener, and only to addresses of
+registered brokers' hosts or in `odradek.inter.broker.allowed.hosts`. Kafka requires ClusterAction there. Any sender at
+such an address is trusted; an inter-broker listener that clients cannot reach shuts them out completely.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Admitted:
-    """What snapshots tell of it: the listener's name, addresses, and networks as in `10.0.0.0/8`."""
+    """The allowed peers as snapshots carry them: the listener's name, addresses, and networks such as `10.0.0.0/8`."""
 
     def __init__(self, listener: str, addresses: Iterable[str], networks: Iterable[str] = ()) -> None:
         self.raw: dict[str, Any] = {
@@ -33,7 +33,7 @@ class Admitted:
         self._networks = [ipaddress.ip_network(network) for network in self.raw["networks"]]
 
     def takes(self, listener: str, host: str) -> bool:
-        """Whether a connection to `listener` from the address `host` is a broker's."""
+        """Whether a connection to `listener` from the address `host` comes from a broker."""
         return listener == self._listener and (host in self._addresses or self._is_allowed(host))
 
     def _is_allowed(self, host: str) -> bool:
@@ -44,7 +44,7 @@ class Admitted:
 
 
 def parse_allowed(text: str | None) -> list[str]:
-    """The networks of `odradek.inter.broker.allowed.hosts`. ValueError names what is none."""
+    """The networks of `odradek.inter.broker.allowed.hosts`. ValueError names an invalid entry."""
     networks: list[str] = []
     for part in filter(None, (part.strip() for part in (text or "").split(","))):
         if part == ANYBODY:
@@ -58,7 +58,7 @@ def parse_allowed(text: str | None) -> list[str]:
 
 
 def with_loopback(addresses: Iterable[str]) -> set[str]:
-    """These addresses; where one is this machine's own loopback, with what connections to it come from."""
+    """These addresses; if one is a loopback address, also the source addresses of loopback connections."""
     found = set(addresses)
     if any((one := address(text)) is not None and one.is_loopback for text in found):
         found.update(_LOOPBACK)
@@ -66,7 +66,7 @@ def with_loopback(addresses: Iterable[str]) -> set[str]:
 
 
 def address(text: str) -> Address | None:
-    """The address that a text is, without its scope; None for a name."""
+    """The address in a text, without its scope; None for a host name."""
     try:
         return ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,7 +1,7 @@
-"""Configs of topics whose log directories are taken over: what another broker's metadata says, or what is not known.
+"""Configs of topics in adopted log directories: from the other broker's metadata, or for unknown retention.
 
-While it is not known how long a topic's records shall stay, UNKNOWN_RETENTION keeps all of them. The mark among these
-overrides is what `odradek status` and each start name; a change that says what shall be ends it.
+While a topic's retention is unknown, UNKNOWN_RETENTION keeps all its records. `odradek status` and each start report
+topics with the mark among these overrides; a change that sets the retention removes the mark.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ UNKNOWN_RETENTION = {"cleanup.policy": "delete", "retention.ms": "-1", "retentio
 
 
 class Checked(NamedTuple):
-    """Configs that may be taken over, and the names of those that may not."""
+    """Configs that can be adopted, and the names of those that cannot."""
 
     configs: dict[str, str]
     refused: list[str]
 
 
 def check_topic(configs: Mapping[str, str]) -> Checked:
-    """A topic's overrides as another broker's metadata has them."""
+    """Check a topic's overrides from another broker's metadata."""
     good = {name: value for name, value in configs.items() if _is_topic_config(name, value)}
     try:
         configdef.validate_topic(good)
-    except configdef.ConfigError:  # two that do not go together
+    except configdef.ConfigError:  # two conflicting overrides
         good = {name: value for name, value in good.items() if not name.endswith(".compaction.lag.ms")}
     return Checked(good, sorted(configs.keys() - good.keys()))
 
@@ -39,11 +39,11 @@ def _is_topic_config(name: str, value: str) -> bool:
         configdef.parse_topic(name, value)
     except configdef.ConfigError:
         return False
-    return name != MARK  # left by another Odradek's tree: it is not Kafka's
+    return name != MARK  # from the tree of another Odradek; Kafka does not have it
 
 
 def check_broker(configs: Mapping[str, str]) -> Checked:
-    """Dynamic broker configs. Listeners and what secures them are the former broker's alone, and may be secrets."""
+    """Check dynamic broker configs. Listener and security configs belong to the former broker and may be secrets."""
     good = {name: value for name, value in configs.items() if _is_broker_config(name, value)}
     return Checked(good, sorted(configs.keys() - good.keys()))
 
@@ -60,20 +60,20 @@ def _is_broker_config(name: str, value: str) -> bool:
 
 
 def broker_retention(name: str) -> list[str]:
-    """The broker configs that a retention config of a topic falls back to."""
+    """The broker configs that are the fallback of a topic's retention config."""
     return [synonym for synonym, _ in configdef.topic_synonyms(name)]
 
 
 def is_marked(configs: Mapping[str, str]) -> bool:
-    """Whether it is unknown how long the records of a topic with these overrides shall stay."""
+    """Whether the retention of a topic with these overrides is unknown."""
     return configs.get(MARK, "").lower() == "true"
 
 
 def altered(former: Mapping[str, str], wanted: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
-    """The overrides of a topic after a change to `wanted` that named these configs.
+    """The overrides of a topic after a change to `wanted` that names the configs in `named`.
 
-    A change that says nothing of how long records shall stay leaves that unknown, also one that replaces all
-    overrides. One that sends the mark back with all that it has read says something only where it differs.
+    A change that does not name a retention config leaves the retention unknown, even if it replaces all overrides. A
+    change that sends the mark back together with all other values counts only where a value differs.
     """
     if not is_marked(former):
         return dict(wanted)

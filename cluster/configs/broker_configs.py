@@ -1,6 +1,6 @@
-"""Broker configs that this broker reads, or will once it is more than one, with Kafka 3.9's defaults.
+"""Broker configs that this broker reads, alone or in a cluster, with Kafka 3.9's defaults.
 
-One default is not Kafka's: `listeners` is loopback only, because there is no authentication yet.
+One default differs from Kafka's: `listeners` is loopback only, because there is no authentication yet.
 """
 
 from __future__ import annotations

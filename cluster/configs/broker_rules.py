@@ -1,6 +1,6 @@
-"""Kafka's rules between broker configs: at the start, and for what changes while brokers run. Pure functions.
+"""Kafka's rules between broker configs, at the start and for dynamic changes. Pure functions.
 
-Layers are dynamic configs as text, the most specific first; `static` are the broker's typed values by name.
+Layers are dynamic configs as text, the most specific first; `static` has the broker's typed values by name.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ _MIB = 1 << 20
 _THREADS = (
     "log.cleaner.threads",
     "num.replica.fetchers",
-)  # those that act here
-_NEVER_ZERO = ("max.connections", "max.connection.creation.rate")  # once a broker runs: nobody could set it back
+)  # the thread counts that take effect here
+_NEVER_ZERO = ("max.connections", "max.connection.creation.rate")  # while running: no client could connect to reset it
 _BOUNDED = (
     ("group.consumer", "session.timeout.ms"),
     ("group.consumer", "heartbeat.interval.ms"),
     ("group.share", "session.timeout.ms"),
     ("group.share", "heartbeat.interval.ms"),
     ("group.share", "record.lock.duration.ms"),
-)  # a setting that has a least and a greatest value in others
+)  # settings whose minimum and maximum are settings too
 _OF_A_LISTENER = tuple("." + name for name in _NEVER_ZERO)
 
 
 def broken(dynamic: Layers, static: Mapping[str, Any]) -> list[str]:
-    """A line for each rule between values that is broken (`KafkaConfig.validateValues`)."""
+    """A line for each broken rule between values (`KafkaConfig.validateValues`)."""
     topic = configdef.resolve_topic({}, dynamic, static)
 
     def value(name: str) -> Any:
@@ -66,7 +66,7 @@ def broken(dynamic: Layers, static: Mapping[str, Any]) -> list[str]:
 
 
 def broken_at_start(static: Mapping[str, Any]) -> list[str]:
-    """What Kafka checks at the start alone, most of it of settings that do not change while a broker runs."""
+    """A line for each broken rule that Kafka checks only at the start, mostly between read-only settings."""
     low, high = (configdef.resolve_one(name, {}, (), static) for name in configdef.LAGS)
     acks, most = static["offsets.commit.required.acks"], static["offsets.topic.replication.factor"]
     queued, request = static["queued.max.request.bytes"], static["socket.request.max.bytes"]
@@ -93,7 +93,7 @@ def _out_of_bounds(group: str, what: str, static: Mapping[str, Any]) -> str | No
 
 
 def broken_by_change(before: Layers, after: Layers, static: Mapping[str, Any]) -> list[str]:
-    """What Kafka refuses of dynamic configs that become `after`; what was wrong `before` is not this change's fault."""
+    """A line for each rule that a change from `before` to `after` breaks; rules already broken do not count."""
     already = broken(before, static)
     lines = [line for line in broken(after, static) if line not in already]
     lines += [line for name in _THREADS if (line := _leap(name, before, after, static))]
@@ -101,7 +101,7 @@ def broken_by_change(before: Layers, after: Layers, static: Mapping[str, Any]) -
 
 
 def _leap(name: str, before: Layers, after: Layers, static: Mapping[str, Any]) -> str | None:
-    """Threads become at least half, at most double as many at a time."""
+    """One change may at most halve or double a thread count."""
     old, new = (configdef.broker_value(name, layers, static) for layers in (before, after))
     if old == new or max(1, old // 2) <= new <= 2 * old:
         return None

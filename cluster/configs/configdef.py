@@ -1,9 +1,9 @@
-"""Every configuration key by name: what Kafka 3.9 knows of topics and brokers, and ours under `odradek.`.
+"""All configuration keys by name: Kafka 3.9's topic and broker configs, and ours under `odradek.`.
 
-The tables are in topic_configs, broker_configs (what this broker reads), known_configs (what nothing here reads) and
-own_configs: a test holds what they say against what the source reads. Precedence of a broker config, as Kafka's:
-dynamic for the broker, dynamic for the cluster, static (server.properties), default. A topic config falls back to its
-broker synonyms by the same precedence.
+The tables are in topic_configs, broker_configs (configs that this broker reads), known_configs (configs that it does
+not read) and own_configs; a test compares them with the configs that the source reads. Precedence of a broker config,
+as in Kafka: dynamic for the broker, dynamic for the cluster, static (server.properties), default. A topic config falls
+back to its broker synonyms by the same precedence.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 BROKER: dict[str, ConfigKey] = {key.name: key for key in (*BROKER_CONFIGS, *KNOWN_CONFIGS, *OWN_CONFIGS)}
 TOPIC: dict[str, ConfigKey] = {key.name: key for key in TOPIC_CONFIGS}
 
-LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")  # the first is not above the second
+LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")  # the first must not exceed the second
 _MINUTES, _HOURS = 60_000, 3_600_000
 
 # Topic config -> (broker config, factor to the topic's unit), in order of precedence.
@@ -75,18 +75,18 @@ for _prefix, _names in {
     for _name in _names.split():
         _SYNONYMS[_name] = ((_prefix + _name, 1),)
 
-# Broker configs that are one setting in several units, in order of precedence.
+# Broker configs for the same setting in several units, in order of precedence.
 _FAMILIES = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
 _LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
-_OF_A_LISTENER = ("max.connections", "max.connection.creation.rate")  # what is read with that prefix
+_OF_A_LISTENER = ("max.connections", "max.connection.creation.rate")  # the configs that are read with that prefix
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """The row of a broker config, also of one with a `listener.name.X.` prefix; None when there is none."""
+    """The row of a broker config, with or without a `listener.name.X.` prefix; None when there is none."""
     key = BROKER.get(name)
     if key is not None:
         return key
@@ -104,7 +104,7 @@ def _listener_base(name: str) -> str | None:
 
 
 def parse(name: str, text: str | None) -> Any:
-    """The typed value of a broker config. ConfigError: unknown name (with the nearest), or what to change."""
+    """The typed value of a broker config. ConfigError: unknown name (suggests the nearest), or invalid value."""
     key = broker_key(name)
     if key is None:
         raise ConfigError(_unknown("broker", name, BROKER))
@@ -112,7 +112,7 @@ def parse(name: str, text: str | None) -> Any:
 
 
 def parse_topic(name: str, text: str | None) -> Any:
-    """The typed value of a topic config. ConfigError: unknown name (with the nearest), or what to change."""
+    """The typed value of a topic config. ConfigError: unknown name (suggests the nearest), or invalid value."""
     key = TOPIC.get(name)
     if key is None:
         raise ConfigError(_unknown("topic", name, TOPIC))
@@ -127,7 +127,7 @@ def _unknown(what: str, name: str, table: Mapping[str, ConfigKey]) -> str:
 
 
 def nearest(name: str, table: Mapping[str, ConfigKey] = BROKER) -> str | None:
-    """The known name most like `name`, or None when nothing is."""
+    """The known name most similar to `name`, or None when none is similar."""
     found = difflib.get_close_matches(name, table, n=1, cutoff=0.6)
     return found[0] if found else None
 
@@ -135,9 +135,9 @@ def nearest(name: str, table: Mapping[str, ConfigKey] = BROKER) -> str | None:
 def validate_topic(
     configs: Mapping[str, str], dynamic: tuple[Mapping[str, str], ...] = (), static: Mapping[str, Any] | None = None
 ) -> None:
-    """Check a topic's overrides one by one, and together with the broker configs that stand for the others.
+    """Check a topic's overrides one by one, and together with the broker configs in force for the others.
 
-    ConfigError says which is wrong. Overrides that say nothing of these are not to blame for what brokers have.
+    ConfigError names the wrong override. A conflict between broker configs alone does not reject the overrides.
     """
     for name, text in configs.items():
         parse_topic(name, text)
@@ -149,7 +149,7 @@ def validate_topic(
 
 
 def validate_dynamic(configs: Mapping[str, str | None], per_broker: bool) -> None:
-    """Check broker configs that are to change while brokers run (unknown names pass, as in Kafka)."""
+    """Check a dynamic change of broker configs (unknown names pass, as in Kafka)."""
     keys = {name: key for name in configs if (key := broker_key(name)) is not None}
     _refuse("Cannot update these configs dynamically", [n for n, key in keys.items() if key.mode == READ_ONLY])
     for name, key in keys.items():
@@ -169,14 +169,14 @@ def _refuse(why: str, names: list[str], hint: str = "") -> None:
 
 
 def _why_fixed(key: ConfigKey) -> str:
-    """Why this broker cannot change what Kafka's can, and what to do."""
+    """Why this broker cannot change a config that Kafka can change, and what to do instead."""
     if not key.works:
         return f"{key.name} has no effect in this broker, whatever its value: leave it out"
     return f"{key.name} is read when the broker starts: set it in server.properties and start the broker again"
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """All broker configs that set what `name` sets, in order of precedence."""
+    """All broker configs that set the same value as `name`, in order of precedence."""
     if name == "log.flush.interval.ms":
         return ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
     for family in _FAMILIES:
@@ -213,8 +213,8 @@ def resolve_topic(
 ) -> dict[str, Any]:
     """All topic configs as typed values.
 
-    `overrides`: the topic's own, as text. `dynamic`: dynamic broker configs as text, first wins. `static`: the
-    broker's typed values by name (unset ones None or absent). An override that no longer parses falls through.
+    `overrides`: the topic's own, as text. `dynamic`: dynamic broker configs as text, the first wins. `static`: the
+    broker's typed values by name (unset ones None or absent). ConfigError for an override that does not parse.
     """
     return {name: resolve_one(name, overrides, dynamic, static or {}) for name in TOPIC}
 
@@ -228,14 +228,14 @@ def resolve_one(
     for synonym, factor in _SYNONYMS.get(name, ()):
         value = broker_value(synonym, dynamic, static)
         if value is not None and name == "retention.ms":
-            return max(value * factor, -1)  # any negative number is for ever, and told as -1
+            return max(value * factor, -1)  # any negative number means unlimited; it is shown as -1
         if value is not None:
             return value * factor if factor != 1 else value
     return topic_default(name)
 
 
 def broker_value(name: str, dynamic: tuple[Mapping[str, str], ...], static: Mapping[str, Any]) -> Any:
-    """The typed value of a broker config in force; None where it has no default and nobody set it."""
+    """The typed value of a broker config in force; None when it is unset and has no default."""
     for layer in dynamic:
         if name in layer:
             return parse(name, layer[name])
@@ -244,9 +244,9 @@ def broker_value(name: str, dynamic: tuple[Mapping[str, str], ...], static: Mapp
 
 
 def in_force(layer: Mapping[str, str]) -> dict[str, str]:
-    """Dynamic broker configs without those that only a start reads: others, or a former release, may have written them.
+    """Dynamic broker configs without those that a broker reads only at its start.
 
-    What has no effect anyway stays to be seen, and removed.
+    Other brokers or an older release may have written those. Configs without effect stay visible, to be removed.
     """
     keys = {name: broker_key(name) for name in layer}
     return {name: layer[name] for name, key in keys.items() if key is None or not key.works or key.change != READ_ONLY}

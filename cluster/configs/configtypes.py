@@ -1,7 +1,7 @@
 """Types, checks and texts of configuration values, with the rules of Kafka's ConfigDef.
 
-A value has a text (what files, the metadata tree and the wire carry) and a typed form (what code uses). All
-errors are ConfigError, and their messages name the key, the bad value and what would be right.
+A value has a text (in files, in the metadata tree and on the wire) and a typed form (in code). All errors are
+ConfigError, and their messages name the key, the bad value and the valid values.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ TYPE_NAMES = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", 
 HIGH, MEDIUM, LOW = "HIGH", "MEDIUM", "LOW"
 READ_ONLY, PER_BROKER, CLUSTER_WIDE = "read-only", "per-broker", "cluster-wide"
 
-NO_EFFECT = "No effect in this broker."  # begins the documentation of what nothing reads; `odradek configs` goes by it
+NO_EFFECT = "No effect in this broker."  # prefix of an unused config's documentation; `odradek configs` looks for it
 
 _BITS = {SHORT: 15, INT: 31, LONG: 63}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?(Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
-BLANKS = "".join(map(chr, range(0x21)))  # what Java's trim takes off
+BLANKS = "".join(map(chr, range(0x21)))  # the characters that Java's trim removes
 
-Check = Callable[[Any], "str | None"]  # a typed value in, what is wrong with it out (None: nothing)
+Check = Callable[[Any], "str | None"]  # takes a typed value; returns what is wrong with it (None: nothing)
 
 
 class ConfigError(ValueError):
-    """A configuration value that cannot be; the message says which key, which value and what to change."""
+    """An invalid configuration value; the message names the key, the value and what to change."""
 
 
 class ConfigKey(NamedTuple):
@@ -40,10 +40,10 @@ class ConfigKey(NamedTuple):
     importance: str
     doc: str
     check: Check | None = None
-    mode: str = READ_ONLY  # how a broker config may change while one of Kafka's brokers runs
-    works: bool = True  # False: known from Kafka, accepted and shown, but nothing here reads it
-    internal: bool = False  # accepted, listed only where it is set
-    at_start: bool = False  # this broker reads it at its start only, whatever `mode` says
+    mode: str = READ_ONLY  # how Kafka's brokers can change it at run time
+    works: bool = True  # False: known from Kafka, accepted and shown, but never read here
+    internal: bool = False  # accepted, but listed only where it is set
+    at_start: bool = False  # this broker reads it only at its start, regardless of `mode`
 
     @property
     def sensitive(self) -> bool:
@@ -52,17 +52,17 @@ class ConfigKey(NamedTuple):
 
     @property
     def change(self) -> str:
-        """How it may change while this broker runs: as in Kafka, unless nothing here would act on it."""
+        """How this broker can change it at run time: as in Kafka, unless a change would have no effect here."""
         return self.mode if self.works and not self.at_start else READ_ONLY
 
     @property
     def documentation(self) -> str:
-        """`doc`, and first of all whether that is what becomes of it here."""
+        """`doc`, with the prefix NO_EFFECT when the config has no effect here."""
         return self.doc if self.works else f"{NO_EFFECT} {self.doc}"
 
 
 def invalid(name: str, value: object, why: str) -> ConfigError:
-    """The error for `value` of `name`, worded as Kafka's so that scripts which look for it find it; one line."""
+    """The error for `value` of `name`, in one line, with Kafka's wording for scripts that match it."""
     shown = str(value)
     if not shown.isprintable():
         shown = shown.encode("unicode_escape").decode()
@@ -70,12 +70,12 @@ def invalid(name: str, value: object, why: str) -> ConfigError:
 
 
 def parse_value(key: ConfigKey, text: str | None) -> Any:
-    """The typed value of `text` (None stays None), checked; ConfigError when it cannot be."""
+    """The typed value of `text` (None stays None), checked; ConfigError when it is invalid."""
     if text is None:
         if key.default is not None:
             raise invalid(key.name, "null", "a value is required")
         return None
-    if "\0" in text:  # no name of a file may have one
+    if "\0" in text:  # invalid in file names
         raise invalid(key.name, text, "must not contain NUL")
     value = _convert(key, text)
     problem = key.check(value) if key.check is not None else None
@@ -145,7 +145,7 @@ def _double_text(value: float) -> str:
 
 
 def at_least(low: float) -> Check:
-    """Numbers from `low` up."""
+    """A number of at least `low`."""
 
     def check(value: Any) -> str | None:
         return f"Value must be at least {low}" if value is not None and value < low else None
@@ -154,7 +154,7 @@ def at_least(low: float) -> Check:
 
 
 def between(low: float, high: float) -> Check:
-    """Numbers from `low` to `high`, both included."""
+    """A number from `low` to `high`, both included."""
 
     def check(value: Any) -> str | None:
         if value < low:
@@ -165,7 +165,7 @@ def between(low: float, high: float) -> Check:
 
 
 def or_value(extra: float, inner: Check) -> Check:
-    """`extra`, or whatever `inner` takes."""
+    """`extra`, or any value that `inner` accepts."""
 
     def check(value: Any) -> str | None:
         problem = inner(value)
@@ -175,7 +175,7 @@ def or_value(extra: float, inner: Check) -> Check:
 
 
 def one_of(*allowed: str) -> Check:
-    """One of some words."""
+    """One of the words in `allowed`."""
 
     def check(value: Any) -> str | None:
         return None if value in allowed else f"String must be one of: {', '.join(allowed)}"
@@ -184,7 +184,7 @@ def one_of(*allowed: str) -> Check:
 
 
 def list_of(*allowed: str) -> Check:
-    """A comma-separated list of some words."""
+    """A comma-separated list of words in `allowed`."""
 
     def check(value: Any) -> str | None:
         wrong = [part for part in value if part not in allowed]
@@ -194,7 +194,7 @@ def list_of(*allowed: str) -> Check:
 
 
 def matches(pattern: str, wanted: str) -> Check:
-    """A text of a form; `wanted` says which in words."""
+    """A text that matches `pattern`; `wanted` describes it in words."""
     compiled = re.compile(pattern)
 
     def check(value: Any) -> str | None:
@@ -205,5 +205,5 @@ def matches(pattern: str, wanted: str) -> Check:
 
 
 def not_empty(value: Any) -> str | None:
-    """Anything but nothing."""
+    """A value that is not empty."""
     return None if value is None or value else "must not be empty"

@@ -1,5 +1,5 @@
-"""Broker configs of Kafka 3.9 that nothing here reads: accepted, checked and shown, so that a
-server.properties written for Kafka loads and tools that ask for them get Kafka's default.
+"""Broker configs of Kafka 3.9 that this broker does not read. It accepts, checks and shows them, so that a
+server.properties written for Kafka loads and tools that request them get Kafka's default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topic configs: all that Kafka 3.9 has, with its names, types, defaults, checks, and ours (`odradek.`)."""
+"""Topic configs: all of Kafka 3.9, with its names, types, defaults and checks, and ours (`odradek.`)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _PAIR = re.compile(r"(\d+:\d+)?", re.ASCII)
 
 
 def throttled(value: list[str]) -> str | None:
-    """All replicas, or a list of some; Kafka takes empty places in it."""
+    """`*` for all replicas, or a list of replicas; Kafka accepts empty elements in it."""
     if "".join(value) == "*" or all(map(_PAIR.fullmatch, value)):
         return None
     return "must be *, or pairs of partition:broker such as 0:1,1:2"
 
 
 def untiered(value: bool) -> str | None:
-    """Kafka refuses it likewise: without tiered storage, or with ZooKeeper."""
+    """Only false: Kafka also refuses true without tiered storage, or with ZooKeeper."""
     return "there is no tiered storage" if value else None
 
 

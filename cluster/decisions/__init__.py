@@ -1,1 +1,1 @@
-"""What controllers decide, as pure functions: leaders, replicas, reassignments, changes of topics and configs."""
+"""The controller's decisions as pure functions: leaders, replicas, reassignments, changes of topics and configs."""

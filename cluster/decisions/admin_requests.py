@@ -1,6 +1,6 @@
-"""Decisions that the elected controller is asked for: ElectLeaders, the rebalancing of leaders, ControlledShutdown.
+"""Decisions of the elected controller on request: ElectLeaders, leader rebalancing, ControlledShutdown.
 
-Functions of the state that change nothing, as those of `Leadership`; refusals are Kafka's codes and messages
+Functions of the state that change nothing, like those of `Leadership`; errors are Kafka's codes and messages
 (kafka.controller.KafkaController: processReplicaLeaderElection, checkAndTriggerAutoLeaderRebalance).
 """
 
@@ -26,23 +26,23 @@ from odradek.protocol.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 
-UNKNOWN_EPOCH = -1  # of a broker that speaks a request's version from before broker epochs (KIP-380)
+UNKNOWN_EPOCH = -1  # in request versions before broker epochs (KIP-380)
 
 
 class Elections(NamedTuple):
-    """What becomes of each partition asked for: a change, or the error for who asked."""
+    """The outcome for each requested partition: a change, or the error for the client."""
 
     changes: list[Change]
     refused: dict[Partition, ApiError]
 
 
 def preferred(state: Leadership, partitions: Iterable[Partition]) -> Elections:
-    """Leadership back to the first replica of each."""
+    """Elect the first replica of each partition."""
     return _elections(state, partitions, _preferred)
 
 
 def unclean(state: Leadership, partitions: Iterable[Partition]) -> Elections:
-    """A leader for each that has none, though it may lack what was committed."""
+    """Elect a leader for each partition without one, even if it lacks committed records."""
     return _elections(state, partitions, _unclean)
 
 
@@ -92,9 +92,10 @@ def _unclean(state: Leadership, partition: Partition) -> Elected:
 
 
 def imbalanced(state: Leadership, percent: int, only: Collection[int] | None = None) -> list[Partition]:
-    """Partitions that can go back to their preferred leader, of brokers that lack more than `percent` of theirs.
+    """Partitions that can go back to their preferred leader, for brokers that lead too few of theirs.
 
-    For auto.leader.rebalance.enable and leader.imbalance.per.broker.percentage; `only`: of these brokers.
+    A broker leads too few when it lacks more than `percent` of its preferred partitions. For
+    auto.leader.rebalance.enable and leader.imbalance.per.broker.percentage; `only`: consider only these brokers.
     """
     preferring: dict[int, list[Partition]] = defaultdict(list)
     for partition in state.partitions():
@@ -113,9 +114,9 @@ def _can_prefer(state: Leadership, partition: Partition) -> bool:
 
 
 def check_shutdown(state: Leadership, broker: int, epoch: int) -> None:
-    """ApiError unless `broker`, registered with `epoch` or later, may ask for a controlled shutdown.
+    """ApiError unless `broker` may request a controlled shutdown; `epoch` must not be older than its registration.
 
-    So may one that is taken for dead, as it refuses connections: who stops closes its listeners, and it is registered.
+    A broker suspected to be dead may too: a stopping broker closes its listeners while it is still registered.
     """
     registered = state.registered(broker)
     if registered is None:

@@ -1,6 +1,6 @@
-"""Changing configs: AlterConfigs (the whole set) and IncrementalAlterConfigs (KIP-339), as pure functions.
+"""Config changes: AlterConfigs (the whole set) and IncrementalAlterConfigs (KIP-339), as pure functions.
 
-A request is refused as a whole for a resource; what is left of an accepted one is the new set of overrides as text.
+A request is accepted or refused as a whole for each resource; the result is the new set of overrides as text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Change(NamedTuple):
 
 
 def check_changes(changes: Sequence[Change]) -> None:
-    """ApiError for a malformed request: a name twice, no value, an operation that does not exist."""
+    """ApiError for a malformed request: a duplicate name, no value, an unknown operation."""
     names = [change.name for change in changes]
     if len(names) != len(set(names)):
         raise ApiError(INVALID_REQUEST, "Error due to duplicate config keys")
@@ -44,7 +44,7 @@ def check_changes(changes: Sequence[Change]) -> None:
 def apply_changes(
     current: Mapping[str, str], changes: Sequence[Change], table: Mapping[str, ConfigKey]
 ) -> dict[str, str]:
-    """`current` after `changes`; ApiError INVALID_CONFIG when a list operation meets something that is no list."""
+    """`current` after `changes`; ApiError INVALID_CONFIG when a list operation names a config that is not a list."""
     result = dict(current)
     for change in changes:
         if change.operation == DELETE:
@@ -73,14 +73,14 @@ def _list_change(current: str | None, change: Change, table: Mapping[str, Config
 
 
 def _parts(text: str | None) -> list[str]:
-    """As Java's split has it, by which an empty text is one empty part: appended, it makes a list that is refused."""
+    """Split as Java does: an empty text is one empty part; appended, it makes a list that validation refuses."""
     if not text:
         return [] if text is None else [text]
     return text.rstrip(",").split(",") if text.strip(",") else []
 
 
 def validate_topic(configs: Mapping[str, str], snapshot: Snapshot) -> None:
-    """ApiError INVALID_CONFIG unless `configs` may be a topic's overrides, with the broker configs in force."""
+    """ApiError INVALID_CONFIG unless `configs` are valid topic overrides with the broker configs in force."""
     try:
         snapshot.check_overrides(configs)
     except configdef.ConfigError as error:
@@ -88,9 +88,9 @@ def validate_topic(configs: Mapping[str, str], snapshot: Snapshot) -> None:
 
 
 def validate_broker(former: Mapping[str, str], configs: Mapping[str, str], per_broker: bool) -> None:
-    """ApiError INVALID_REQUEST (so does Kafka) unless what of `configs` is not so already may change while brokers run.
+    """ApiError INVALID_REQUEST (as Kafka) unless brokers accept the differences from `former` at run time.
 
-    What stays as it is passes, also if others wrote it who can change more: a change must not throw it away.
+    Unchanged values pass, even if a Kafka broker that can change more wrote them: a change must not drop them.
     """
     changed = {name: text for name, text in configs.items() if former.get(name) != text}
     try:
@@ -100,7 +100,7 @@ def validate_broker(former: Mapping[str, str], configs: Mapping[str, str], per_b
 
 
 def validate_together(before: Layers, after: Layers, static: Mapping[str, Any]) -> None:
-    """ApiError INVALID_REQUEST for dynamic broker configs that do not go together, or change too much at once."""
+    """ApiError INVALID_REQUEST for dynamic broker configs that conflict, or that change too much at once."""
     if lines := broker_rules.broken_by_change(before, after, static):
         raise ApiError(INVALID_REQUEST, "; ".join(lines))
 

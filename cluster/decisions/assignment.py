@@ -1,7 +1,7 @@
-"""Which brokers get the replicas of a partition (Kafka's AdminUtils): round robin, racks spread when all are known.
+"""Replica assignment (Kafka's AdminUtils): round robin over brokers, and over racks when all racks are known.
 
-With `start` (a broker's position) and `first` (a partition's number) fixed the outcome is too; otherwise the first
-leader and the shift between leader and followers are drawn, so that topics do not all begin on the same broker.
+A given `start` (a broker's position) and `first` (a partition's number) make the result deterministic; otherwise the
+first leader and the shift between leader and followers are random, so that topics start on different brokers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def assign(
 
 
 def _replicas(brokers: list[int], racks: Mapping[int, str | None], leader: int, shift: int, factor: int) -> list[int]:
-    """The leader, then brokers at growing distances; a rack is used again only when all have a replica."""
+    """The leader, then brokers at growing distances; a rack repeats only when all racks have a replica."""
     count, leader = len(brokers), leader % len(brokers)
     rack_count = len(set(racks.values()))
     chosen = [brokers[leader]]
@@ -64,7 +64,7 @@ def _replicas(brokers: list[int], racks: Mapping[int, str | None], leader: int, 
 
 
 def _alternated(racks: Mapping[int, str | None]) -> list[int]:
-    """Brokers one rack after the other: 0, 3, 6, 1, 4, 7 for racks {0, 1}, {3, 4}, {6, 7}."""
+    """Brokers with alternating racks: 0, 3, 6, 1, 4, 7 for racks {0, 1}, {3, 4}, {6, 7}."""
     if not all(racks.values()):
         raise ApiError(UNKNOWN_SERVER_ERROR, "Not all brokers have a rack: set broker.rack on all of them, or on none.")
     by_rack: dict[str, list[int]] = {}

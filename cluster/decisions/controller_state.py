@@ -1,13 +1,13 @@
-"""What the elected controller knows of every partition, and what it decides when brokers come, go or fail.
+"""The elected controller's state of every partition, and its decisions when brokers start, stop or fail.
 
-Facts are entered (`put`, `died`, `written`, …); decisions are asked for and change nothing: each is a list of `Change`,
-at most one for a partition, to be written to its state node on condition of the version. One that was written is
-entered with `written`; one that was refused means that the node is to be read again (`put`) and the decision asked
-for again: decisions follow from facts alone, so that asking twice for what was written gives nothing.
+The caller records facts (`put`, `died`, `written`, …); decisions change nothing: each is a list of `Change`, at most
+one per partition, for a conditional write (by version) to its state node. After a successful write, call `written`;
+after a refused one, read the node again (`put`) and repeat the decision. Decisions depend on facts alone, so a repeated
+decision returns nothing for changes that were written.
 
-Rules are those of kafka.controller.PartitionStateMachine and ReplicaStateMachine, in one step instead of two: a new
-leader begins with those of the isr that live. Where Kafka differs between runs (which of an isr that dies at once
-stays in it) all of it stays, for each of them has all that was committed.
+The rules are those of kafka.controller.PartitionStateMachine and ReplicaStateMachine, in one step instead of two: a
+new leader starts with the live members of the isr. Where Kafka's result varies (which members stay in an isr that dies
+all at once), all members stay, because each has all committed records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Unclean = Callable[[str], bool]  # unclean.leader.election.enable of a topic
 
 
 class LeaderIsrAndControllerEpoch(NamedTuple):
-    """A partition's leader (or NO_LEADER) and isr; `version` is that of its state node, -1 while there is none."""
+    """A partition's leader (or NO_LEADER) and isr; `version` is its state node's, -1 while there is none."""
 
     leader: int
     isr: tuple[int, ...]
@@ -34,17 +34,17 @@ class LeaderIsrAndControllerEpoch(NamedTuple):
 
     @classmethod
     def read(cls, state: PartitionState, version: int) -> LeaderIsrAndControllerEpoch:
-        """What a state node of that version says."""
+        """The contents of a state node of that version."""
         return cls(state.leader, tuple(state.isr), state.leader_epoch, state.controller_epoch, version)
 
     @property
     def state(self) -> PartitionState:
-        """For the state node."""
+        """The contents for the state node."""
         return PartitionState(self.leader, self.leader_epoch, list(self.isr), self.controller_epoch)
 
 
 class Change(NamedTuple):
-    """A decision to be written: a node to be made when `before` is None, else replaced if it has `before.version`."""
+    """A decision to write: create the node when `before` is None, else replace it if it has `before.version`."""
 
     partition: Partition
     before: LeaderIsrAndControllerEpoch | None
@@ -52,37 +52,37 @@ class Change(NamedTuple):
 
 
 class Shutdown(NamedTuple):
-    """What a controlled shutdown takes: `changes`, and partitions whose follower on that broker shall stop."""
+    """A controlled shutdown's decisions: `changes`, and partitions whose follower on that broker must stop."""
 
     changes: list[Change]
     stopped: list[Partition]
 
 
 class Leadership:
-    """All topics, partitions and brokers, as the controller of `controller_epoch` knows them."""
+    """All topics, partitions and brokers as known to the controller of `controller_epoch`."""
 
     def __init__(self, controller_epoch: int, lives: Lives | None = None) -> None:
-        """`lives`: what this controller knows of brokers' lives from before it read everything again."""
+        """`lives`: this controller's knowledge of broker lives from before it reloaded the state."""
         self.controller_epoch = controller_epoch
         self.lives = Lives() if lives is None else lives
         self.topics: dict[str, TopicNode] = {}
         self.standings: dict[Partition, LeaderIsrAndControllerEpoch] = {}
-        self.live: dict[int, int] = {}  # registered brokers and their epochs, with those that shut down
+        self.live: dict[int, int] = {}  # registered brokers, also those shutting down, and their epochs
         self.shutting_down: set[int] = set()
-        self.suspected: set[int] = set()  # not among `live`, but registered: they refuse connections
-        self.offline: dict[int, set[Partition]] = {}  # by broker: replicas in log directories that failed
-        self.deleting: set[str] = set()  # topics about which nothing is decided any more
-        self.remade: set[str] = set()  # topics whose names were others', of which brokers may still have logs
-        self.unreadable: set[Partition] = set()  # whose state nodes make no sense: nothing is decided before they do
-        self.unread: set[str] = set()  # topics whose nodes make no sense: brokers may have logs of any of them
-        self._removed: dict[str, TopicNode] = {}  # topics that were taken out of the tree by hand
+        self.suspected: set[int] = set()  # registered, but not in `live`: they refuse connections
+        self.offline: dict[int, set[Partition]] = {}  # by broker: replicas in failed log directories
+        self.deleting: set[str] = set()  # topics that decisions skip
+        self.remade: set[str] = set()  # topics that reuse the name of another one; brokers may still have its logs
+        self.unreadable: set[Partition] = set()  # malformed state nodes: no decision until they parse
+        self.unread: set[str] = set()  # topics with malformed nodes: any broker may have logs of them
+        self._removed: dict[str, TopicNode] = {}  # topics that were deleted from the tree by hand
 
     # -- facts
 
     def put_topic(self, name: str, node: TopicNode) -> None:
-        """What a topic's node says: a new topic, more partitions, another assignment.
+        """Record a topic's node: a new topic, more partitions, another assignment.
 
-        Of another id it is another topic, made after the nodes of the former were taken out of the tree by hand.
+        With another id it is another topic, created after the former one's nodes were deleted from the tree by hand.
         """
         former = self._removed.pop(name, None) or self.topics.get(name)
         if former is not None and former.id and node.id and former.id != node.id:
@@ -91,7 +91,7 @@ class Leadership:
         self.topics[name] = node
 
     def drop_topic(self, name: str) -> None:
-        """A topic is gone."""
+        """Record that a topic is gone."""
         node = self.topics.pop(name, None)
         if node is not None:
             self._forget(name, node)
@@ -100,7 +100,7 @@ class Leadership:
         self.deleting.discard(name)
 
     def _forget(self, name: str, node: TopicNode) -> None:
-        """How its partitions stood. Another topic of that name may have replicas where this one's were offline."""
+        """Drop its partitions' state. Another topic of that name may have replicas where this one's were offline."""
         partitions = [(name, index) for index in node.replicas]
         self.lives.forget(partitions)
         for partition in partitions:
@@ -109,11 +109,11 @@ class Leadership:
             replicas.difference_update(partitions)
 
     def put(self, partition: Partition, standing: LeaderIsrAndControllerEpoch) -> None:
-        """What a state node says."""
+        """Record the contents of a state node."""
         self.standings[partition] = standing
 
     def written(self, change: Change, version: int) -> LeaderIsrAndControllerEpoch:
-        """`change` is in the tree, as `version` of its node; what stands now."""
+        """Record that `change` is in the tree, as `version` of its node; returns the new state."""
         standing = change.after._replace(version=version)
         self.standings[change.partition] = standing
         if change.before is None or change.before.leader_epoch < standing.leader_epoch:
@@ -122,7 +122,7 @@ class Leadership:
         return standing
 
     def started(self, brokers: Mapping[int, int]) -> None:
-        """Brokers have registered: ids and epochs. One known with another epoch must have `died` before."""
+        """Record registrations: broker ids and epochs. Call `died` first for a broker known with another epoch."""
         self.live.update(brokers)
         self.suspected.difference_update(brokers)
         unheard = {broker: self.lives.unheard(broker) for broker in brokers}
@@ -133,9 +133,9 @@ class Leadership:
                     self.lives.outlive(partition, now.leader_epoch, broker)
 
     def died(self, brokers: Iterable[int], suspected: bool = False) -> None:
-        """Registrations are gone; or `suspected`: they are there, but their brokers seem not to be.
+        """Record lost registrations; or, if `suspected`, brokers that are registered but seem dead.
 
-        On a suspicion others of the ISR lead. It is no reason to elect out of the ISR, which loses records for good.
+        On a suspicion other ISR members take over. It never causes an unclean election, which loses records for good.
         """
         for broker in brokers:
             (self.suspected.add if suspected else self.suspected.discard)(broker)
@@ -144,7 +144,7 @@ class Leadership:
             self.shutting_down.discard(broker)
 
     def log_dirs(self, broker: int, failed: Collection[Partition], fine: Collection[Partition]) -> set[Partition]:
-        """A broker's answers about its replicas' directories; those that `failed` and were not known to have."""
+        """Record a broker's report on its replicas' log directories; returns newly failed replicas."""
         before = self.offline.get(broker, set())
         self.offline[broker] = (before - set(fine)) | set(failed)
         return self.offline[broker] - before
@@ -152,13 +152,13 @@ class Leadership:
     # -- questions
 
     def partitions(self, topics: Iterable[str] | None = None) -> Iterator[Partition]:
-        """All partitions that are not being deleted, or those of some topics."""
+        """All partitions that are not being deleted, or only those of `topics`."""
         for name in self.topics if topics is None else topics:
             if name in self.topics and name not in self.deleting:
                 yield from ((name, index) for index in self.topics[name].replicas)
 
     def replicas(self, partition: Partition) -> Sequence[int]:
-        """The assignment, preferred leader first; () for a partition that there is not."""
+        """The assignment, preferred leader first; () for an unknown partition."""
         node = self.topics.get(partition[0])
         return node.replicas.get(partition[1], ()) if node else ()
 
@@ -167,7 +167,7 @@ class Leadership:
         return next((name for name, node in self.topics.items() if node.id == topic_id), None)
 
     def there(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
-        """Brokers that have a replica (or would, of others than now) in working order, with those that shut down."""
+        """Live brokers with a working replica, of the assignment or of `replicas`; includes those shutting down."""
         return {
             broker
             for broker in (self.replicas(partition) if replicas is None else replicas)
@@ -175,25 +175,25 @@ class Leadership:
         }
 
     def online(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
-        """Brokers that have a replica in working order and are there to stay: who may lead."""
+        """Brokers that may lead: they have a working replica and are not shutting down."""
         return self.there(partition, replicas) - self.shutting_down
 
     def may_lose(self, partition: Partition) -> bool:
-        """Whether an unclean election is possible: nobody in the ISR is only suspected to be dead."""
+        """Whether an unclean election is possible: no ISR member is merely suspected to be dead."""
         now = self.standings.get(partition)
         return now is None or self.suspected.isdisjoint(now.isr)
 
     def registered(self, broker: int) -> int | None:
-        """The epoch of a broker that is registered, also if it is suspected to be dead; None where it is not known."""
+        """The epoch of a registered broker, even if it is suspected to be dead; None if it is unknown."""
         return self.lives.epoch(broker) if broker in self.suspected else self.live.get(broker)
 
     def led(self, partition: Partition) -> bool:
-        """Whether it has a leader that is there (one that shuts down leads until another can)."""
+        """Whether it has a live leader (a leader that shuts down counts until another can take over)."""
         now = self.standings.get(partition)
         return now is not None and now.leader in self.there(partition)
 
     def led_by(self, broker: int) -> list[Partition]:
-        """Replicated partitions that `broker` leads: what keeps it from a controlled shutdown."""
+        """Replicated partitions that `broker` leads: they block its controlled shutdown."""
         return [
             partition
             for partition in self.partitions()
@@ -207,29 +207,29 @@ class Leadership:
     # -- decisions
 
     def new_partitions(self, topic: str) -> list[Change]:
-        """First standings of a topic's partitions that have none; none for those without a live replica yet."""
+        """First states for a topic's partitions without one; skips partitions without a live replica."""
         return _some(self._first(partition) for partition in self.partitions([topic]))
 
     def brokers_failed(self, unclean: Unclean) -> list[Change]:
-        """After `died`, `log_dirs`, or on taking office: other leaders where they are gone; the gone leave each isr.
+        """After `died`, `log_dirs`, or a controller election: replace lost leaders, and remove lost brokers from isrs.
 
-        Nobody can lead: the leader becomes NO_LEADER, and the last of the isr stay in it.
+        If no broker can lead, the leader becomes NO_LEADER, and the last isr members stay in it.
         """
         return _some(self._after_loss(partition, unclean) for partition in self.partitions())
 
     def brokers_started(self, unclean: Unclean, topics: Iterable[str] | None = None) -> list[Change]:
-        """After `started`, or when `unclean` has changed for `topics`: leaders for partitions without, if any can;
-        another epoch where a former life of who has started may be about to join the isr.
+        """After `started`, or when `unclean` has changed for `topics`: elect leaders for partitions without one, and
+        raise the leader epoch where a former life of a started broker may be about to join the isr.
         """
         return _some(self._elected(one, unclean) or self._renewed(one) for one in self.partitions(topics))
 
     def begun_again(self, epochs: Mapping[Partition, int]) -> list[Change]:
-        """Another epoch for each that is still in this one, under the same leader."""
+        """Raise the leader epoch, under the same leader, of each partition that still has the epoch in `epochs`."""
         standings = {one: now for one, now in self.standings.items() if epochs.get(one) == now.leader_epoch}
         return _some(self.change(one, now.leader, now.isr, anew=True) for one, now in standings.items())
 
     def controlled_shutdown(self, broker: int) -> Shutdown:
-        """Moves what `broker` leads to others if any can lead, and takes it out of the isr where it follows."""
+        """Move leadership from `broker` to other replicas that can lead, and remove it from isrs as a follower."""
         changes, stopped = [], []
         for partition in self.partitions():
             replicas, now = self.replicas(partition), self.standings.get(partition)
@@ -268,14 +268,14 @@ class Leadership:
         return self.change(partition, elected.leader, elected.isr) if elected else None
 
     def _renewed(self, partition: Partition) -> Change | None:
-        """Another epoch, where followers may be about to join the isr by what their former lives have fetched."""
+        """Raise the leader epoch where followers may be about to join the isr by fetches of their former lives."""
         now = self.standings.get(partition)
         if now is None or not self.led(partition) or not self.lives.outlived(partition, now.leader_epoch):
             return None
         return self.change(partition, now.leader, self._members(partition, now), anew=True)
 
     def _members(self, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Sequence[int]:
-        """The isr but for those that are in it by what a former life of theirs has fetched, if others are."""
+        """The isr without members that joined by fetches of a former life; the full isr if no others are in it."""
         outlived = self.lives.outlived(partition, now.leader_epoch) - {now.leader}
         return tuple(broker for broker in now.isr if broker not in outlived) or now.isr
 
@@ -288,9 +288,9 @@ class Leadership:
         return self.change(partition, elected.leader, elected.isr) if elected else None
 
     def change(self, partition: Partition, leader: int, isr: Sequence[int], anew: bool = False) -> Change | None:
-        """The next standing, with the next leader epoch; None when nothing changes, unless it shall begin `anew`.
+        """The next state, with the next leader epoch; None when nothing changes, except with `anew`.
 
-        None, too, for what a later controller has written: this one has been deposed without knowing it.
+        None, too, for a state that a later controller wrote: this controller was superseded without noticing.
         """
         now = self.standings[partition]
         if now.controller_epoch > self.controller_epoch:

@@ -1,7 +1,7 @@
-"""What DescribeConfigs (KIP-133, KIP-226, KIP-524, KIP-569) says of each config: value, source, synonyms.
+"""DescribeConfigs (KIP-133, KIP-226, KIP-524, KIP-569): value, source and synonyms of each config.
 
-Pure functions over the snapshot and the broker's static configuration. A value's source is where it was found
-first: topic, dynamic for the broker, dynamic for the cluster, static (server.properties), default.
+Pure functions over the snapshot and the broker's static configuration. A value's source is the first place that sets
+it: topic, dynamic for the broker, dynamic for the cluster, static (server.properties), default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, BROKER_LO
 
 
 class Synonym(NamedTuple):
-    """One place where a value is set, and under which name."""
+    """One place that sets a value, and the name there."""
 
     name: str
     value: str | None
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 
 class Static(NamedTuple):
-    """The broker's own configuration: typed values by name, and the text somebody wrote, by name."""
+    """The broker's own configuration: typed values by name, and the given text by name."""
 
     values: Mapping[str, Any]
     given: Mapping[str, str]
@@ -71,14 +71,14 @@ def _topic_entry(
 
 
 def broker_entries(snapshot: Snapshot, broker: int, static: Static) -> list[Entry]:
-    """All configs of one broker; unknown ones that somebody wrote are shown as sensitive, as Kafka does."""
+    """All configs of one broker; unknown names that are set appear as sensitive, as in Kafka."""
     names = [name for name, key in BROKER.items() if not key.internal]
     dynamic = [name for layer in snapshot.dynamic_layers(broker) for name in layer]
     return [_broker_entry(name, snapshot, broker, static) for name in dict.fromkeys((*names, *static.given, *dynamic))]
 
 
 def cluster_entries(snapshot: Snapshot) -> list[Entry]:
-    """The dynamic configs set for the cluster as a whole."""
+    """The cluster-wide dynamic configs."""
     entries = []
     for name, text in snapshot.dynamic_config(None).items():
         key, sensitive = _key(name)
@@ -92,7 +92,7 @@ def cluster_entries(snapshot: Snapshot) -> list[Entry]:
 
 
 def _key(name: str) -> tuple[ConfigKey | None, bool]:
-    """A broker config's row, and whether its value is hidden: also when nobody knows what it is."""
+    """A broker config's row, and whether its value is hidden; the value of an unknown config is."""
     key = configdef.broker_key(name)
     return key, key is None or key.sensitive
 
@@ -118,7 +118,7 @@ def _broker_text(name: str, key: ConfigKey | None, snapshot: Snapshot, broker: i
 
 
 def _synonyms(name: str, snapshot: Snapshot, broker: int, static: Static, sensitive: bool) -> list[Synonym]:
-    """Every place that sets what `name` sets, the one in force first; those before `name` itself are dropped."""
+    """All places that set the same value as `name`, in order of precedence, from the first one under `name` itself."""
     names = configdef.broker_synonyms(name)
     layers: list[tuple[int, Mapping[str, str]]] = [
         *zip((DYNAMIC_BROKER, DYNAMIC_DEFAULT), snapshot.dynamic_layers(broker), strict=True),
@@ -136,7 +136,7 @@ def _synonyms(name: str, snapshot: Snapshot, broker: int, static: Static, sensit
 
 
 class _Defaults(dict[str, str]):
-    """Defaults as text, of configs that have one."""
+    """Defaults as text, for configs that have one."""
 
     def __contains__(self, name: object) -> bool:
         return name in BROKER and BROKER[str(name)].default is not None
@@ -146,6 +146,6 @@ class _Defaults(dict[str, str]):
 
 
 def chosen(entries: Iterable[Entry], names: Iterable[str] | None) -> list[Entry]:
-    """The entries asked for; None or no names is all of them."""
+    """The requested entries; None or no names requests all."""
     wanted = set(names or ())
     return [entry for entry in entries if not wanted or entry.name in wanted]

@@ -1,7 +1,7 @@
-"""Who leads a partition: Kafka's four elections (kafka.controller.Election), as pure functions.
+"""Kafka's four leader elections (kafka.controller.Election), as pure functions.
 
-`assignment` is the partition's replicas in order of preference, `live` the brokers whose replica is there and that are
-not shutting down. Each gives the new leader and the isr it begins with, or None when nobody can be elected.
+`assignment` has the partition's replicas in order of preference, `live` the brokers that have a working replica and are
+not shutting down. Each returns the new leader and its first isr, or None when no replica is eligible.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NO_LEADER = -1
 
 
 class Elected(NamedTuple):
-    """An election's outcome; `unclean`: the leader was not in sync, so that what only others had is lost."""
+    """An election's result; `unclean`: the leader was not in sync, so records that it lacks are lost."""
 
     leader: int
     isr: tuple[int, ...]
@@ -23,7 +23,7 @@ class Elected(NamedTuple):
 def offline(
     assignment: Sequence[int], isr: Sequence[int], live: Collection[int], unclean: bool = False
 ) -> Elected | None:
-    """For a partition whose leader is gone: the first live replica in sync; if there is none and `unclean`, any."""
+    """For a partition without its leader: the first live in-sync replica; else, if `unclean`, the first live one."""
     leader = _first_in_sync(assignment, isr, live)
     if leader is not None:
         return Elected(leader, tuple(broker for broker in isr if broker in live))
@@ -32,20 +32,20 @@ def offline(
 
 
 def reassignment(target: Sequence[int], isr: Sequence[int], live: Collection[int]) -> Elected | None:
-    """For a partition whose leader is not among the replicas it moves to: the first of `target` that is in sync."""
+    """For a reassigned partition whose leader is not in `target`: the first live in-sync replica of `target`."""
     leader = _first_in_sync(target, isr, live)
     return None if leader is None else Elected(leader, tuple(isr))
 
 
 def preferred(assignment: Sequence[int], isr: Sequence[int], live: Collection[int]) -> Elected | None:
-    """Back to the first replica of the assignment, if it is there and in sync."""
+    """The first replica of the assignment, if it is live and in sync."""
     return reassignment(assignment[:1], isr, live)
 
 
 def controlled_shutdown(
     assignment: Sequence[int], isr: Sequence[int], live: Collection[int], shutting_down: Collection[int]
 ) -> Elected | None:
-    """Away from brokers that are `shutting_down` (whether or not `live` has them); they leave the isr too."""
+    """A leader that is not `shutting_down` (`live` may contain those); brokers that are leave the isr too."""
     staying = tuple(broker for broker in isr if broker not in shutting_down)
     leader = _first_in_sync(assignment, staying, live)
     return None if leader is None else Elected(leader, staying)

@@ -1,28 +1,28 @@
-"""Which partitions a broker's former life may still be about to join the ISR of (KIP-903, for ZooKeeper's mode). Pure.
+"""Partitions whose ISR a broker's former life may still be about to join (KIP-903, for ZooKeeper mode). Pure.
 
-A leader takes a follower into the ISR by what it fetched. If that follower then loses power, its log may end earlier
-when it comes back; and the leader's write, which names the version of the state node, may come late, behind the
-follower's next registration. Nor does the controller's write help that takes a dead broker out of ISRs: for it there is
-nothing to write where the broker is out of sync, by what the controller has read.
+A leader adds a follower to the ISR by its fetches. If that follower then loses power, its log may end earlier when it
+returns; and the leader's conditional write to the state node may land late, after the follower's next registration. The
+controller's write that removes a dead broker from ISRs does not prevent this: where the controller has read that the
+broker is out of sync, it has nothing to write.
 
-What helps is another leader epoch. It changes the node, so that the write is refused, and it has the leader forget how
-far followers out of sync were: one may join only by what it fetches in that epoch, of which a former life knows nothing
-if it was not told. So each partition of which a broker is a replica out of sync gets one when the broker comes back,
-but for those whose epoch began since it was told of none: after a death that is each partition which it was in sync of,
-after a controlled shutdown each of all. What is left is what it was still catching up with: no write at all in a
-cluster that is well, never more than one a partition and return, as many as the death of a broker in sync costs. A
-controller that takes office does not know what was told of whom, and does the same for all brokers that are there.
+A new leader epoch prevents it. It changes the node, so that the late write fails, and the leader drops the positions of
+out-of-sync followers: a follower can join only by fetches in that epoch, which a former life does not know unless the
+controller sent it. So when a broker returns, each partition in which it is an out-of-sync replica gets a new epoch,
+except where the current epoch began after the last one sent to the broker: after a crash, every partition in which it
+was in sync; after a controlled shutdown, all partitions. This leaves the partitions that it was still catching up with:
+no write in a healthy cluster, and at most one per partition and return, as many as the crash of an in-sync broker
+costs. A newly elected controller does not know which broker got which epoch, and does the same for all live brokers.
 
-A broker that is in an ISR by a write which lands after the controller has read that it was not leaves the ISR with that
-epoch, if others are in it. `epoch` of a broker is its registration's czxid.
+If a late write puts a broker into an ISR after the controller has read the opposite, the new epoch also removes it from
+the ISR, provided that others are in it. `epoch` of a broker is its registration's czxid.
 
-A controller may die before it has heard of the registration, and the late write land before the next one reads. So the
-tree has which lives controllers have seen to, noted behind the epochs that those have cost
-(broker.controller.elected.settled_lives). A broker in any other life was told of nothing to fetch, or only a moment
-ago: where others stay it leaves the ISRs that it follows in (broker.controller.elected.state_loader: reborn). What is
-not covered:
-- Who shuts down is told of the epoch in which another leads what it led, and could have fetched in it before the new
-  leader hears, in the same breath, that it is offline. Its log is synced when it stops.
+A controller may die before it sees the registration, and the late write may land before the next controller reads. So
+the tree records which lives controllers have handled, written after the epochs that those required
+(broker.controller.elected.settled_lives). A broker in any other life has no fetch instructions, or only very recent
+ones: it leaves the ISRs that it follows in, where others stay (broker.controller.elected.state_loader: reborn). Not
+covered:
+- A broker that shuts down receives the epoch in which another broker leads its partitions, and could fetch in it before
+  the new leader learns, at the same moment, that the broker is offline. It syncs its log when it stops.
 """
 
 from __future__ import annotations
@@ -35,51 +35,51 @@ from odradek.cluster.tree.znodes import Partition
 
 
 class Outlived(NamedTuple):
-    """In leader epochs up to `epoch` former lives of `brokers` may have fetched."""
+    """Former lives of `brokers` may have fetched in leader epochs up to `epoch`."""
 
     epoch: int
     brokers: frozenset[int]
 
 
 class Lives:
-    """What a controller knows of it in one time in office."""
+    """A controller's knowledge of broker lives, for one controller epoch."""
 
     def __init__(self) -> None:
-        self._epochs: dict[int, int] = {}  # of brokers, the last that are known
-        self._unheard: defaultdict[int, set[Partition]] = defaultdict(set)  # whose epochs brokers were not told of
+        self._epochs: dict[int, int] = {}  # the last known epoch of each broker
+        self._unheard: defaultdict[int, set[Partition]] = defaultdict(set)  # epochs not sent to a broker
         self._outlived: dict[Partition, Outlived] = {}
 
     def begin(self, broker: int, epoch: int) -> bool:
-        """A broker is there, and is told everything; whether it is another life of it."""
+        """Record a live broker, which receives the full state; whether this is a new life of it."""
         another, self._epochs[broker] = self._epochs.get(broker) != epoch, epoch
         return another
 
     def epoch(self, broker: int) -> int | None:
-        """The epoch of a broker's last life that is known."""
+        """The epoch of a broker's last known life."""
         return self._epochs.get(broker)
 
     def unheard(self, broker: int) -> Collection[Partition]:
-        """Partitions of whose epochs no former life of a broker was told. It is told now."""
+        """Take the partitions whose epochs were not sent to any former life of a broker; they are sent now."""
         return self._unheard.pop(broker, ())
 
     def outlive(self, partition: Partition, epoch: int, broker: int) -> None:
-        """Former lives of a broker may have been told of this epoch."""
+        """Record that former lives of a broker may have received this epoch."""
         known = self._outlived.get(partition, Outlived(epoch, frozenset()))
         self._outlived[partition] = Outlived(epoch, known.brokers | {broker})
 
     def outlived(self, partition: Partition, epoch: int) -> frozenset[int]:
-        """Brokers that are in no ISR of this epoch by what their present lives have fetched."""
+        """Brokers whose present lives cannot be in an ISR of this epoch by their own fetches."""
         known = self._outlived.get(partition)
         return frozenset() if known is None or known.epoch < epoch else known.brokers
 
     def begun(self, partition: Partition, untold: Iterable[int]) -> None:
-        """A partition's next epoch is in the tree; some replicas' brokers are not told."""
+        """Record that a partition's next epoch is in the tree and is not sent to the brokers in `untold`."""
         self._outlived.pop(partition, None)
         for broker in untold:
             self._unheard[broker].add(partition)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """There are no such partitions any more."""
+        """Drop partitions that no longer exist."""
         partitions = list(partitions)
         for partition in partitions:
             self._outlived.pop(partition, None)

@@ -1,6 +1,6 @@
-"""What CreateTopics and CreatePartitions come to: pure functions from a request and the snapshot to a plan.
+"""Plans for CreateTopics and CreatePartitions: pure functions from a request and the snapshot to a plan.
 
-Order of the checks, error codes and messages are those of Kafka's admin manager, since clients' tests look at them.
+The order of checks, error codes and messages are those of Kafka's admin manager, because clients' tests check them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.protocol.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 
-MOST_PARTITIONS = 10_000  # made by one request, as with KRaft: each is a directory, and everybody else waits meanwhile
+MOST_PARTITIONS = 10_000  # per request, as with KRaft: each is a directory, and other requests wait meanwhile
 
 
 class TopicRequest(NamedTuple):
@@ -40,7 +40,7 @@ class TopicRequest(NamedTuple):
 
 
 class TopicPlan(NamedTuple):
-    """A topic to be made: replicas of each partition, and its config overrides."""
+    """A topic to create: replicas of each partition, and its config overrides."""
 
     name: str
     replicas: dict[int, list[int]]
@@ -48,7 +48,7 @@ class TopicPlan(NamedTuple):
 
     @property
     def factor(self) -> int:
-        """Replicas of each partition."""
+        """The number of replicas of each partition."""
         return len(self.replicas[0])
 
 
@@ -60,10 +60,10 @@ class Defaults(NamedTuple):
 
 
 def automatic(name: str, brokers: int, config: Mapping[str, Any]) -> TopicRequest:
-    """The request for a topic that is made because somebody asked for it: internal ones have settings of their own.
+    """The request for an automatically created topic; internal topics have their own settings.
 
-    `config`: typed broker configs. Factors above the number of `brokers` are lowered to it, so that one broker
-    with Kafka's defaults (3 for internal topics) can work.
+    `config`: typed broker configs. Factors are limited to the number of `brokers`, so that one broker with Kafka's
+    defaults (3 for internal topics) works.
     """
     if name == topicnames.OFFSETS:
         partitions, factor = config["offsets.topic.num.partitions"], config["offsets.topic.replication.factor"]
@@ -92,14 +92,14 @@ def internal_configs(name: str, brokers: int, config: Mapping[str, Any]) -> dict
 
 
 def check_total(partitions: int) -> None:
-    """ApiError unless one request may make that many partitions."""
+    """ApiError unless one request may create that many partitions."""
     if partitions > MOST_PARTITIONS:
         message = f"One request may create {MOST_PARTITIONS} partitions, not {partitions}."
         raise ApiError(POLICY_VIOLATION, message)
 
 
 def plan_topic(request: TopicRequest, snapshot: Snapshot, defaults: Defaults) -> TopicPlan:
-    """The plan for one topic; ApiError with Kafka's code and message when it cannot be made."""
+    """The plan for one topic; ApiError with Kafka's code and message when it cannot be created."""
     if request.name in snapshot.topics:
         raise ApiError(TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
     missing = [name for name, value in request.configs.items() if value is None]
@@ -140,7 +140,7 @@ def _check_name(name: str, snapshot: Snapshot) -> None:
 
 
 def _check_replicas(replicas: Mapping[int, Sequence[int]], snapshot: Snapshot) -> None:
-    """Rules for a given assignment (ours always keep them)."""
+    """Rules for a manual assignment (our own assignments always satisfy them)."""
     if len({len(brokers) for brokers in replicas.values()}) != 1:
         raise ApiError(INVALID_REPLICA_ASSIGNMENT, "All partitions should have the same number of replicas")
     for brokers in replicas.values():

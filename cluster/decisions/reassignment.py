@@ -1,12 +1,12 @@
-"""Partitions that move to other replicas (KIP-455), as steps of the elected controller; pure, as `leadership` is.
+"""Partition reassignments (KIP-455) as steps of the elected controller; pure, like `controller_state`.
 
-    plan     what AlterPartitionReassignments asks for, or its error
-    begin    the new replicas stand beside the old ones; those given up by another plan go
-    finish   once all of the target are in the isr: the old ones leave it, one of the target leads, the move is over
-    resume   either of them again, for a controller that takes office or when brokers of the target have started
+    plan     the assignment that AlterPartitionReassignments requests, or its error
+    begin    add the new replicas to the old ones; remove the replicas that an earlier plan added
+    finish   once the whole target is in the isr: the old replicas leave it, one of the target leads, the move ends
+    resume   either step again, for a newly elected controller or when brokers of the target have started
 
-Facts are those of kafka.controller.KafkaController.onPartitionReassignment; its steps that lie between two writes are
-one here. A plan that would leave nobody in sync is refused, as with KRaft, rather than losing what was committed.
+Facts are from kafka.controller.KafkaController.onPartitionReassignment; its steps between two writes are one step here.
+A plan that would leave no in-sync replica is refused, as with KRaft, because it would lose committed records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.protocol.errors import INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_
 
 
 class Assignment(NamedTuple):
-    """A partition's replicas, the target's first, and which of them come and go while it moves."""
+    """A partition's replicas, those of the target first, and the replicas that a move adds and removes."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -33,12 +33,12 @@ class Assignment(NamedTuple):
 
     @classmethod
     def of(cls, node: TopicNode, index: int) -> Assignment:
-        """What a topic's node says of one partition; without replicas when there is no such partition."""
+        """The assignment of one partition in a topic's node; without replicas when there is no such partition."""
         lists = (node.replicas, node.adding, node.removing)
         return cls(*(tuple(replicas.get(index, ())) for replicas in lists))
 
     def into(self, node: TopicNode, index: int) -> TopicNode:
-        """The topic's node with this in it."""
+        """The topic's node with this assignment."""
         adding = {**node.adding, index: list(self.adding)}
         removing = {**node.removing, index: list(self.removing)}
         return TopicNode(
@@ -64,17 +64,17 @@ class Assignment(NamedTuple):
         return _except(self.replicas, self.removing)
 
     def towards(self, target: Sequence[int]) -> Assignment:
-        """The assignment while it moves from where it was first to `target`, whatever move was under way."""
+        """The assignment during a move from the origin to `target`; replaces any move under way."""
         replicas = tuple(dict.fromkeys([*target, *self.origin]))
         return Assignment(replicas, _except(replicas, self.origin), _except(replicas, target))
 
 
 class Step(NamedTuple):
-    """What to do next for a moving partition: write, enter what was written (`put_topic`, `written`), tell.
+    """The next step for a moving partition: write, record the writes (`put_topic`, `written`), send requests.
 
-    `assignment` goes into the topic's node (None: it is there already) and `change` into the state node (None: it has
-    none yet); the topic's node first, or last when this `completes` the move, so that whoever takes office between
-    the two writes finds it unfinished. `new` and `stop` are for telling.requests.
+    `assignment` goes into the topic's node (None: it is there already) and `change` into the state node (None: there is
+    none yet). The topic's node comes first, or last when this `completes` the move, so that a controller elected
+    between the two writes finds the move unfinished. `new` and `stop` are for who_is_told.requests.
     """
 
     partition: Partition
@@ -120,7 +120,7 @@ def plan(state: Leadership, partition: Partition, target: Sequence[int] | None) 
 
 
 def _check_number(planned: Assignment, now: Assignment) -> None:
-    """Replicas that go count until those that come are in sync. A partition that has too many may get fewer."""
+    """Leaving replicas count until the new ones are in sync. A partition with too many replicas may get fewer."""
     number = len(planned.replicas)
     if number > max(MOST_REPLICAS, len(now.replicas)):
         message = f"The partition would have {number} replicas while it moves: more than the {MOST_REPLICAS}"
@@ -143,7 +143,7 @@ def _check_target(state: Leadership, now: Assignment, target: Sequence[int]) -> 
 
 
 def begin(state: Leadership, partition: Partition, planned: Assignment) -> Step:
-    """Set a planned move (or return) going: a new leader epoch tells all replicas of it."""
+    """Start a planned move (or its reversal): all replicas learn of it through a new leader epoch."""
     before, standing = current(state, partition), state.standings.get(partition)
     given_up = _except(before.replicas, planned.replicas)
     change = _beside(state, partition, planned, standing) if standing else None
@@ -163,9 +163,9 @@ def _beside(
 
 
 def finish(state: Leadership, partition: Partition) -> Step | None:
-    """The end of a move whose target is in sync, to be asked for after `begin` and when an isr has changed.
+    """The last step of a move whose target is in sync; call it after `begin` and when an isr has changed.
 
-    None while it is not, or while nobody of it can lead.
+    None while the target is not in sync, or while no replica of it can lead.
     """
     now, standing = current(state, partition), state.standings.get(partition)
     if standing is None or not now.moving or not set(now.target) <= set(standing.isr):
@@ -183,7 +183,7 @@ def finish(state: Leadership, partition: Partition) -> Step | None:
 
 
 def resume(state: Leadership, partition: Partition) -> Step | None:
-    """Go on with a move that is under way; None for a partition that does not move."""
+    """Continue a move that is under way; None for a partition that does not move."""
     now = current(state, partition)
     if not now.moving:
         return None

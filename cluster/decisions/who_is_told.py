@@ -1,8 +1,8 @@
-"""Which brokers are told what of decisions that were written (kafka.controller.ControllerBrokerRequestBatch).
+"""The requests that brokers get after decisions are written (kafka.controller.ControllerBrokerRequestBatch).
 
-The brokers of a partition's replicas get LeaderAndIsr, all brokers UpdateMetadata, those whose replica shall stop
-StopReplica. Fields are named and meant as in Kafka's requests; encoding them and sending them in this order
-(LeaderAndIsr, UpdateMetadata, StopReplica) is someone else's.
+The brokers of a partition's replicas get LeaderAndIsr, all brokers get UpdateMetadata, and brokers whose replica must
+stop get StopReplica. Fields have the names and meanings of Kafka's requests; the caller encodes them and sends them in
+this order (LeaderAndIsr, UpdateMetadata, StopReplica).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple
 from odradek.cluster.decisions.controller_state import LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.tree.znodes import Partition
 
-DURING_DELETE = -2  # the leader, and the epoch of StopReplica, of a topic that is being deleted
+DURING_DELETE = -2  # leader, and epoch in StopReplica, of a topic that is being deleted
 NO_EPOCH = -1
-Replica = tuple[Partition, int]  # of a partition, on a broker
+Replica = tuple[Partition, int]  # partition, broker
 
 
 class LeaderAndIsr(NamedTuple):
@@ -35,7 +35,7 @@ class LeaderAndIsr(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """A partition of an UpdateMetadata request; `partition_epoch` is there called zk_version."""
+    """A partition of an UpdateMetadata request, which calls `partition_epoch` zk_version."""
 
     partition: Partition
     topic_id: bytes | None
@@ -49,7 +49,7 @@ class Metadata(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """A partition of a StopReplica request; `delete`: the log goes too."""
+    """A partition of a StopReplica request; `delete`: delete the log too."""
 
     partition: Partition
     leader_epoch: int
@@ -57,7 +57,7 @@ class Stop(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """What one broker is told; an UpdateMetadata request without partitions tells which brokers live."""
+    """The requests to one broker; an UpdateMetadata request without partitions only updates the live brokers."""
 
     leader_and_isr: list[LeaderAndIsr]
     metadata: list[Metadata]
@@ -72,10 +72,10 @@ def requests(
     stop: Mapping[Replica, bool] | None = None,
     shown: Iterable[Partition] = (),
 ) -> dict[int, Requests]:
-    """By broker, for all that are registered, as things stand now in `state`.
+    """The requests by broker, for all live brokers, from the current `state`.
 
     `changed`: partitions for LeaderAndIsr and UpdateMetadata; `new` marks those, or single replicas of them, that were
-    just made. `stop`: replicas that shall stop, and whether they are deleted: they get no LeaderAndIsr.
+    just created. `stop`: replicas that must stop, and whether to delete them; they get no LeaderAndIsr.
     `shown`: partitions for UpdateMetadata only, as when a leader has changed its isr.
     """
     stop, changed = stop or {}, list(changed)
@@ -92,7 +92,7 @@ def requests(
 
 
 def welcome(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
-    """What is told when `brokers` have started: to them everything, to the others that their replicas are there."""
+    """The requests after `brokers` have started: the full state for them, for the others their replicas' return."""
     known = [each for each in state.partitions() if each in state.standings]
     theirs = [each for each in known if not set(brokers).isdisjoint(state.replicas(each))]
     told = requests(state, theirs)
@@ -106,7 +106,7 @@ def welcome(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
 
 
 def probe(state: Leadership, broker: int) -> Requests:
-    """LeaderAndIsr for every replica of `broker`, whatever its state: its answer says which are offline.
+    """LeaderAndIsr for every replica of `broker`, in any state: the response shows which are offline.
 
     UpdateMetadata for all partitions goes with it: a broker shows a topic to clients when it has metadata of all its
     partitions, and the topic may be new to it. It is when the controller's process died before it sent the metadata,
@@ -118,7 +118,7 @@ def probe(state: Leadership, broker: int) -> Requests:
 
 
 def is_full(state: Leadership, broker: int) -> bool:
-    """Whether `welcome` names all that `broker` may have a log of: any other log is a stray.
+    """Whether `welcome` names every partition that `broker` may have a log of: any other log is a stray.
 
     It does not while a topic's node cannot be parsed: the replicas of that topic are unknown.
     """
@@ -129,7 +129,7 @@ def is_full(state: Leadership, broker: int) -> bool:
 
 
 def _going(state: Leadership, broker: int) -> list[Metadata]:
-    """What waits for its deletion: the broker keeps it until it is told to stop."""
+    """Partitions that wait for deletion: the broker keeps them until StopReplica."""
     there = (each for each in _on(state, state.deleting, broker) if each in state.standings)
     return [_shown(state, partition, state.standings[partition]) for partition in there]
 
@@ -142,7 +142,7 @@ def _on(state: Leadership, topics: Iterable[str], broker: int) -> Iterator[Parti
 
 
 def _replicated_on(state: Leadership, partition: Partition, stop: Mapping[Replica, bool]) -> list[int]:
-    """Brokers for LeaderAndIsr; none when nobody knows who leads, or when the topic is being deleted."""
+    """Brokers for LeaderAndIsr; none when the leader is unknown or the topic is being deleted."""
     if partition not in state.standings or partition[0] in state.deleting:
         return []
     there = state.there(partition)

@@ -1,1 +1,1 @@
-"""A follower's and a leader's side of replication, without sockets."""
+"""Replication on the follower's and on the leader's side, without sockets."""

@@ -1,7 +1,7 @@
-"""A follower's side of a fetch session (KIP-227): what its leader knows of what is wanted, and what it is to be told.
+"""A follower's side of a fetch session (KIP-227): the partitions that its leader knows, and the changes to send.
 
-Pure. The leader keeps what it was asked for; the first request names everything, a later one what has changed since.
-Facts are from Kafka's FetchSessionHandler and FetchMetadata.
+Pure. The leader remembers the requested partitions; the first request names all of them, later requests name only
+changes. Facts are from Kafka's FetchSessionHandler and FetchMetadata.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_SESSION, INITIAL, _LAST = 0, 0, INT32_MAX
 
 
 class Session:
-    """`id` and `epoch` of the next request; `told` is what the last one left the leader knowing."""
+    """`id` and `epoch` of the next request; `told` is what the leader knows after the last request."""
 
     def __init__(self) -> None:
         self.id = NO_SESSION
@@ -27,11 +27,11 @@ class Session:
         self._changed: dict[Key, FetchPart | None] = {}
 
     def change(self, key: Key, part: FetchPart | None) -> None:
-        """A partition is wanted like this from now on; None: not at all."""
+        """Fetch a partition as in `part` from now on; None: no longer."""
         self._changed[key] = part
 
     def name(self, wanted: Iterable[tuple[Key, FetchPart]]) -> tuple[list[FetchPart], list[Key]]:
-        """What the next request names and forgets, where all that is `wanted` is looked at only when it must be."""
+        """The partitions that the next request names and forgets; iterates over `wanted` only for a full request."""
         changed, self._changed = self._changed, {}
         if self.epoch == INITIAL:
             self.told = dict(wanted)
@@ -47,7 +47,7 @@ class Session:
         return parts, forgotten
 
     def answered(self, session_id: int) -> None:
-        """The request was answered; with NO_SESSION the leader has forgotten all."""
+        """Record a response; NO_SESSION means that the leader has dropped the session."""
         self.id = session_id
         if session_id == NO_SESSION:
             self.epoch = INITIAL
@@ -55,6 +55,6 @@ class Session:
             self.epoch = self.epoch + 1 if self.epoch < _LAST else 1
 
     def refused(self, error: int) -> None:
-        """The session was: go on with a full request. One of which the epoch is wrong is still there, to be closed."""
+        """Continue with a full request after a session error. After a wrong epoch it also closes the old session."""
         self.id = self.id if error == errors.INVALID_FETCH_SESSION_EPOCH else NO_SESSION
         self.epoch = INITIAL

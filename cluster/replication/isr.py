@@ -1,8 +1,8 @@
-"""Who is in sync: a leader's decision about its followers (Kafka's Partition.maybeShrinkIsr, maybeExpandIsr; KIP-16).
+"""A leader's decisions about its ISR (Kafka's Partition.maybeShrinkIsr, maybeExpandIsr; KIP-16).
 
-Pure: rows of what the leader knows in, broker ids out. A follower is out of sync when it had not all records that there
-were for replica.lag.time.max.ms; it is in sync again when it has everything up to the high watermark and up to where
-the leader's epoch began (what lies between may be committed by now without the leader knowing).
+Pure: takes the leader's rows of followers, returns broker ids. A follower is out of sync when it has not caught up with
+the leader's log end for replica.lag.time.max.ms; it is in sync again when it has all records up to the high watermark
+and up to the start of the leader's epoch (records in between may be committed without the leader knowing).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.ipc.replicas import Replica
 def joining(
     followers: Iterable[Replica], isr: Collection[int], alive: Collection[int], hw: int, epoch_start: int
 ) -> list[int]:
-    """Followers to be taken into `isr`."""
+    """Followers to add to `isr`."""
     enough = max(hw, epoch_start)
     return [one.broker for one in followers if one.broker not in isr and one.broker in alive and one.leo >= enough]
 

@@ -1,17 +1,16 @@
-"""What a follower asks of one leader and what it makes of the answers. Pure: no socket, no clock, no log.
+"""A follower's requests to one leader, and its handling of the responses. Pure: no socket, no clock, no log.
 
-One request is under way at a time. `request` says what to send; its answer comes back through `answered` (or `found`),
-each part of it through `asked` and `judge`, and what the caller has done with a part through `moved`, `hold`, `leave`,
-`strike` or `seek`. A leader must not be told of an offset that its follower has not reached yet: the high watermark
-depends on it. Where it does not (cluster.replication.pipelined_fetch), the next request may leave before that has been
-done.
+One request is in flight at a time. `request` returns what to send; the caller passes the response to `answered` (or
+`found`), each part of it to `asked` and `judge`, and reports what it did with a part through `moved`, `hold`, `leave`,
+`strike` or `seek`. A follower must not send an offset that it has not reached yet: the high watermark depends on it.
+Where it does not depend on it (cluster.replication.pipelined_fetch), the next request may leave before those reports.
 
 A partition is in one of five states: FETCHED; HELD, its data wait for its lock; CUT, a truncation of its log is under
 way, which may take long; LEFT out of requests for a while; SOUGHT, the leader has nothing at the end of the follower's
-log and is asked for its offsets. In a session (cluster.replication.fetch_session) an idle request costs the same
-whether it stands for one partition or for thousands.
+log, and the follower requests the leader's offsets. In a session (cluster.replication.fetch_session) an idle request
+costs the same for one partition and for thousands.
 
-Facts are from Kafka's AbstractFetcherThread. Times are in ms of any clock that does not go back.
+Facts are from Kafka's AbstractFetcherThread. Times are in ms of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from odradek.protocol.fetch_client import EARLIEST, LATEST
 APPEND, DIVERGED, LOST_PLACE, LEAVE = "append", "diverged", "lost place", "leave"
 TRUNCATE, RESTART = "truncate", "restart"
 
-HELD_WAIT_MS = 5  # at the leader, while something is held here that is soon to be asked for again
+HELD_WAIT_MS = 5  # fetch wait at the leader while a partition is held here and will soon be fetched again
 FIRST_LEAVE_MS = 10
 LONGEST_STRIKE_MS = 64_000
 
-# A leader that has not heard yet, or leads no longer: the metadata will tell more.
+# The leader does not know of its leadership yet, or has lost it: newer metadata will follow.
 TRANSIENT = frozenset({
     errors.UNKNOWN_TOPIC_OR_PARTITION, errors.LEADER_NOT_AVAILABLE, errors.NOT_LEADER_OR_FOLLOWER,
     errors.FENCED_LEADER_EPOCH, errors.UNKNOWN_LEADER_EPOCH, errors.OFFSET_NOT_AVAILABLE, errors.UNKNOWN_TOPIC_ID,
@@ -41,8 +40,8 @@ TRANSIENT = frozenset({
 
 
 class Position(NamedTuple):
-    """How a follower's log stands: under which leader epoch it follows, its end, the epoch of its last record (-1: not
-    known), its start."""
+    """The state of a follower's log: the leader epoch that it follows, its end, the epoch of its last record (-1:
+    unknown), its start."""
 
     leader_epoch: int
     offset: int
@@ -51,7 +50,7 @@ class Position(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What all requests of a follower have in common: its broker id, and replica.fetch.*."""
+    """Fields that all requests of a follower share: its broker id, and replica.fetch.*."""
 
     replica: int
     max_wait_ms: int = 500
@@ -69,7 +68,7 @@ class Seek(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A log that has no place in its leader's is to be TRUNCATEd to `offset`, or to RESTART there, empty."""
+    """How to fix a log that does not match its leader's: TRUNCATE it to `offset`, or RESTART it there, empty."""
 
     key: Key
     how: str
@@ -81,13 +80,13 @@ class Following:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._parts: dict[Key, FetchPart] = {}  # all, and how they would be asked for
+        self._parts: dict[Key, FetchPart] = {}  # all partitions, with the fetch part to request
         self._held: set[Key] = set()
         self._cut: set[Key] = set()
         self._out: dict[Key, int] = {}  # until when
         self._sought: dict[Key, int | None] = {}  # the leader's log end, once known
         self._strikes: dict[Key, int] = {}  # failures in a row
-        self._absences: dict[Key, tuple[int, int]] = {}  # how often left out of late, and when last
+        self._absences: dict[Key, tuple[int, int]] = {}  # recent count of `leave`, and time of the last one
         self._session = Session()
         self._refusals = 0  # of the session, in a row
         self._not_before = 0
@@ -98,27 +97,27 @@ class Following:
     # -- assignments
 
     def assign(self, key: Key, position: Position) -> None:
-        """Fetch a partition from `position` on, whatever was known of it before."""
+        """Fetch a partition from `position` on; drops all earlier state."""
         self.remove(key)
         self._parts[key] = FetchPart(*key, *position, self.limits.part_bytes)
         self._fetch_again(key)
 
     def remove(self, key: Key) -> None:
-        """Fetch a partition no longer."""
+        """Stop fetching a partition."""
         self._part(key)
         self._parts.pop(key, None)
         self._strikes.pop(key, None)
         self._absences.pop(key, None)
 
     def look_again(self) -> None:
-        """The metadata have changed: what was unknown to the leader may be known now."""
+        """Retry left-out partitions after a metadata change: the leader may know them now."""
         for key in [key for key in self._out if key not in self._strikes]:
             self._fetch_again(key)
 
     # -- requests
 
     def request(self, now_ms: int) -> FetchRequest | Seek | None:
-        """What to send; None when there is nothing to ask, until `due_ms`."""
+        """The next request; None when there is nothing to request until `due_ms`."""
         for key in [key for key, due in self._out.items() if due <= now_ms]:
             self._fetch_again(key)
         if now_ms < self._not_before:
@@ -126,14 +125,14 @@ class Following:
         return self._seek() or (self._fetch(now_ms) if self._fetched else None)
 
     def due_ms(self) -> int | None:
-        """When there will be something to ask, if there is nothing now; None: after another call at the earliest."""
+        """The time of the next request, if there is none now; None: not before another call."""
         if self._not_before and (self._fetched or self._sought):
             return self._not_before
         return min(self._out.values(), default=None)
 
     @property
     def _fetched(self) -> int:
-        """How many partitions are fetched."""
+        """The number of partitions in state FETCHED."""
         return len(self._parts) - len(self._held) - len(self._cut) - len(self._out) - len(self._sought)
 
     def _fetch(self, now_ms: int) -> FetchRequest:
@@ -145,7 +144,7 @@ class Following:
         )  # fmt: skip
 
     def _wait_ms(self, now_ms: int) -> int:
-        """How long the leader may wait: until something that is held or left out is to be asked for."""
+        """How long the leader may wait: until a held or left-out partition is due."""
         longest = self.limits.max_wait_ms
         if self._held:
             longest = min(longest, HELD_WAIT_MS)
@@ -153,7 +152,7 @@ class Following:
         return min(longest, due - now_ms)
 
     def _seek(self) -> Seek | None:
-        """First log ends, then the log starts of those that need them."""
+        """A request for log ends first, then for log starts where needed."""
         for at, known in ((LATEST, False), (EARLIEST, True)):
             keys = [key for key, end in self._sought.items() if (end is not None) == known]
             if keys:
@@ -163,7 +162,9 @@ class Following:
     # -- answers
 
     def answered(self, error: int, session_id: int, now_ms: int) -> bool:
-        """A fetch was answered: whether the parts count. After a refusal a session begins anew, after two later."""
+        """Record a fetch response; whether its parts count. After a session error a new session starts at once, after
+        more errors in a row with a backoff.
+        """
         if error == errors.NONE:
             self._refusals = self._not_before = 0
             self._session.answered(session_id)
@@ -175,27 +176,27 @@ class Following:
         return False
 
     def lost(self) -> None:
-        """The connection is gone, and with it the session and the answer that was awaited."""
+        """Record a lost connection: the session and the pending response are lost with it."""
         self._session = Session()
         self._refusals = self._not_before = 0
         self._sought = dict.fromkeys(self._sought)
 
     def asked(self, key: Key) -> FetchPart | None:
-        """What the answer's part about `key` answers; None when that is no longer wanted."""
+        """The request part that the response's part for `key` answers; None when it is no longer wanted."""
         part = self._parts.get(key)
         return part if part is not None and not self._is_apart(key) and part == self._session.told.get(key) else None
 
     def judge(self, error: int, diverging: tuple[int, int] | None) -> str:
-        """What a part is about: APPEND, DIVERGED, LOST_PLACE, or LEAVE."""
+        """How to handle a part of a response: APPEND, DIVERGED, LOST_PLACE, or LEAVE."""
         if error == errors.NONE:
             return APPEND if diverging is None else DIVERGED
         return LOST_PLACE if error == errors.OFFSET_OUT_OF_RANGE else LEAVE
 
     def ahead(self, coming: Sequence[Coming]) -> bool:
-        """Whether the next request may leave before the records that have come are used; if so it asks for more.
+        """Whether the next request may leave before the received records are appended; if so it requests more.
 
-        Then as ever: `moved` tells where the log stands. Where that is not what the leader was told, or the partition
-        is apart by then, what it answers is to nobody's request (`asked`).
+        Afterwards `moved` reports the log's position as usual. If that differs from the position sent to the leader, or
+        if the partition is no longer FETCHED by then, `asked` discards the response.
         """
         parts = {
             one.key: part for one in coming if (part := pipelined_fetch.beyond(self._parts[one.key], one)) is not None
@@ -208,34 +209,34 @@ class Following:
         return True
 
     def moved(self, key: Key, position: Position) -> None:
-        """All that was sent is in the log, or what was too much is not: go on from `position`."""
+        """Continue from `position` after an append or a truncation."""
         self.stand(key, position)
         if key in self._parts:
             self._fetch_again(key)
 
     def stand(self, key: Key, position: Position) -> None:
-        """The log stands there, whatever becomes of the partition."""
+        """Record the log's position; the partition's state stays."""
         if key in self._parts:
             self._parts[key] = FetchPart(*key, *position, self.limits.part_bytes)
 
     def succeeded(self, key: Key) -> None:
-        """What the leader sent could be used: whatever failed before is forgiven."""
+        """Reset the failures in a row: the leader's data were usable."""
         self._strikes.pop(key, None)
 
     def hold(self, key: Key) -> None:
-        """Somebody has the partition's lock: what was sent is kept, and not to be sent again."""
+        """Another process has the partition's lock: the caller keeps the data, and they are not requested again."""
         if self._part(key):
             self._held.add(key)
 
     def cut(self, key: Key) -> None:
-        """Its log is being cut: `moved` or `strike` says when that is over."""
+        """A truncation of the log is under way: `moved` or `strike` reports its end."""
         if self._part(key):
             self._cut.add(key)
 
     def leave(self, key: Key, now_ms: int) -> None:
-        """Leave the partition out, or until the metadata change: a moment first, then longer, up to the backoff.
+        """Leave the partition out, at most until a metadata change: briefly first, then longer, up to the backoff.
 
-        A new leader may hear of its election some milliseconds later than its followers; records wait for them.
+        A new leader may learn of its election some milliseconds after its followers, and records wait meanwhile.
         """
         before, since = self._absences.get(key, (0, now_ms))
         absences = 0 if now_ms - since > 2 * self.limits.backoff_ms else before
@@ -244,16 +245,16 @@ class Following:
             self._out[key] = now_ms + min(self.limits.backoff_ms, FIRST_LEAVE_MS << min(absences, 16))
 
     def rest(self, keys: Iterable[Key], now_ms: int, pause_ms: int) -> None:
-        """Leave fetched partitions out for a while, as nothing is wrong with them (cluster.replication.throttles)."""
+        """Leave fetched partitions out for a while, without an error (cluster.replication.throttles)."""
         for key in keys:
             if key in self._parts and not (self._is_apart(key) and self._out.get(key, now_ms + 1) > now_ms):
                 self._part(key)
                 self._out[key] = now_ms + pause_ms
 
     def strike(self, key: Key, now_ms: int) -> int:
-        """What the leader sent is of no use: leave the partition out, longer each time in a row. Returns the ms.
+        """The leader's data are unusable: leave the partition out, longer each time in a row. Returns the ms.
 
-        `stand` says where the log ends now: the leader may have been told already that it has all that came (`ahead`).
+        Call `stand` with the log's end first: after `ahead` the request already claims all received records.
         """
         strikes = self._strikes[key] = self._strikes.get(key, 0) + 1
         pause = min(self.limits.backoff_ms << min(strikes - 1, 16), max(LONGEST_STRIKE_MS, self.limits.backoff_ms))
@@ -262,14 +263,15 @@ class Following:
         return pause
 
     def seek(self, key: Key) -> None:
-        """The leader has nothing where the log ends: ask where its own ends and begins."""
+        """The leader has nothing at the end of the log: request the leader's log end and log start."""
         if self._part(key):
             self._sought[key] = None
 
     def found(self, asked: Seek, offsets: Mapping[Key, tuple[int, int]], now_ms: int) -> list[Cut]:
-        """The answer to `asked`, (error, offset) by partition: what is to be done. Where none came it is left out.
+        """The cuts to make after the response to `asked`, (error, offset) by partition. Leaves out missing partitions.
 
-        As Kafka's fetchOffsetAndTruncate: a log beyond the leader's is cut, one that ends before it begins again.
+        As Kafka's fetchOffsetAndTruncate: truncate a log that ends after the leader's; restart one that ends before the
+        leader's start.
         """
         cuts = []
         for key, epoch in asked.places:
@@ -285,7 +287,7 @@ class Following:
                 cuts.append(Cut(key, TRUNCATE, offset))
             elif offset > own:
                 cuts.append(Cut(key, RESTART, offset))
-            else:  # it has what it said it had not
+            else:  # the leader has the offset that it reported as missing
                 self.strike(key, now_ms)
         return cuts
 
@@ -295,7 +297,7 @@ class Following:
         return key in self._held or key in self._cut or key in self._out or key in self._sought
 
     def _part(self, key: Key) -> bool:
-        """No longer fetch it; False when it is none of ours."""
+        """Clear its state and take it out of the session; False when it is not assigned here."""
         self._held.discard(key)
         self._cut.discard(key)
         self._out.pop(key, None)

@@ -1,11 +1,11 @@
-"""Throttles of replication (KIP-73): which replicas have one, and whether a broker has used up what it may move.
+"""Replication throttles (KIP-73): the throttled replicas, and whether a broker exceeds its rate.
 
-A broker has two of them, one for what it leads and one for what it follows: topics' configs name the replicas, a
-dynamic broker config says how many bytes a second these may move in all. A replica that is in sync is never held back,
-but its bytes count too. No clock: all times are ms of CLOCK_MONOTONIC, which every process of the broker sees alike.
+A broker has two throttles, one as leader and one as follower: topic configs name the replicas, a dynamic broker config
+sets their total bytes per second. An in-sync replica is never throttled, but its bytes count. No clock: all times are
+ms of CLOCK_MONOTONIC, which is the same in every process of the broker.
 
-Facts are from Kafka's ReplicationQuotaManager and SimpleRate. Unlike there samples are aligned to the clock, so that
-processes can add theirs up.
+Facts are from Kafka's ReplicationQuotaManager and SimpleRate. Unlike in Kafka, samples are aligned to the clock, so
+that the samples of several processes can be added.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from odradek.ipc import roles
 from odradek.ipc.traffic import SAMPLES, Traffic
 from odradek.protocol.wire import INT32_MAX, INT64_MAX
 
-UNLIMITED = INT64_MAX  # bytes a second
-PAUSE_MS = 100  # how soon a replica that was held back is looked at again
+UNLIMITED = INT64_MAX  # bytes per second
+PAUSE_MS = 100  # time until a throttled replica is checked again
 ALL: range = range(INT32_MAX + 1)  # partitions
 
 
 class Side(NamedTuple):
-    """One of the two: its configs, and the processes that move the bytes."""
+    """One of the two throttles: its configs, and the processes that move the bytes."""
 
     replicas: str
     rate: str
@@ -42,21 +42,21 @@ FOLLOWER = Side(
 
 
 class Window(NamedTuple):
-    """The time over which the rate is taken: so many samples, the one under way included, of so many ms each."""
+    """The time over which the rate is measured: the number of samples, with the current one, and their ms each."""
 
     samples: int
     width_ms: int
 
 
 def window(config: Mapping[str, Any]) -> Window:
-    """What replication.quota.window.* say; of more samples than there is memory for, fewer and longer ones."""
+    """The window of replication.quota.window.*; more samples than fit in memory become fewer and longer ones."""
     samples, seconds = config["replication.quota.window.num"], config["replication.quota.window.size.seconds"]
     count = min(samples, SAMPLES)
     return Window(count, -(-samples * seconds * 1000 // count))
 
 
 def partitions(text: str, broker: int) -> Container[int]:
-    """The partitions of which the replica on `broker` is among those in a topic's config; what is no pair is not."""
+    """The partitions whose replica on `broker` is listed in a topic's config; ignores malformed pairs."""
     if text.strip() == "*":
         return ALL
     pairs = (pair.strip().partition(":") for pair in text.split(","))
@@ -64,7 +64,7 @@ def partitions(text: str, broker: int) -> Container[int]:
 
 
 class Throttle:
-    """One broker's on one side, in the process of role `own`. `replicas`: partitions by topic; `rate`: bytes/s."""
+    """A broker's throttle on one side, in the process `own`. `replicas`: partitions by topic; `rate`: bytes/s."""
 
     def __init__(
         self, replicas: Mapping[str, Container[int]], rate: int, over: Window, traffic: Traffic, of: range, own: int
@@ -76,7 +76,7 @@ class Throttle:
 
     @property
     def topics(self) -> list[str]:
-        """The topics of which replicas are throttled."""
+        """The topics that have throttled replicas."""
         return list(self._replicas)
 
     def covers(self, topic: str, index: int) -> bool:
@@ -84,18 +84,18 @@ class Throttle:
         return index in self._replicas.get(topic, ())
 
     def count(self, size: int, now_ms: int) -> None:
-        """So many bytes of such replicas have been moved, whether that was too much or not."""
+        """Count `size` bytes of throttled replicas, within the rate or not."""
         self._traffic.add(self._own, now_ms // self._window.width_ms, size)
         self._asked_ms = -1
 
     def exceeded(self, now_ms: int) -> bool:
-        """Whether the broker has moved more than it may; known anew each ms, for it is asked for each partition."""
+        """Whether the broker exceeds its rate; computed once per ms, because it is called for each partition."""
         if now_ms != self._asked_ms:
             self._asked_ms, self._exceeded = now_ms, self._moved(now_ms)
         return self._exceeded
 
     def _moved(self, now_ms: int) -> bool:
-        """Whether the bytes of the window, over the time since its first sample that has any, are too many."""
+        """Whether the bytes of the window exceed the rate over the time since its first non-empty sample."""
         samples, width_ms = self._window
         last = now_ms // width_ms
         sizes = {number: self._traffic.total(self._roles, number) for number in range(last - samples + 1, last + 1)}
@@ -104,7 +104,7 @@ class Throttle:
 
 
 def in_force(side: Side, snapshot: Snapshot, config: Mapping[str, Any], traffic: Traffic, own: int) -> Throttle | None:
-    """The throttle that metadata and configuration say; None when no replica here has one, or no rate is set."""
+    """The throttle in metadata and configuration; None when no replica here is throttled or no rate is set."""
     broker = config["broker.id"]
     texts = snapshot.overrides(side.replicas)
     replicas = {topic: found for topic, text in texts.items() if (found := partitions(text, broker))}
