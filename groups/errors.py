@@ -1,4 +1,4 @@
-"""What a failed append to a log of groups or transactions is called in an answer to a client."""
+"""Maps errors of failed appends to group and transaction logs to the error codes that clients get."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _UNAVAILABLE = {
 _TOO_LARGE = (Error.MESSAGE_TOO_LARGE, Error.RECORD_LIST_TOO_LARGE)
 
 COMMIT_ERRORS = {**_UNAVAILABLE, **dict.fromkeys(_TOO_LARGE, Error.INVALID_COMMIT_OFFSET_SIZE)}
-"""What a failed append of offsets is called in an answer to a client."""
+"""Error codes for OffsetCommit after a failed append of offsets."""
 
 STORE_ERRORS = {
     **_UNAVAILABLE,
     **dict.fromkeys(_TOO_LARGE, Error.UNKNOWN_SERVER_ERROR),
     Error.REQUEST_TIMED_OUT: Error.REBALANCE_IN_PROGRESS,
 }
-"""What a failed append of a group's generation is called in an answer to a client."""
+"""Error codes for members after a failed append of a group's generation."""
 
 
 TRANSACTION_ERRORS = {
@@ -29,19 +29,19 @@ TRANSACTION_ERRORS = {
     **dict.fromkeys(_TOO_LARGE, Error.UNKNOWN_SERVER_ERROR),
     Error.REQUEST_TIMED_OUT: Error.COORDINATOR_NOT_AVAILABLE,
 }
-"""What a failed append of a transaction's state is called in an answer to a client."""
+"""Error codes for producers after a failed append of a transaction's state."""
 
 
 def for_commit(error: Error) -> Error:
-    """The code a client gets when its offsets could not be appended because of `error`."""
+    """The code for a client whose offsets could not be appended because of `error`."""
     return COMMIT_ERRORS.get(error, error)
 
 
 def for_store(error: Error) -> Error:
-    """The code members get when their group could not be stored because of `error`."""
+    """The code for members whose group could not be stored because of `error`."""
     return STORE_ERRORS.get(error, error)
 
 
 def for_transaction(error: Error) -> Error:
-    """The code a producer gets when its transaction's state could not be appended because of `error`."""
+    """The code for a producer whose transaction's state could not be appended because of `error`."""
     return TRANSACTION_ERRORS.get(error, error)

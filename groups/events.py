@@ -1,8 +1,8 @@
-"""What goes into the group state machines and what comes out of them.
+"""Inputs and outputs of the group state machines.
 
 In : requests as plain tuples, deadlines that passed, and the outcome of appends, each with the time `Now`.
-Out: `Answer`s to requests, `Append`s to `__consumer_offsets`, and `Reload`s, in the order in which they are to be done.
-A token is whatever the caller gave with a request; the machines only hand it back.
+Out: `Answer`s to requests, `Append`s to `__consumer_offsets`, and `Reload`s, in the order of execution.
+A token is an opaque object that the caller passes with a request; the machines only return it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Commit(NamedTuple):
     instance_id: str | None
     generation: int
     offsets: dict[TopicPartition, OffsetValue]
-    unknown_group_is_not_found: bool = False  # OffsetCommit v9+ tells a missing group from an old generation
+    unknown_group_is_not_found: bool = False  # OffsetCommit v9+ distinguishes a missing group from an old generation
     producer: tuple[int, int] | None = None  # (id, epoch) for TxnOffsetCommit
 
     @property
@@ -107,14 +107,14 @@ class Commit(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Hand `result` to whoever gave `token`."""
+    """Send `result` to the requester that passed `token`."""
 
     token: Any
     result: Any
 
 
 class Reload(NamedTuple):
-    """Read the partition of `key` (a group or transactional id) again, and take over what it has of that one."""
+    """Read the partition of `key` (a group or transactional id) again, and load the state of that key."""
 
     key: str
 
@@ -133,5 +133,5 @@ class Append(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What is to be read again if this could not be carried out."""
+        """The key to reload if this append could not be carried out."""
         return self.group

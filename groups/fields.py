@@ -1,6 +1,6 @@
-"""The fields of which the records of Kafka's internal topics are made.
+"""The fields in records of Kafka's internal topics.
 
-Big-endian numbers; strings are int16 length + UTF-8 (-1: null), bytes and arrays begin with an int32 length. Flexible
+Big-endian numbers; strings are int16 length + UTF-8 (-1: null), bytes and arrays start with an int32 length. Flexible
 versions have varint lengths plus one instead, and tagged fields at the end of each structure.
 """
 
@@ -13,11 +13,11 @@ from odradek.protocol.wire import I16, I32, I64
 
 
 class RecordError(ValueError):
-    """A record that this version of the format does not explain."""
+    """A record that does not match the known versions of its format."""
 
 
 TOO_SHORT = (struct.error, IndexError, wire.WireError)
-"""What reading past the end of a record raises, unless a length says beforehand that it would."""
+"""Errors of a read past the end of a record, where no length field reveals it before."""
 
 
 def string(text: str | None) -> bytes:
@@ -26,7 +26,7 @@ def string(text: str | None) -> bytes:
 
 
 def blob(data: bytes) -> bytes:
-    """`data` with its length before it."""
+    """`data` after its length."""
     return I32.pack(len(data)) + data
 
 

@@ -1,6 +1,6 @@
 """A classic consumer group: its members, its state and the rules that keep them consistent.
 
-Nothing here decides when to rebalance (see `rebalance`, `joining`, `syncing`); this is the data those change.
+`rebalance`, `joining` and `syncing` decide when to rebalance; this module has the data that they change.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from odradek.protocol.errors import Error
 
 CONSUMER = "consumer"
 MOST_SUBSCRIBED = 1 << 20
-"""Topics in the subscriptions of all members that are read, a tenth of a microsecond each: what the members of a larger
-group subscribe to is not known. One JoinGroup has room for forty million, which would take the coordinator seconds."""
+"""Most topics to read from all members' subscriptions, at 0.1 µs each; above it, the group's subscription is unknown.
+One JoinGroup has room for forty million, which would take the coordinator seconds."""
 Timer = tuple[str, str, str]  # group, kind ("member", "pending", "join", "sync"), member id or ""
 
 
 class State(enum.Enum):
-    """The states of a group; the values are the names clients and tools see."""
+    """The states of a group; the values are the names that clients and tools see."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -51,9 +51,9 @@ TRANSITIONS: dict[State, dict[State, str]] = {
 
 
 class Group:
-    """State of one group. Effects pile up in `effects`, deadlines go into the shared `timers`.
+    """State of one group. It queues effects in `effects` and sets deadlines in the shared `timers`.
 
-    `partition`: that of `__consumer_offsets`, by the hash of its id, which takes its time.
+    `partition`: the one in `__consumer_offsets`, by the hash of the id; stored because hashing is slow.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
         self.pending: set[str] = set()  # ids handed out by MEMBER_ID_REQUIRED that have not joined yet
-        self.unsynced: set[str] = set()  # members that got the generation and have not asked for their part
+        self.unsynced: set[str] = set()  # members that got the generation but have not sent SyncGroup
         self.joined = 0  # members whose JoinGroup waits
         self.initial_delay_left_ms: int | None = None  # not None: the first rebalance waits for more members
         self.member_added = False  # since the initial delay began
@@ -96,7 +96,7 @@ class Group:
 
     @property
     def is_unused(self) -> bool:
-        """Whether there is nothing in it, nor in the log: no member yet, no id handed out, no offset."""
+        """Whether it is empty, here and in the log: no member yet, no id handed out, no offset."""
         return self.state is State.EMPTY and not self.generation and not self.pending and not self.offsets
 
     @property
@@ -105,14 +105,14 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The slowest member decides."""
+        """The largest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def accepts(self, member_id: str) -> bool:
         """Whether there is room for this member under `group.max.size`.
 
-        While a rebalance is prepared those who joined count, so that a group above the limit (it was lowered)
-        drops the last to rejoin.
+        During PreparingRebalance only members that have joined count, so that a group above a lowered limit drops the
+        last ones to rejoin.
         """
         if self.state in (State.EMPTY, State.DEAD):
             return True
@@ -125,9 +125,9 @@ class Group:
 
     @property
     def leader(self) -> str | None:
-        """The id of the member that assigns partitions; when it is gone, the eldest that is there when this is asked.
+        """The id of the member that assigns partitions; if it has left, the oldest member at the time of this call.
 
-        Not when it leaves: with all members in one LeaveGroup, each would look past all that left before it.
+        Not chosen when the leader leaves: with all members in one LeaveGroup, each would scan all that left before it.
         """
         if self._leader not in self.members:
             self._leader = next(iter(self.members), None)
@@ -149,7 +149,7 @@ class Group:
         self.wait_join(member, token)
 
     def remove(self, member_id: str, error: Error = Error.UNKNOWN_MEMBER_ID) -> None:
-        """Forget a member or a handed-out id; what it still waits for is answered with `error`."""
+        """Remove a member or a handed-out id; answer its waiting requests with `error`."""
         member = self.members.get(member_id)
         if member is not None:
             self.answer_join(member, JoinResult(error, ""))
@@ -164,7 +164,7 @@ class Group:
         self.timers.cancel((self.id, "pending", member_id))
 
     def abandon(self, error: Error) -> None:
-        """Answer all that waits with `error` and end: also when an exception has left the members half changed."""
+        """Answer all waiting requests with `error` and become Dead, even if an exception left members half changed."""
         for member in self.members.values():
             self.answer_join(member, JoinResult(error, member.id))
             self.answer_sync(member, SyncResult(error))
@@ -178,7 +178,7 @@ class Group:
         self.state = State.DEAD
 
     def rename(self, member: Member, new_id: str) -> None:
-        """A static member gets a new member id, keeping its place, its leadership and its assignment."""
+        """Give a static member a new member id; it keeps its place, its leadership and its assignment."""
         assert member.instance_id is not None
         self.timers.cancel((self.id, "member", member.id))
         if self.leader == member.id:
@@ -192,7 +192,7 @@ class Group:
         self.static[member.instance_id] = new_id
 
     def update(self, member: Member, protocols: Protocols, rebalance_ms: int, session_ms: int) -> None:
-        """Take over what a member's new JoinGroup says."""
+        """Apply a member's new JoinGroup."""
         self._withdraw(member.protocols)
         self._support.update(name for name, _ in protocols)
         member.protocols = protocols
@@ -200,14 +200,14 @@ class Group:
         member.session_timeout_ms = session_ms
 
     def _withdraw(self, protocols: Protocols) -> None:
-        """A member supports these no more; nothing is kept of one that nobody supports."""
+        """Remove a member's support for these; drop protocols that no member supports."""
         for name, _ in protocols:
             self._support[name] -= 1
             if not self._support[name]:
                 del self._support[name]
 
     def alive(self, member: Member, now: Now, timeout_ms: int | None = None) -> None:
-        """The member was heard of: its session starts anew."""
+        """Restart the member's session timeout."""
         after = member.session_timeout_ms if timeout_ms is None else timeout_ms
         self.timers.set((self.id, "member", member.id), now.steady_ms + after)
 
@@ -221,13 +221,13 @@ class Group:
         return self.protocol_type == protocol_type and any(self._support[name] == count for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes among those that all support; the eldest voter breaks ties."""
+        """The protocol with the most votes among those that all members support; the oldest voter breaks ties."""
         candidates = {name for name, count in self._support.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def compute_subscribed(self) -> frozenset[str] | None:
-        """The topics the members subscribe to; None when that cannot be known."""
+        """The topics that the members subscribe to; None when they are unknown."""
         if self.protocol_type != CONSUMER:
             return None
         topics: set[str] = set()
@@ -244,7 +244,7 @@ class Group:
     # -- waiting requests -----------------------------------------------------------------------------------
 
     def wait_join(self, member: Member, token: Any) -> None:
-        """Let the member's JoinGroup wait; one that waited already is told to join again."""
+        """Let the member's JoinGroup wait; an earlier one that waits gets REBALANCE_IN_PROGRESS."""
         if member.join is not None:
             self.answer_join(member, JoinResult(Error.REBALANCE_IN_PROGRESS, member.id))
         member.join = token
@@ -260,7 +260,7 @@ class Group:
         return True
 
     def wait_sync(self, member: Member, token: Any) -> None:
-        """Let the member's SyncGroup wait; one that waited already is told to join again."""
+        """Let the member's SyncGroup wait; an earlier one that waits gets REBALANCE_IN_PROGRESS."""
         self.answer_sync(member, SyncResult(Error.REBALANCE_IN_PROGRESS))
         member.sync = token
 
@@ -273,7 +273,7 @@ class Group:
         return True
 
     def current(self, member: Member, *, skip_assignment: bool = False, leader: str | None = None) -> JoinResult:
-        """The current generation, as told to one member; only the leader learns who the others are."""
+        """The current generation in a response to one member; only the leader gets the list of members."""
         told = self.leader if leader is None else leader
         return JoinResult(
             Error.NONE,
@@ -293,7 +293,7 @@ class Group:
     # -- the log --------------------------------------------------------------------------------------------
 
     def value(self, assignments: dict[str, bytes]) -> GroupValue:
-        """What the log is to remember of this generation."""
+        """The log record of this generation."""
         return GroupValue(
             self.protocol_type or "",
             self.generation,
@@ -304,7 +304,7 @@ class Group:
         )
 
     def load(self, value: GroupValue) -> None:
-        """Become what the log remembers: Stable with its members, or Empty without."""
+        """Load the state from the log: Stable with its members, or Empty without."""
         self.state = State.STABLE if value.members else State.EMPTY
         self.state_since_ms = None if value.state_since_ms == -1 else value.state_since_ms
         self.generation = value.generation
@@ -319,7 +319,7 @@ class Group:
 def subscription_topics(metadata: bytes, most: int) -> list[str]:
     """The topics of a consumer's subscription: version i16, count i32, strings; later versions append to that.
 
-    struct.error for one that cannot be read, or has more than `most`.
+    struct.error for a subscription that is malformed or has more than `most` topics.
     """
     (count,) = struct.unpack_from(">i", metadata, 2)
     if count > most:

@@ -1,8 +1,8 @@
-"""All groups of this broker: which requests reach which group, and what the log must hold of them.
+"""All groups of this broker: dispatches requests to groups and decides which records the log gets.
 
-Pure: time comes with each call, effects pile up in `effects` (answers, and appends whose `done` must be called).
-Transactions stand beside this (groups.transactions): of groups they know the offsets only, which are committed in a
-transaction's name and wait here for its marker.
+Pure: the caller passes the time with each call; effects (answers, and appends whose `done` must be called) queue in
+`effects`. Transactions are separate (groups.transactions); they touch groups only through offsets committed in a
+transaction, which wait here for its marker.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 PartitionErrors = dict[TopicPartition, Error]
 Tombstone = tuple[TopicPartition | None, Record]
-"""With the partition whose offset goes; None: the group itself."""
+"""The record, with the partition whose offset it deletes; None: the group itself."""
 TOMBSTONE_BYTES = 16 * 1024
 
 
@@ -58,7 +58,7 @@ class Summary(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """What becomes of offsets that are being appended."""
+    """Callbacks for the outcome of appended offsets."""
 
     complete: Callable[[int], None]
     fail: Callable[[], None]
@@ -73,24 +73,24 @@ class Groups(Ownership):
         super().__init__(self.effects)
         self.timers: Deadlines[Timer] = Deadlines()
         self._groups: dict[str, Group] = {}
-        self._open: dict[int, set[str]] = {}  # groups that have, or had, offsets in a producer's open transaction
-        self._deleted: dict[int | str, set[str]] = {}  # topics deleted while this partition, or group, was being read
+        self._open: dict[int, set[str]] = {}  # producer id -> groups that have, or had, offsets in its open transaction
+        self._deleted: dict[int | str, set[str]] = {}  # topics deleted while the partition or group was loading
 
     # -- which groups are ours --------------------------------------------------------------------------------
 
     def refusal(self, group_id: str | None, *, empty_is_valid: bool = False) -> Error:
         """Why requests for this group cannot be served now; NONE when they can.
 
-        The empty id was never a group of members, but offsets have been stored under it.
+        A group with the empty id never has members, but offsets have been stored under it.
         """
         if group_id is None or not (group_id or empty_is_valid):
             return Error.INVALID_GROUP_ID
         return self._served(group_id)
 
     def loaded(self, partition: int, replay: Replay, now: Now, only: Collection[str] | None = None) -> None:
-        """Take over what the partition's log holds; members get a whole session to be heard of.
+        """Load the groups from the partition's log; each member gets a full session timeout.
 
-        `only`: of these groups, which were reset. The others are as they are.
+        `only`: load only these groups, which were reset; the others stay unchanged.
         """
         found = replay.found()
         only = None if only is None else self._awaited(only)
@@ -120,7 +120,7 @@ class Groups(Ownership):
             rebalance.maybe_prepare(group, "more members than group.max.size", now)
 
     def unload(self, partition: int) -> None:
-        """The partition is not ours any more: who waits is sent to look for the new coordinator."""
+        """Drop a partition that this broker no longer leads; waiting requests get NOT_COORDINATOR."""
         for group_id in [name for name, group in self._groups.items() if group.partition == partition]:
             self._discard(group_id, Error.NOT_COORDINATOR)
         self._let_go(partition)
@@ -137,16 +137,16 @@ class Groups(Ownership):
         return group
 
     def _drop_unused(self, group: Group) -> None:
-        """A group that a request has made and left without anything in it is none: requests cost no memory."""
+        """Drop a group that a request created and left empty, so that such requests cost no memory."""
         if group.is_unused and self._groups.get(group.id) is group:
             del self._groups[group.id]
 
     def _forget(self, key: str) -> None:
-        """See `Ownership`. Its members are to ask again, and find it as the log has it."""
+        """See `Ownership`. Its members retry, and find the group as the log has it."""
         self._discard(key, Error.COORDINATOR_NOT_AVAILABLE)
 
     def _discard(self, group_id: str, error: Error) -> None:
-        """Drop a group, in whatever state it is; what waits in it is answered with `error`."""
+        """Drop a group in any state; answer its waiting requests with `error`."""
         group = self._groups.pop(group_id, None)
         if group is not None:
             group.abandon(error)
@@ -185,7 +185,7 @@ class Groups(Ownership):
             self._drop_unused(group)
 
     def sync(self, request: Sync, token: Any, now: Now) -> None:
-        """SyncGroup; answers a SyncResult. While loading: join again, which older clients understand."""
+        """SyncGroup; answers a SyncResult. While loading: REBALANCE_IN_PROGRESS, which older clients understand."""
         try:
             self._sync(request, token, now)
         except Exception:
@@ -204,7 +204,7 @@ class Groups(Ownership):
             syncing.sync(group, request, token, now)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> Error:
-        """Heartbeat; while loading every member is taken to be alive."""
+        """Heartbeat; while loading, every member counts as alive."""
         error = self.refusal(group_id)
         if error:
             return Error.NONE if error is Error.COORDINATOR_LOAD_IN_PROGRESS else error
@@ -218,7 +218,7 @@ class Groups(Ownership):
             return FAULT
 
     def leave(self, group_id: str, members: Iterable[Leaving], now: Now) -> LeaveResult:
-        """LeaveGroup, for one member or many."""
+        """LeaveGroup, for one or many members."""
         error = self.refusal(group_id)
         if error:
             return LeaveResult(error)
@@ -232,7 +232,7 @@ class Groups(Ownership):
             return LeaveResult(FAULT)
 
     def tick(self, now: Now) -> None:
-        """Do what the deadlines up to `now` ask for."""
+        """Handle all deadlines up to `now`."""
         for group_id, kind, member_id in self.timers.expired(now.steady_ms):
             group = self._groups.get(group_id)
             if group is not None:
@@ -244,13 +244,13 @@ class Groups(Ownership):
         self._reload_due(now)
 
     def next_ms(self) -> int | None:
-        """When `tick` has something to do; None: nothing is due."""
+        """The time of the next `tick`; None: no deadline is set."""
         return min((due for due in (self.timers.next_ms(), self._reload_at.next_ms()) if due is not None), default=None)
 
     # -- offsets ----------------------------------------------------------------------------------------------
 
     def commit(self, request: Commit, token: Any, now: Now) -> None:
-        """OffsetCommit; answers the error of each partition, when the offsets are in the log."""
+        """OffsetCommit; answers the error of each partition once the offsets are in the log."""
         try:
             self._commit(request, token, now)
         except Exception:
@@ -262,7 +262,7 @@ class Groups(Ownership):
         if not error and group is None:
             if request.generation < 0:
                 group = self._create(request.group)  # a "simple" group, which has offsets and no members
-            elif request.producer is not None:  # for which Kafka makes the group, and finds no such member in it
+            elif request.producer is not None:  # Kafka creates the group here and finds no such member
                 error = Error.UNKNOWN_MEMBER_ID
             else:
                 error = Error.GROUP_ID_NOT_FOUND if request.unknown_group_is_not_found else Error.ILLEGAL_GENERATION
@@ -301,7 +301,7 @@ class Groups(Ownership):
     def _pending_kind(
         self, group: Group, fit: dict[TopicPartition, OffsetValue], producer: tuple[int, int] | None
     ) -> _Pending:
-        """Note what is being appended; how to go on when that is decided."""
+        """Record the pending offsets; returns the callbacks for the outcome of their append."""
         offsets = group.offsets
         if producer is None:
             offsets.prepare(fit)
@@ -311,12 +311,12 @@ class Groups(Ownership):
         return _Pending(partial(offsets.complete_open, producer[0], fit), partial(offsets.fail_open, producer[0], fit))
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
-        """The producer's marker is in this partition of `__consumer_offsets`: its offsets there count, or are gone."""
+        """The producer's marker is in this partition of `__consumer_offsets`: commit or drop its offsets there."""
         for group_id in [name for name in self._open.get(producer_id, ()) if self.partition_of(name) == partition]:
             try:
                 self._end_open(producer_id, group_id)
                 group = self._groups.get(group_id)
-                if group is not None:  # else its offsets could not be written, and nothing else was in it
+                if group is not None:  # else its append failed and the group had nothing else
                     group.offsets.end_open(producer_id, commit)
             except Exception:
                 self._fault(group_id, now)
@@ -324,7 +324,7 @@ class Groups(Ownership):
     def fetch(
         self, group_id: str | None, partitions: Iterable[TopicPartition] | None, require_stable: bool
     ) -> tuple[Error, dict[TopicPartition, tuple[OffsetValue | None, Error]]]:
-        """OffsetFetch: the offset of each partition (None: nothing committed); `partitions` None asks for all."""
+        """OffsetFetch: the offset of each partition (None: nothing committed); `partitions` None requests all."""
         error = self.refusal(group_id, empty_is_valid=True)
         if error:
             return error, {}
@@ -340,7 +340,7 @@ class Groups(Ownership):
         return group.offsets.get(tp), Error.NONE
 
     def delete_offsets(self, group_id: str, partitions: list[TopicPartition], token: Any, now: Now) -> None:
-        """OffsetDelete; answers (error, errors by partition). Topics that members subscribe to are kept."""
+        """OffsetDelete; answers (error, errors by partition). Offsets of subscribed topics stay."""
         try:
             self._delete_offsets(group_id, partitions, token, now)
         except Exception:
@@ -366,9 +366,9 @@ class Groups(Ownership):
         self._remove_offsets(group, removed, now, lambda failed: Answer(token, (failed, {} if failed else errors)))
 
     def forgetting(self, topics: set[str], now: Now) -> Iterator[None]:
-        """Forget offsets of partitions that are no more, those of groups that are being read when they are.
+        """Remove offsets of deleted topics; for groups that are loading, once they are loaded.
 
-        In steps, a group each: go through them before anything of these names is committed again.
+        One group per step: exhaust the iterator before a new commit for topics of these names.
         """
         reading: list[int | str] = [*self._loading, *self._resetting]
         for key in reading:
@@ -389,7 +389,7 @@ class Groups(Ownership):
                 self._fault(group.id, now)
 
     def expiring(self, now: Now) -> Iterator[None]:
-        """Forget offsets past `offsets.retention.minutes`, and groups without members and offsets; a group a step."""
+        """Remove offsets past `offsets.retention.minutes`, and unused groups; one group per step."""
         for name in list(self._groups):
             group = self._groups.get(name)
             if group is not None:
@@ -408,9 +408,9 @@ class Groups(Ownership):
     def _remove_offsets(
         self, group: Group, partitions: list[TopicPartition], now: Now, answer: Any, for_good: bool = False
     ) -> None:  # fmt: skip
-        """Write tombstones for these; for the whole group, too, when nothing of it is left.
+        """Write tombstones for these offsets, and for the whole group if nothing else is left.
 
-        `for_good`: they are told to nobody by us though that should fail. Our successor finds them in the log, then.
+        `for_good`: do not restore the offsets if the append fails. The next coordinator then finds them in the log.
         """
         before = group.offsets.snapshot()
         undecided = any(group.offsets.unstable(tp) for tp in partitions)
@@ -419,13 +419,13 @@ class Groups(Ownership):
         buried = group.state is State.EMPTY and not group.offsets and not group.pending
         if buried:
             self._discard(group.id, Error.UNKNOWN_MEMBER_ID)
-            if group.generation > 0:  # a group that only stored offsets never had a record of its own
+            if group.generation > 0:  # a group that only stored offsets has no record of its own
                 tombstones.append((None, (group_key(group.id), None)))
 
         def restore(some: list[Tombstone]) -> None:
             if for_good:
                 return
-            if undecided:  # what becomes of those commits, or became of them since, the log alone tells
+            if undecided:  # only the log shows the outcome of those commits
                 self.reset(group.id, now)
             else:
                 self._restore(group, {tp: before[tp] for tp, _ in some if tp in before}, buried)
@@ -435,7 +435,7 @@ class Groups(Ownership):
     def _write_tombstones(
         self, group_id: str, tombstones: list[Tombstone], restore: Callable[[list[Tombstone]], None], answer: Any
     ) -> None:
-        """In pieces: one batch might be larger than the topic takes. `restore` gets those of each that fails."""
+        """Write in pieces, as one batch may exceed the topic's limit. `restore` gets each piece that fails."""
         left = list(_in_pieces(tombstones))
         failed: list[Error] = []
 
@@ -459,7 +459,7 @@ class Groups(Ownership):
             tell()
 
     def _restore(self, group: Group, offsets: Any, buried: bool) -> None:
-        """They are in the log still. A group that is not served any more will be read from there."""
+        """Put back offsets that are still in the log. A group that is no longer served is loaded from there."""
         if self._served(group.id):
             return
         if buried and group.id not in self._groups:
@@ -470,7 +470,7 @@ class Groups(Ownership):
     # -- groups as a whole ------------------------------------------------------------------------------------
 
     def delete_group(self, group_id: str | None, token: Any, now: Now) -> None:
-        """DeleteGroups, one of them; answers an Error. Only groups without members can go."""
+        """DeleteGroups for one group; answers an Error. Only a group without members can be deleted."""
         try:
             self._delete_group(group_id, token, now)
         except Exception:
@@ -490,7 +490,7 @@ class Groups(Ownership):
         self._remove_offsets(group, group.offsets.partitions(), now, lambda failed: Answer(token, failed))
 
     def listing(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[Summary]:
-        """ListGroups: of these states and types (any case; none given: all). All groups here are classic."""
+        """ListGroups, filtered by states and types (any case; none given: all). All groups here are classic."""
         wanted = {state.lower() for state in states}
         kinds = {kind.lower() for kind in types}
         if kinds and "classic" not in kinds:
@@ -499,7 +499,7 @@ class Groups(Ownership):
         return [Summary(group.id, group.state.value, group.protocol_type or "") for group in groups]
 
     def describe(self, group_id: str | None) -> tuple[Error, Summary]:
-        """DescribeGroups, one of them; a group that does not exist is GROUP_ID_NOT_FOUND and Dead."""
+        """DescribeGroups for one group; a group that does not exist is GROUP_ID_NOT_FOUND and Dead."""
         name = group_id or ""
         error = self.refusal(group_id, empty_is_valid=True)
         if error:
@@ -520,13 +520,13 @@ class Groups(Ownership):
 
 
 def _forget_pending(group: Group) -> None:
-    """The group goes: members that got an id but have not joined with it yet get UNKNOWN_MEMBER_ID when they do."""
+    """Drop handed-out ids of a deleted group: members that join with one get UNKNOWN_MEMBER_ID."""
     for member_id in list(group.pending):
         group.remove(member_id)
 
 
 def _in_pieces(tombstones: list[Tombstone]) -> Iterator[list[Tombstone]]:
-    """Of TOMBSTONE_BYTES at most, but one tombstone at least."""
+    """Pieces of at most TOMBSTONE_BYTES, with at least one tombstone each."""
     some: list[Tombstone] = []
     size = 0
     for tombstone in tombstones:
@@ -549,7 +549,7 @@ def _deletable(group: Group, topic: str) -> Error:
 
 
 def _expired(group: Group, retention_ms: int, wall_ms: int) -> list[TopicPartition]:
-    """Retention runs from when the group became empty, else from each commit; never for what is in use."""
+    """Expired offsets. Retention runs from when the group became empty, else from each commit; never for used ones."""
     if group.protocol_type is None:
         return group.offsets.expired(wall_ms, retention_ms, None)
     if group.state is State.EMPTY:

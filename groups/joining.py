@@ -1,8 +1,8 @@
-"""JoinGroup: how a member comes in, comes back, or comes back as somebody else (static membership).
+"""JoinGroup: new members, rejoining members, and static members that return with a new member id.
 
-KIP-394: a dynamic member is first given an id, and counted only when it joins with it.
-KIP-345: a static member that restarts takes its old place without a rebalance; whoever still uses the old
-member id is fenced. KIP-814: since JoinGroup v9 a returning static leader is told that it leads, but not to assign.
+KIP-394: a dynamic member first gets an id, and counts only when it joins with that id.
+KIP-345: a static member that restarts takes its old place without a rebalance; clients that still use the old
+member id are fenced. KIP-814: since JoinGroup v9, a returning static leader learns that it leads but need not assign.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ LONGEST_NAME = LONGEST_STRING - len("-") - len(str(uuid.UUID(int=0)))
 
 
 def new_member_id(request: Join) -> str:
-    """An id nobody has: instance id or client id, as far as the id stays a string that fits, a dash, a random UUID."""
+    """A unique id: instance id or client id, truncated to fit a protocol string, a dash, a random UUID."""
     name = (request.instance_id or request.client_id).encode("utf-8", "surrogateescape")[:LONGEST_NAME]
     return f"{name.decode('utf-8', 'ignore')}-{uuid.uuid4()}"
 
 
 def join(group: Group, request: Join, token: Any, now: Now, make_id: Callable[[Join], str] = new_member_id) -> None:
-    """A member wants to be in the next generation. Answered at once or when the rebalance is through.
+    """Let a member join the next generation. Answers at once or when the rebalance completes.
 
-    A protocol that it names twice is one: the first.
+    Of a protocol that occurs twice in the request, the first one counts.
     """
     request = request._replace(protocols=_distinct(request.protocols))
     error, member_id = _refusal(group, request)
@@ -61,7 +61,7 @@ def _distinct(protocols: Protocols) -> Protocols:
 
 
 def _refusal(group: Group, request: Join) -> tuple[Error, str]:
-    """Why this member cannot join, and the member id it is told."""
+    """Why this member cannot join, and the member id for the response."""
     if not group.accepts(request.member_id):
         group.remove(request.member_id, Error.GROUP_MAX_SIZE_REACHED)
         return Error.GROUP_MAX_SIZE_REACHED, ""
@@ -70,12 +70,12 @@ def _refusal(group: Group, request: Join) -> tuple[Error, str]:
     if not group.supports(request.protocol_type, request.protocols):
         return Error.INCONSISTENT_GROUP_PROTOCOL, request.member_id
     if request.member_id in group.pending and request.instance_id is not None:
-        return Error.UNKNOWN_SERVER_ERROR, request.member_id  # that id was given to a dynamic member; so does Kafka
+        return Error.UNKNOWN_SERVER_ERROR, request.member_id  # the id belongs to a dynamic member; as in Kafka
     return Error.NONE, request.member_id
 
 
 def validate_member(group: Group, member_id: str, instance_id: str | None) -> Error:
-    """FENCED_INSTANCE_ID when the instance id belongs to another member by now, UNKNOWN_MEMBER_ID, or NONE."""
+    """FENCED_INSTANCE_ID when the instance id now belongs to another member, UNKNOWN_MEMBER_ID, or NONE."""
     if instance_id is not None:
         owner = group.static.get(instance_id)
         if owner is None:
@@ -110,7 +110,7 @@ def _add(group: Group, request: Join, token: Any, now: Now, member_id: str) -> N
     maybe_prepare(group, f"new member {member_id}: {request.reason or 'no reason given'}", now)
 
 
-# -- members that are known -------------------------------------------------------------------------------------
+# -- known members ----------------------------------------------------------------------------------------------
 
 
 def _join_known(group: Group, request: Join, token: Any, now: Now) -> None:
@@ -128,14 +128,14 @@ def _rejoin(group: Group, member: Member, request: Join, token: Any, now: Now) -
 
 
 def _join_completing(group: Group, member: Member, request: Join, token: Any, now: Now) -> None:
-    if member.protocols == request.protocols:  # it did not get our answer: say it again
+    if member.protocols == request.protocols:  # it did not get the answer: repeat it
         group.effects.append(Answer(token, group.current(member)))
     else:
         _rejoin(group, member, request, token, now)
 
 
 def _join_stable(group: Group, member: Member, request: Join, token: Any, now: Now) -> None:
-    """The leader may ask for a rebalance (partitions were added, say); others only by a new subscription."""
+    """The leader may start a rebalance (after new partitions, say); others only by a new subscription."""
     if group.leader == member.id or member.protocols != request.protocols:
         _rejoin(group, member, request, token, now)
     else:
@@ -155,11 +155,11 @@ KNOWN: dict[State, Callable[[Group, Member, Join, Any, Now], None]] = {
 }
 
 
-# -- static members that come back ------------------------------------------------------------------------------
+# -- returning static members -----------------------------------------------------------------------------------
 
 
 def _replace_static(group: Group, request: Join, token: Any, now: Now, member: Member, new_id: str) -> None:
-    """The instance came back without its member id: fence the old id, keep the place."""
+    """A static member returns without its member id: fence the old id, keep the place."""
     before = (member.id, member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     told_leader = group.leader
     _fence(group, member)
@@ -167,7 +167,7 @@ def _replace_static(group: Group, request: Join, token: Any, now: Now, member: M
     group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     group.wait_join(member, token)
     group.alive(member, now)
-    if group.state is State.COMPLETING:  # the leader may be assigning to the old id just now
+    if group.state is State.COMPLETING:  # the leader may be assigning to the old id
         prepare(group, f"static member {request.instance_id} came back during the assignment", now)
     elif group.state is State.STABLE:
         if group.select_protocol() == group.protocol:
@@ -195,20 +195,20 @@ def _static_stored(
     _position: int,
     now: Now,
 ) -> None:
-    """The member's new id is in the log, so that it may use it; if not, the old id is restored."""
+    """Answer the member once its new id is in the log; restore the old id if the append failed."""
     if group.members.get(member.id) is not member:
         return  # removed meanwhile, and answered
     if group.state is not State.STABLE or group.generation != generation:
-        return  # a rebalance began: the JoinGroup that waits counts for that one
+        return  # a rebalance started: the waiting JoinGroup counts for that one
     if member.join is not token:
-        return  # the instance came back once more: another id is on its way to the log
+        return  # the instance returned again: an append of another id is under way
     if error:
         _restore_static(group, member, before, told_leader, for_store(error), now)
         return
-    group.alive(member, now)  # its session may have ended while it waited for us
+    group.alive(member, now)  # its session may have expired during the append
     if request.can_skip_assignment:
         group.answer_join(member, group.current(member, skip_assignment=group.leader == member.id))
-    else:  # an older client would assign if it saw itself as leader, and nobody would hear of it
+    else:  # an older client that sees itself as leader would send an assignment, which no member would get
         group.answer_join(member, group.current(member, leader=told_leader))
 
 

@@ -1,9 +1,9 @@
-"""The log as the groups see it, and the writer that turns many small appends into few batches.
+"""The log as the groups see it, and the writer that merges many small appends into few batches.
 
-All `Append`s of one round that belong to the same partition and producer become one batch (up to `BATCH_BYTES` and what
-the topic's max.message.bytes allows: of one that is refused nobody else's is to go with it; an `Append` is never
-split), so that a thousand consumers that commit together cost one lock, one write and one CRC.
-An append is done when the partition's high watermark has passed it, not before.
+`Append`s for the same partition and producer in one round become one batch, so that a thousand consumers that commit
+together cost one lock, one write and one CRC. A batch is limited to `BATCH_BYTES` and the topic's max.message.bytes, so
+that a refused append does not fail others with it; an `Append` is never split.
+An append completes only when the partition's high watermark has passed it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ RECORD_OVERHEAD = 40  # a bound for the varints around key and value
 
 
 class JournalBusy(Exception):
-    """Another process is at the partition just now: try again in a millisecond."""
+    """Another process has the partition's lock: try again in a millisecond."""
 
 
 class JournalError(Exception):
-    """The batch was not appended; `error` is what the partition said."""
+    """The batch was not appended; `error` is the partition's error."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error.name)
@@ -40,16 +40,16 @@ class Journal(Protocol):
     """The partitions of `__consumer_offsets` or `__transaction_state`."""
 
     def largest(self, partition: int) -> int:
-        """Bytes of a batch that the partition takes (max.message.bytes)."""
+        """The largest batch in bytes that the partition accepts (max.message.bytes)."""
 
     def append(self, partition: int, batch: bytes) -> int:
         """Append one batch and return the offset of its first record; JournalBusy or JournalError."""
 
     def passed(self, partition: int, end: int) -> bool:
-        """Whether all in-sync replicas have the log up to `end`. JournalError: they never will, or are too few."""
+        """Whether all in-sync replicas have the log up to `end`. JournalError: never, or too few are in sync."""
 
     def read_all(self, partition: int) -> Iterator[bytes | None]:
-        """Every batch from log start to log end, each in its own bytes; None: the next one is not there just now."""
+        """Every batch from log start to log end, each in its own bytes; None: the next one is not available yet."""
 
 
 class Written(NamedTuple):
@@ -64,7 +64,7 @@ class Written(NamedTuple):
 def build_batch(
     records: list[Record], wall_ms: int, codec: int = codecs.NONE, producer: tuple[int, int] | None = None
 ) -> bytes:
-    """A batch of magic 2 as a coordinator writes it: create time `wall_ms`, no sequence, `producer`'s or nobody's."""
+    """A coordinator's magic 2 batch: create time `wall_ms`, no sequence, producer id and epoch only with `producer`."""
     rows = [(offset, wall_ms, key, value, ()) for offset, (key, value) in enumerate(records)]
     if producer is None:
         return batch_v2.build(rows, codec=codec)
@@ -74,10 +74,10 @@ def build_batch(
 
 
 class Writer:
-    """Queues appends by partition and writes them when told; outcomes go to each `Append.done`.
+    """Queues appends by partition and writes them in `write`; outcomes go to each `Append.done`.
 
-    `faulty(key, now)` hears of each group (or transactional id) that an exception has left with more or less than its
-    log: its append is perhaps written and perhaps not, or its outcome was not taken in.
+    `faulty(key, now)` gets each group (or transactional id) that may differ from its log after an exception: it is
+    unknown whether its append is in the log, or its `done` failed.
     """
 
     def __init__(
@@ -89,30 +89,30 @@ class Writer:
         self._timeout_ms = timeout_ms
         self._codec = codec
         self._faulty = faulty
-        self._producers: Counter[int] = Counter()  # appends of each that are not decided
+        self._producers: Counter[int] = Counter()  # undecided appends of each producer id
         self._queued: dict[int, deque[tuple[int, Append]]] = {}
         self._written: dict[int, deque[Written]] = {}
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is queued for a busy partition: call `write` again in a millisecond."""
+        """Whether appends are queued for a busy partition: call `write` again in a millisecond."""
         return bool(self._queued)
 
     def is_queued(self, partition: int) -> bool:
-        """Whether something for this partition is not in the log yet."""
+        """Whether appends for this partition are not in the log yet."""
         return partition in self._queued
 
     def has_some_of(self, producer_id: int) -> bool:
-        """Whether something of this producer's is not decided yet: queued, or awaiting the high watermark."""
+        """Whether appends of this producer are undecided: queued, or awaiting the high watermark."""
         return producer_id in self._producers
 
     @property
     def awaited(self) -> list[int]:
-        """The partitions whose high watermark is waited for: call `check` when it moves."""
+        """The partitions with appends that await the high watermark: call `check` when it moves."""
         return list(self._written)
 
     def add(self, append: Append, now: Now) -> None:
-        """Queue an append; it is tried at the next `write`."""
+        """Queue an append for the next `write`."""
         if append.producer is not None:
             self._producers[append.producer[0]] += 1
         try:
@@ -124,7 +124,7 @@ class Writer:
         self._queued.setdefault(partition, deque()).append((now.steady_ms + self._timeout_ms, append))
 
     def write(self, now: Now) -> None:
-        """Append all that is queued, partition by partition; those that are busy keep their queue."""
+        """Append all queued records, partition by partition; busy partitions keep their queue."""
         for partition in list(self._queued):
             self._write_partition(partition, now)
 
@@ -152,7 +152,7 @@ class Writer:
         self._check_partition(partition, now)
 
     def _lose(self, appends: list[Append], now: Now) -> None:
-        """Nobody knows whether these are in the log: it is read."""
+        """Fail appends that may or may not be in the log; `faulty` reloads their keys."""
         self._tell(appends, Error.UNKNOWN_SERVER_ERROR, -1, now)
         for append in appends:
             self._faulty(append.group, now)
@@ -175,7 +175,7 @@ class Writer:
         return deque(item for item in queue if item[0] > now.steady_ms)
 
     def check(self, now: Now) -> None:
-        """Finish what the high watermarks have passed, and what has waited too long for them."""
+        """Complete the appends that the high watermark has passed, and time out those that waited too long."""
         for partition in list(self._written):
             self._check_partition(partition, now)
 
@@ -188,7 +188,7 @@ class Writer:
             self._written.pop(partition, None)
 
     def _outcome(self, partition: int, written: Written, now: Now) -> Error | None:
-        """What has become of it, None while that is open."""
+        """The outcome of a batch, None while it is open."""
         try:
             if self._journal.passed(partition, written.end):
                 return Error.NONE
@@ -200,13 +200,13 @@ class Writer:
         return Error.REQUEST_TIMED_OUT if written.deadline_ms <= now.steady_ms else None
 
     def fail(self, partition: int, error: Error, now: Now) -> None:
-        """Give up all that is queued or awaited there: another is to go on from the log, or we anew."""
+        """Fail all queued and awaited appends of a partition that moves to another coordinator, or that is reloaded."""
         written, queued = self._written.pop(partition, ()), self._queued.pop(partition, ())
         self._tell([append for one in written for append in one.appends], error, -1, now)
         self._tell([append for _, append in queued], error, -1, now)
 
     def _tell(self, appends: list[Append], error: Error, position: int, now: Now) -> None:
-        """Each outcome on its own: one that fails must not keep the others from being heard."""
+        """Report each outcome separately: an exception in one `done` must not affect the others."""
         for append in appends:
             try:
                 append.done(error, position, now)
@@ -223,7 +223,7 @@ class Writer:
 
 
 def _take(queue: deque[tuple[int, Append]], most: int) -> list[tuple[int, Append]]:
-    """The head of the queue, as much of one producer as fits `most` bytes, at least one append."""
+    """The appends at the head of the queue: of one producer, up to `most` bytes, at least one."""
     taken, size = [queue.popleft()], 0
     size += _size(taken[0][1])
     producer = taken[0][1].producer
@@ -238,6 +238,6 @@ def _size(append: Append) -> int:
 
 
 def record_size(record: Record) -> int:
-    """Bytes that a record takes of a batch, at most."""
+    """An upper bound for the bytes of a record in a batch."""
     key, value = record
     return len(key) + len(value or b"") + RECORD_OVERHEAD

@@ -1,7 +1,7 @@
-"""Rebuilding groups from `__consumer_offsets`: the last record of each key counts, a null value deletes.
+"""Rebuilds groups from `__consumer_offsets`: the last record of each key counts, a null value deletes.
 
-Offsets written in a transaction count from its commit marker on, those of an aborted one not at all; those of one that
-is still open wait for its marker.
+Offsets of a transaction count from its commit marker on; those of an aborted transaction are dropped, and those of an
+open one wait for its marker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Where = tuple[str, TopicPartition]
 
 
 class Found(NamedTuple):
-    """What a log holds of one group: its generation, its offsets, and those of open transactions by producer id."""
+    """A group's state in the log: its generation, its offsets, and those of open transactions by producer id."""
 
     value: GroupValue | None
     offsets: dict[TopicPartition, Committed]
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 class Replay:
-    """Feed it the batches of one partition in order, then take what was `found`."""
+    """Pass the batches of one partition to `feed` in order, then call `found`."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupValue] = {}
@@ -46,7 +46,7 @@ class Replay:
         self._open: dict[int, dict[_Where, Committed | None]] = {}  # by producer id
 
     def found(self) -> dict[str, Found]:
-        """What there is of each group."""
+        """The state of each group."""
         groups = {group: Found(value, {}, {}) for group, value in self.groups.items()}
         for (group, tp), committed in self._offsets.items():
             groups.setdefault(group, Found(None, {}, {})).offsets[tp] = committed
@@ -57,7 +57,7 @@ class Replay:
         return groups
 
     def feed(self, batch: bytes) -> None:
-        """Take in one batch; what cannot be read is logged and left out, as the rest is worth more."""
+        """Apply one batch; log and skip unreadable data, so that the rest still loads."""
         try:
             self._feed(batch)
         except BatchError as error:
@@ -75,7 +75,7 @@ class Replay:
     def _feed_v2(self, batch: bytes, header: batch_v2.Header) -> None:
         if not batch_v2.crc_is_right(batch):
             raise BatchError(CORRUPT_MESSAGE, "its checksum is wrong")
-        if not header.num_records:  # compaction keeps the last batch of a producer, if need be without records
+        if not header.num_records:  # compaction keeps a producer's last batch, even without records
             return
         if header.is_control:
             self._end_transaction(header.producer_id, batch)
@@ -117,7 +117,7 @@ class Replay:
             log.error("__consumer_offsets: skipped a record of the batch at %d: %s", position, error)
 
     def _bury(self, where: _Where) -> None:
-        """Its topic is gone, say: what a transaction still has of it does not count either."""
+        """Delete an offset, for example of a deleted topic, also from open transactions."""
         self._offsets.pop(where, None)
         for offsets in self._open.values():
             offsets.pop(where, None)

@@ -1,4 +1,4 @@
-"""One member of a classic group, and the requests of it that wait for an answer."""
+"""One member of a classic group, and its waiting requests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Member:
     assignment: bytes = b""
     join: Any = None
     sync: Any = None
-    is_new: bool = field(default=False)  # has never been through a rebalance: its JoinGroup itself may time out
+    is_new: bool = field(default=False)  # no rebalance completed yet: its JoinGroup itself may time out
 
     @classmethod
     def joining(cls, member_id: str, request: Join) -> Member:
-        """A member as it first asks to join."""
+        """A member from its first JoinGroup."""
         return cls(
             member_id,
             request.instance_id,
@@ -41,7 +41,7 @@ class Member:
 
     @classmethod
     def loaded(cls, value: MemberValue, protocol: str | None) -> Member:
-        """A member as the log remembers it: it supports the one protocol that was chosen."""
+        """A member from the log: it supports only the selected protocol."""
         return cls(
             value.member_id,
             value.instance_id,
@@ -59,11 +59,11 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether its liveness is not the member's to prove: it waits for us."""
+        """Whether it waits for the coordinator, so that its session timeout does not apply."""
         return not self.is_new and (self.join is not None or self.sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Its subscription under `protocol`; KeyError when it does not support that."""
+        """Its subscription under `protocol`; KeyError when it does not support the protocol."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -74,7 +74,7 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
     def value(self, protocol: str | None, assignment: bytes) -> MemberValue:
-        """What the log is to remember of it."""
+        """The member's part of the group's log record."""
         return MemberValue(
             self.id,
             self.instance_id,

@@ -1,8 +1,8 @@
-"""The committed offsets of one group: what is in the log, and what is on its way there.
+"""The offsets of one group: committed ones in the log, and pending ones whose append is under way.
 
-A commit is `prepare`d, appended by the caller, then `complete`d or `fail`ed. Only completed commits are ever
-answered or fetched. Those of a transaction are in the log without counting: they are kept by producer id until its
-marker comes, which makes them committed, or nothing.
+The caller calls `prepare` for a commit, appends it, then calls `complete` or `fail`. Only completed commits are
+answered or fetched. Offsets of a transaction do not count when they are in the log: they are kept by producer id until
+the transaction's marker commits or drops them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from odradek.groups.records import OffsetValue
 
 TopicPartition = tuple[str, int]
 _UnderWay = tuple[OffsetValue, ...]
-"""Commits of one partition on their way to the log, in that order; they are told apart by identity. Each has its own
-outcome: one that is refused says nothing of those before it."""
+"""Pending commits of one partition, in append order, compared by identity. Each has its own outcome: a failed one does
+not affect those before it."""
 
 
 class Committed(NamedTuple):
@@ -26,7 +26,7 @@ class Committed(NamedTuple):
 
 
 class _InTransaction:
-    """What an open transaction has of one partition: its last offset in the log, and those on their way there."""
+    """An open transaction's offsets of one partition: the last one in the log, and pending ones."""
 
     __slots__ = ("under_way", "written")
 
@@ -42,7 +42,7 @@ class Offsets:
         self._committed: dict[TopicPartition, Committed] = {}
         self._pending: dict[TopicPartition, _UnderWay] = {}
         self._open: dict[int, dict[TopicPartition, _InTransaction]] = {}  # by producer id
-        self._open_by: dict[TopicPartition, set[int]] = {}  # the same the other way round: of whose transactions it is
+        self._open_by: dict[TopicPartition, set[int]] = {}  # the reverse: producer ids by partition
 
     def __bool__(self) -> bool:
         return bool(self._committed or self._pending or self._open)
@@ -57,25 +57,25 @@ class Offsets:
         return {tp: found.value for tp, found in self._committed.items()}
 
     def unstable(self, tp: TopicPartition) -> bool:
-        """Whether a commit of `tp` is under way or part of an open transaction (KIP-447's require_stable asks)."""
+        """Whether a commit of `tp` is pending or part of an open transaction (for KIP-447's require_stable)."""
         return tp in self._pending or self._in_transaction(tp)
 
     def _in_transaction(self, tp: TopicPartition) -> bool:
         return tp in self._open_by
 
     def load(self, tp: TopicPartition, committed: Committed) -> None:
-        """Take over what was read from the log."""
+        """Load an offset from the log."""
         self._committed[tp] = committed
 
     def prepare(self, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
-        """Note that these are being appended."""
+        """Record that an append of these is under way."""
         for tp, value in offsets.items():
             self._pending[tp] = (*self._pending.get(tp, ()), value)
 
     def complete(self, offsets: Mapping[TopicPartition, OffsetValue], position: int) -> None:
-        """They are in the log at `position`; a later record wins, whatever the order of completion.
+        """Record that these are in the log at `position`; a later record wins, in any order of completion.
 
-        A pending commit that `remove` dropped meanwhile (its topic is gone) stays dropped.
+        A pending commit that `remove` dropped meanwhile (its topic was deleted) stays dropped.
         """
         for tp, value in offsets.items():
             if self._settle(tp, value):
@@ -84,12 +84,12 @@ class Offsets:
                     self._committed[tp] = Committed(value, position)
 
     def fail(self, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
-        """They did not reach the log. Others of the same partitions go on, earlier ones too."""
+        """Drop commits that did not reach the log. Others of the same partitions, earlier ones too, stay pending."""
         for tp, value in offsets.items():
             self._settle(tp, value)
 
     def _settle(self, tp: TopicPartition, value: OffsetValue) -> bool:
-        """Whether it was under way still; it is no more."""
+        """Remove a pending commit; whether it was still pending."""
         before = self._pending.get(tp, ())
         left = _without(before, value)
         if left:
@@ -101,12 +101,12 @@ class Offsets:
     # -- transactions
 
     def load_open(self, producer_id: int, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Take over an open transaction that was read from the log."""
+        """Load an open transaction from the log."""
         for tp, committed in offsets.items():
             self._enter(producer_id, tp).written = committed
 
     def prepare_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
-        """Note that these are being appended as part of a transaction."""
+        """Record that an append of these is under way in a transaction."""
         for tp, value in offsets.items():
             self._enter(producer_id, tp).under_way += (value,)
 
@@ -129,25 +129,25 @@ class Offsets:
 
     @property
     def open_producers(self) -> list[int]:
-        """Whose open transactions have offsets here."""
+        """Producer ids whose open transactions have offsets here."""
         return list(self._open)
 
     def complete_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue], position: int) -> None:
-        """They are in the log at `position`, for the transaction's marker to decide on."""
+        """Record that these are in the log at `position`; the transaction's marker decides on them."""
         for tp, value in offsets.items():
             found = self._settle_open(producer_id, tp, value)
             if found is not None and (found.written is None or found.written.position <= position):
                 found.written = Committed(value, position)
 
     def fail_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
-        """They did not reach the log. What the transaction has there of the same partitions still counts."""
+        """Drop offsets that did not reach the log. The transaction's earlier offsets of these partitions stay."""
         for tp, value in offsets.items():
             found = self._settle_open(producer_id, tp, value)
             if found is not None and found.written is None and not found.under_way:
                 self._take_out(producer_id, tp)
 
     def _settle_open(self, producer_id: int, tp: TopicPartition, value: OffsetValue) -> _InTransaction | None:
-        """What the transaction has of this partition, less this value; None if it was not under way any more."""
+        """The transaction's offsets of this partition without this value; None if the value is no longer pending."""
         found = self._open.get(producer_id, {}).get(tp)
         if found is None:
             return None
@@ -157,7 +157,7 @@ class Offsets:
         return found if was_there else None
 
     def end_open(self, producer_id: int, commit: bool) -> None:
-        """The transaction's marker is in the log: its offsets count, but for what was committed after them."""
+        """Apply the transaction's marker: on commit its offsets count, unless later commits replace them."""
         for tp in list(self._open.get(producer_id, ())):
             written = self._take_out(producer_id, tp)
             known = self._committed.get(tp)
@@ -165,11 +165,11 @@ class Offsets:
                 self._committed[tp] = written
 
     def partitions(self) -> list[TopicPartition]:
-        """All partitions with a commit, also one under way."""
+        """All partitions with a commit, also a pending one."""
         return list({**self._committed, **self._pending, **dict.fromkeys(self._open_by)})
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Drop these, pending ones too; returns those that were there and so need a tombstone."""
+        """Drop these, also pending ones; returns those that existed and so need a tombstone."""
         removed = []
         for tp in partitions:
             pending = self._pending.pop(tp, None)
@@ -194,8 +194,8 @@ class Offsets:
         """The partitions whose offsets are past their retention (KIP-211); all times are epoch ms.
 
         Retention runs from `since_ms` (when the group became empty) or, when None, from each commit. A commit
-        with an expiry of its own (OffsetCommit v2-v4) keeps that one. Subscribed topics and partitions with a
-        commit under way never expire.
+        with an expiry of its own (OffsetCommit v2-v4) keeps it. Subscribed topics and partitions with a pending
+        commit never expire.
         """
 
         def is_expired(value: OffsetValue) -> bool:

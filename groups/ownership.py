@@ -1,9 +1,9 @@
-"""Which groups or transactional ids are served: those of the partitions that were read, less those that have a fault.
+"""Which groups or transactional ids are served: those of loaded partitions, except keys with a fault.
 
-A fault is an exception where none belongs: what is known of that one key may be half changed, or differ from the log.
-So it is forgotten (`_reset`), its clients are told COORDINATOR_LOAD_IN_PROGRESS, and after `RELOAD_PAUSE_MS` the log is
-read for it (the effect `Reload`). Everything else goes on. A key that cannot be taken over from the log is answered
-UNKNOWN_SERVER_ERROR until its partition is loaded the next time.
+A fault is an unexpected exception: the state of that one key may be half changed, or differ from the log. So the state
+is dropped (`reset`), the key's clients get COORDINATOR_LOAD_IN_PROGRESS, and after `RELOAD_PAUSE_MS` the key is loaded
+from the log again (the effect `Reload`). Other keys are not affected. Requests for a key that cannot be loaded get
+UNKNOWN_SERVER_ERROR until the next load of its partition.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from odradek.protocol.errors import Error
 log = logging.getLogger(__name__)
 
 FAULT = Error.UNKNOWN_SERVER_ERROR
-"""What the request that came upon a fault is told; it is not sent again, as those are that are told to wait."""
+"""The error for the request that caused a fault; clients do not retry it, unlike COORDINATOR_LOAD_IN_PROGRESS."""
 
 RELOAD_PAUSE_MS = 1_000
-"""So that a fault that comes back with every request costs a reading of the log a second, not the process."""
+"""Pause before a reload: a fault that recurs with every request costs one read of the log per second at most."""
 
 
 class Ownership:
-    """The partitions of the topic that holds the keys; `partitions` is their number, 0 while there is no topic."""
+    """The partitions of the topic with the keys; `partitions` is their number, 0 while there is no topic."""
 
     def __init__(self, effects: list[Any]) -> None:
         self.partitions = 0
@@ -46,7 +46,7 @@ class Ownership:
 
     @property
     def is_loading(self) -> bool:
-        """Whether partitions are being read; a key that is read again is missing in lists meanwhile."""
+        """Whether partitions are loading. A single key that is reloaded is only missing in lists meanwhile."""
         return bool(self._loading)
 
     def _served(self, key: str) -> Error:
@@ -65,12 +65,12 @@ class Ownership:
     # -- partitions
 
     def will_load(self, partition: int) -> None:
-        """The partition is ours; until `loaded` its keys are answered COORDINATOR_LOAD_IN_PROGRESS."""
+        """Take a partition; until `loaded`, requests for its keys get COORDINATOR_LOAD_IN_PROGRESS."""
         self._loading.add(partition)
         self._unreadable_partitions.discard(partition)
 
     def unreadable(self, partition: int, keys: Collection[str] | None) -> None:
-        """The log cannot be read for these keys, None: for all of the partition."""
+        """Record that the log cannot be read for these keys, or (None) for the whole partition."""
         if keys is None:
             self.unload(partition)
             self._unreadable_partitions.add(partition)
@@ -80,11 +80,11 @@ class Ownership:
             self._unreadable |= lost
 
     def unload(self, partition: int) -> None:
-        """The partition is not ours any more."""
+        """Drop a partition that this broker no longer leads."""
         raise NotImplementedError
 
     def _awaited(self, keys: Collection[str]) -> set[str]:
-        """Those of the keys that were read for being reset: one that was reset twice may have been read before."""
+        """The keys that still wait for a reload: a key that was reset twice may be loaded already."""
         return self._resetting.intersection(keys)
 
     def _was_loaded(self, partition: int, keys: Collection[str] | None) -> None:
@@ -103,31 +103,31 @@ class Ownership:
     # -- faults
 
     def _answer_fault(self, token: Any, result: Any, key: str, now: Now) -> None:
-        """`_fault`, and the answer to the request that has it, before all others of this key are told to ask again."""
+        """Answer the request that caused the fault, before `_fault` makes all other requests of the key retry."""
         self.effects.append(Answer(token, result))
         self._fault(key, now)
 
     def _fault(self, key: str, now: Now) -> None:
-        """Called where an exception was caught: forget this key and have it read again."""
+        """Drop and reload this key; called in an exception handler."""
         log.exception("unexpected error for %.100r: reloading its state from the log", key)
         self.reset(key, now)
 
     def reset(self, key: str, now: Now) -> None:
-        """What is known of this key may be wrong: read it from the log again."""
+        """Drop a key whose state may be wrong and reload it from the log."""
         self.faults += 1
-        if not self._served(key) or key in self._resetting:  # in the second case its reading could not begin
+        if not self._served(key) or key in self._resetting:  # in the second case its reload could not start
             self._resetting.add(key)
             self._reload_at.set(key, now.steady_ms + RELOAD_PAUSE_MS)
         self._forget(key)
 
     def undone(self, effect: Any, now: Now) -> None:
-        """An effect could not be carried out: what it was for is read from its log again."""
+        """Reload the key of an effect that could not be carried out."""
         key = getattr(effect, "key", None)
         if key is not None:
             self.reset(key, now)
 
     def _forget(self, key: str) -> None:
-        """Drop what is known of this key, whatever state that is in."""
+        """Drop the state of this key, even if it is inconsistent."""
         raise NotImplementedError
 
     def _reload_due(self, now: Now) -> None:
@@ -136,7 +136,7 @@ class Ownership:
                 self.effects.append(Reload(key))
 
     def _unloadable(self, key: str) -> None:
-        """Called where an exception was caught: what the log says of this key cannot be taken over."""
+        """Mark a key whose log state cannot be loaded; called in an exception handler."""
         self.faults += 1
         log.exception("cannot load %.100r from the log: its requests get UNKNOWN_SERVER_ERROR", key)
         self._unreadable.add(key)

@@ -1,10 +1,10 @@
-"""The course of a rebalance, as functions over a `Group`; docs/states.md shows the states.
+"""The steps of a rebalance, as functions over a `Group`; docs/states.md shows the states.
 
-In PreparingRebalance an empty group waits `group.initial.rebalance.delay.ms` for more members than the first, any other
-until all members have rejoined, at most the largest rebalance timeout. In CompletingRebalance a new generation waits
-for its leader's assignment.
+In PreparingRebalance a group that was empty waits `group.initial.rebalance.delay.ms` for more members; any other group
+waits until all members have rejoined, at most the largest rebalance timeout. In CompletingRebalance a new generation
+waits for its leader's assignment.
 
-Cooperative rebalancing (KIP-429) is the same course twice: the assignments tell members what to keep.
+Cooperative rebalancing (KIP-429) runs the same steps twice: the assignments contain what members keep.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from odradek.protocol.errors import Error
 log = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a member that has no id yet may wait in JoinGroup: it cannot heartbeat, and may be long gone."""
+"""How long a new member may wait in JoinGroup: it cannot send heartbeats, and may be gone."""
 
 LEAST_WAIT_MS = 1_000
-"""How long nobody is waited for again: with a rebalance timeout of 0 the coordinator would do nothing else."""
+"""Least wait when no member has rejoined: a rebalance timeout of 0 would keep the coordinator busy."""
 
 
 def maybe_prepare(group: Group, reason: str, now: Now) -> None:
-    """Begin a rebalance unless one is under way."""
+    """Start a rebalance unless one is under way."""
     if group.can_rebalance:
         prepare(group, reason, now)
 
 
 def prepare(group: Group, reason: str, now: Now) -> None:
-    """Begin a rebalance: all members must join again."""
+    """Start a rebalance: all members must join again."""
     if group.state is State.COMPLETING:
         propagate(group, Error.REBALANCE_IN_PROGRESS, now)
     stop_waiting_for_syncs(group)
@@ -49,7 +49,7 @@ def prepare(group: Group, reason: str, now: Now) -> None:
 
 
 def _start_initial_delay(group: Group, now: Now) -> None:
-    """Wait a little for more members, so that a fleet that starts together is balanced once."""
+    """Wait briefly for more members, so that a fleet that starts together needs one rebalance."""
     delay = group.limits.initial_delay_ms
     group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay, 0)
     group.member_added = False
@@ -61,14 +61,14 @@ def _await_joins(group: Group, now: Now, least_ms: int = 0) -> None:
 
 
 def maybe_complete_join(group: Group, now: Now) -> None:
-    """End the wait for members when all are there; the initial delay always runs to its end."""
+    """End the wait for members when all have joined; the initial delay always runs to its end."""
     waiting = group.state is State.PREPARING and group.initial_delay_left_ms is None
     if waiting and group.everyone_joined:
         complete_join(group, now)
 
 
 def expire_join(group: Group, now: Now) -> None:
-    """The wait for members is over; the initial delay goes on while members keep coming, within its bound."""
+    """End the wait for members; extend the initial delay, within its bound, while members keep joining."""
     if group.state is not State.PREPARING:
         return
     left = group.initial_delay_left_ms
@@ -82,7 +82,7 @@ def expire_join(group: Group, now: Now) -> None:
 
 
 def complete_join(group: Group, now: Now) -> None:
-    """Go on with those who joined: drop the others, choose leader and protocol, tell everybody."""
+    """Continue with the joined members: drop the others, select leader and protocol, answer all."""
     group.initial_delay_left_ms = None
     group.timers.cancel((group.id, "join", ""))
     _drop_absent(group)
@@ -98,7 +98,7 @@ def complete_join(group: Group, now: Now) -> None:
 
 
 def _drop_absent(group: Group) -> None:
-    """Dynamic members that did not rejoin are gone; static ones stay until their session ends."""
+    """Remove dynamic members that did not rejoin; static ones stay until their session expires."""
     for member in list(group.members.values()):
         if member.join is None and not member.is_static:
             log.info("group %s: member %s did not rejoin in time", group.id, member.id)
@@ -106,7 +106,7 @@ def _drop_absent(group: Group) -> None:
 
 
 def _elect(group: Group) -> bool:
-    """Keep the leader if it is here, else take the eldest who is; False when nobody is."""
+    """Keep the leader if it has joined, else take the oldest joined member; False when no member has joined."""
     leader = group.members.get(group.leader or "")
     if leader is not None and leader.join is not None:
         return True
@@ -123,7 +123,7 @@ def _become_empty(group: Group, now: Now) -> None:
     group.to(State.EMPTY, now)
 
     def stored(error: Error, _position: int, _now: Now) -> None:
-        if error:  # harmless: after a restart the former members would be back, and time out
+        if error:  # harmless: after a restart the former members would be loaded and time out
             log.warning("group %s: cannot write its empty state: %s", group.id, error.name)
 
     group.effects.append(Append(group.id, [(group_key(group.id), group_value(group.value({})))], stored))
@@ -151,15 +151,15 @@ def propagate(group: Group, error: Error, now: Now) -> None:
         else:
             result = SyncResult(error, group.protocol_type, group.protocol, member.assignment)
         if group.answer_sync(member, result):
-            group.alive(member, now)  # its session did not run while it waited for us
+            group.alive(member, now)  # its session did not run during the wait
 
 
 def store(group: Group, assignments: dict[str, bytes], generation: int, reason: str) -> Append:
-    """The append that makes an assignment valid; its outcome ends the generation's CompletingRebalance."""
+    """The append that makes an assignment valid; its outcome ends CompletingRebalance for the generation."""
 
     def stored(error: Error, _position: int, now: Now) -> None:
         if group.state is not State.COMPLETING or group.generation != generation:
-            return  # another rebalance began meanwhile and has answered everybody
+            return  # another rebalance started meanwhile and has answered all members
         if error:
             propagate(group, for_store(error), now)
             maybe_prepare(group, f"{reason}; storing it failed: {error.name}", now)
@@ -173,7 +173,7 @@ def store(group: Group, assignments: dict[str, bytes], generation: int, reason: 
 
 
 def synced(group: Group, member_id: str) -> None:
-    """This member has asked for its part."""
+    """Record that this member has sent SyncGroup."""
     group.unsynced.discard(member_id)
     if not group.unsynced:
         stop_waiting_for_syncs(group)
@@ -185,7 +185,7 @@ def stop_waiting_for_syncs(group: Group) -> None:
 
 
 def expire_sync(group: Group, now: Now) -> None:
-    """Members that learnt of the generation and never asked for their part are gone."""
+    """Remove members that got the generation but never sent SyncGroup."""
     if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
         return
     late = set(group.unsynced)
@@ -195,14 +195,14 @@ def expire_sync(group: Group, now: Now) -> None:
 
 
 def expire_pending(group: Group, member_id: str, now: Now) -> None:
-    """An id was handed out and its member never came back to join."""
+    """Remove a handed-out id whose member never joined with it."""
     if member_id in group.pending:
         group.remove(member_id)
         maybe_complete_join(group, now)
 
 
 def expire_member(group: Group, member_id: str, now: Now) -> None:
-    """A session ended, unless it is us the member waits for."""
+    """Remove a member whose session expired, unless it waits for the coordinator."""
     member = group.members.get(member_id)
     if member is None or member.is_waiting:
         return
@@ -211,7 +211,7 @@ def expire_member(group: Group, member_id: str, now: Now) -> None:
 
 
 def remove_member(group: Group, member: Member, reason: str, now: Now) -> None:
-    """Take a member out and rebalance the rest; its waiting requests are told that it is unknown."""
+    """Remove a member and rebalance the others; its waiting requests get UNKNOWN_MEMBER_ID."""
     group.remove(member.id)
     if group.state in (State.STABLE, State.COMPLETING):
         maybe_prepare(group, reason, now)
@@ -219,7 +219,7 @@ def remove_member(group: Group, member: Member, reason: str, now: Now) -> None:
         maybe_complete_join(group, now)
 
 
-# What each kind of deadline does; the member id matters to the first two only.
+# The handler of each kind of deadline; only the first two use the member id.
 EXPIRY = {
     "member": expire_member,
     "pending": expire_pending,

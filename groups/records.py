@@ -9,8 +9,8 @@ Each key and value starts with an int16 version; from version 4 on values are fl
                            member id, instance id? (3+), client id, client host, rebalance ms i32 (1+),
                            session ms i32, subscription bytes, assignment bytes
 
-Written are key 1 and 2 and value 3 (1 for a commit with an expiry of its own, as of OffsetCommit v2-v4); all
-versions are read. A null value is a tombstone. Source: the JSON schemas in kafka-group-coordinator.jar.
+This module writes keys 1 and 2 and value 3 (1 for a commit with an expiry of its own, from OffsetCommit v2-v4) and
+reads all versions. A null value is a tombstone. Source: the JSON schemas in kafka-group-coordinator.jar.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GroupKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset; `expire_ms` is -1 when the broker's retention decides, timestamps are epoch ms."""
+    """A committed offset; `expire_ms` is -1 when the broker's retention applies; timestamps are epoch ms."""
 
     offset: int
     leader_epoch: int
@@ -67,7 +67,7 @@ class GroupValue(NamedTuple):
 
 
 def java_length(text: str) -> int:
-    """Java's String.length: UTF-16 code units, of which a character beyond the first 65,536 has two."""
+    """Java's String.length: UTF-16 code units; a character beyond the first 65,536 has two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
@@ -81,9 +81,9 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that holds a group, or of `__transaction_state` a transactional id.
+    """The partition of a group in `__consumer_offsets`, or of a transactional id in `__transaction_state`.
 
-    Kafka's abs makes the smallest int 0.
+    Kafka's abs returns 0 for the smallest int.
     """
     value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions
@@ -103,7 +103,7 @@ def group_key(group: str) -> bytes:
 
 
 def offset_value(value: OffsetValue) -> bytes:
-    """The value of a committed offset; an expiry of its own needs version 1, which has no leader epoch."""
+    """The value of a committed offset; a commit's own expiry needs version 1, which has no leader epoch."""
     metadata, commit = string(value.metadata), I64.pack(value.commit_ms)
     if value.expire_ms != -1:
         return b"".join((I16.pack(1), I64.pack(value.offset), metadata, commit, I64.pack(value.expire_ms)))
@@ -143,7 +143,7 @@ def _member(member: MemberValue) -> bytes:
 
 
 def decode_key(key: bytes | memoryview) -> OffsetKey | GroupKey | None:
-    """The key's meaning; None for versions that are not ours to read (KIP-848 and later groups, say)."""
+    """The decoded key; None for versions that this broker does not use (KIP-848 and later groups, say)."""
     try:
         reader = Reader(key)
         version = reader.i16()

@@ -1,6 +1,6 @@
-"""SyncGroup, Heartbeat, LeaveGroup, and who may commit: what members do within a generation.
+"""Requests of members within a generation: SyncGroup, Heartbeat, LeaveGroup, and the check of OffsetCommit.
 
-Each is a check of the member, then one entry of a table by the group's state.
+Each checks the member, then applies one entry of a table by the group's state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def sync(group: Group, request: Sync, token: Any, now: Now) -> None:
-    """A member asks for its part; the leader brings everybody's. Answered when the assignment is in the log."""
+    """SyncGroup of a member; the leader's contains all assignments. Answers when the assignment is in the log."""
     error = _sync_refusal(group, request)
     if error:
         group.effects.append(Answer(token, SyncResult(error)))
@@ -90,7 +90,7 @@ HEARTBEAT: dict[State, Error] = {
 
 
 def heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> Error:
-    """A member is alive; the answer tells it whether to join again."""
+    """Heartbeat of a member; the error code shows whether it must join again."""
     if group.state is not State.DEAD:
         error = validate_member(group, member_id, instance_id)
         if not error and generation != group.generation:
@@ -105,7 +105,7 @@ def heartbeat(group: Group, member_id: str, instance_id: str | None, generation:
 
 
 def leave(group: Group, leaving: Leaving, now: Now) -> Error:
-    """One member leaves, or an administrator removes a static one by its instance id alone."""
+    """One member leaves, or an administrator removes a static member by its instance id."""
     member_id = leaving.member_id
     if not member_id:
         member_id = group.static.get(leaving.instance_id or "", "")
@@ -127,7 +127,7 @@ def leave(group: Group, leaving: Leaving, now: Now) -> Error:
 
 COMMIT: dict[State, Error] = {
     State.EMPTY: Error.NONE,
-    State.PREPARING: Error.NONE,  # so that members can save their place before they join again
+    State.PREPARING: Error.NONE,  # so that members can commit before they join again
     State.COMPLETING: Error.REBALANCE_IN_PROGRESS,
     State.STABLE: Error.NONE,
     State.DEAD: Error.COORDINATOR_NOT_AVAILABLE,
@@ -135,9 +135,9 @@ COMMIT: dict[State, Error] = {
 
 
 def may_commit(group: Group, request: Commit, now: Now) -> Error:
-    """Whether this commit may be written. While a group has members only they commit.
+    """Whether this commit may be written. While a group has members, only they may commit.
 
-    In a transaction whoever names no member may commit too, as producers before KIP-447 do, and in any state.
+    A transactional commit without a member is also valid, as from producers before KIP-447, and in any state.
     """
     if group.state is State.DEAD:
         return COMMIT[group.state]

@@ -1,9 +1,9 @@
 """Deadlines by key, without a clock.
 
-Moving a deadline later, which each heartbeat does, is one dict write: the heap keeps the earlier entry and
-puts the key back when that one comes up. Moving it earlier pushes a second entry; stale ones fall out at the top, and
-when they are most of the heap it is built again: members that join and leave at once would leave theirs for as long as
-their sessions were to last.
+Moving a deadline later, as each heartbeat does, is one dict write: the heap keeps the earlier entry and pushes the key
+again when that entry expires. Moving it earlier pushes a second entry. Stale entries are removed at the top of the
+heap; when they are most of the heap it is rebuilt, because members that join and leave at once would keep theirs in it
+until their session timeouts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-MOST_STALE = 1_000  # entries, beside as many as there are deadlines
+MOST_STALE = 1_000  # stale entries, in addition to one per deadline
 
 
 class Deadlines(Generic[K]):
-    """At most one deadline a key, in milliseconds of whatever clock the caller uses."""
+    """At most one deadline per key, in milliseconds of the caller's clock."""
 
     def __init__(self) -> None:
         self._due: dict[K, int] = {}
@@ -37,14 +37,14 @@ class Deadlines(Generic[K]):
         return self._due.get(key)
 
     def set(self, key: K, at_ms: int) -> None:
-        """Give `key` this deadline in place of any it had."""
+        """Set the deadline of `key`; replaces an earlier one."""
         self._due[key] = at_ms
         queued = self._queued.get(key)
         if queued is None or at_ms < queued:
             self._push(key, at_ms)
 
     def cancel(self, key: K) -> None:
-        """Forget the deadline of `key`, if it has one."""
+        """Remove the deadline of `key`, if it has one."""
         self._due.pop(key, None)
 
     def next_ms(self) -> int | None:
@@ -53,7 +53,7 @@ class Deadlines(Generic[K]):
         return self._heap[0][0] if self._heap else None
 
     def expired(self, now_ms: int) -> list[K]:
-        """Take all keys whose deadline is `now_ms` or before, earliest first; they have no deadline afterwards."""
+        """Remove and return all keys with a deadline at or before `now_ms`, earliest first."""
         keys: list[K] = []
         while True:
             self._settle()
@@ -63,7 +63,7 @@ class Deadlines(Generic[K]):
             del self._due[keys[-1]]
 
     def _settle(self) -> None:
-        """Make the top of the heap a true deadline."""
+        """Remove stale entries from the top of the heap."""
         while self._heap:
             at_ms, _, key = self._heap[0]
             due = self._due.get(key)

@@ -1,4 +1,4 @@
-"""What goes into the transactions and what comes out of them, besides the groups' `Answer` and `Append`."""
+"""Inputs and outputs of the transaction state machines, besides the groups' `Answer` and `Append`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Limits(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Who a producer says it is."""
+    """A producer's identity in its request."""
 
     transactional_id: str
     id: int = NO_ID
@@ -36,7 +36,7 @@ class InitResult(NamedTuple):
 
 
 class Markers(NamedTuple):
-    """Write these markers, all of them, however long it takes; then call `Transactions.markers_written` with this."""
+    """Write all of these markers, however long it takes; then call `Transactions.markers_written` with this."""
 
     transactional_id: str
     producer_id: int
@@ -46,7 +46,7 @@ class Markers(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What is to be read again if this could not be carried out."""
+        """The key to reload if this effect could not be carried out."""
         return self.transactional_id
 
 

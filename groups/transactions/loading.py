@@ -1,4 +1,4 @@
-"""Rebuilding transactional ids from `__transaction_state`: the last record of each counts, a null value deletes."""
+"""Rebuilds transactional ids from `__transaction_state`: the last record of each counts, a null value deletes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 
 
 class Replay:
-    """Feed it the batches of one partition in order, then take `transactions`."""
+    """Pass the batches of one partition to `feed` in order, then read `transactions`."""
 
     def __init__(self) -> None:
         self.transactions: dict[str, Metadata] = {}
 
     def feed(self, batch: bytes) -> None:
-        """Take in one batch; what cannot be read is logged and left out, as the rest is worth more."""
+        """Apply one batch; log and skip unreadable data, so that the rest still loads."""
         try:
             self._feed(batch)
         except BatchError as error:

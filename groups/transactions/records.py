@@ -6,8 +6,8 @@
     v1     is flexible (odradek.groups.fields) and has tags: 0 previous producer id i64, 1 next producer id i64,
            2 client transaction version i16
 
-Version 0 is written, as by Kafka while the feature `transaction.version` is 0; both are read. A null value is a
-tombstone. Source: TransactionLogKey.json and TransactionLogValue.json.
+This module writes version 0, as Kafka does while the feature `transaction.version` is 0, and reads both. A null value
+is a tombstone. Source: TransactionLogKey.json and TransactionLogValue.json.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _partitions(partitions: Iterable[TopicPartition] | None) -> bytes:
 
 
 def decode_key(data: bytes) -> str | None:
-    """The transactional id; None for a version that is not ours to read. RecordError when cut."""
+    """The transactional id; None for an unknown version. RecordError when truncated."""
     try:
         (version,) = I16.unpack_from(data)
         return Reader(data[2:]).string() if version == 0 else None
@@ -70,7 +70,7 @@ def decode_key(data: bytes) -> str | None:
 
 
 def decode_value(data: bytes) -> Metadata:
-    """A transactional id's state; RecordError for an unknown version or state, or when cut."""
+    """A transactional id's state; RecordError for an unknown version or state, or when truncated."""
     try:
         version, producer_id, epoch, timeout_ms, state = _HEAD.unpack_from(data)
         if version not in (0, 1):

@@ -1,7 +1,7 @@
-"""The states of a transactional id and what each event does in each of them, as tables; docs/states.md draws them.
+"""The states of a transactional id and the effect of each event in each state, as tables; docs/states.md draws them.
 
-Numbers and names are Kafka's: the numbers are in `__transaction_state`, the names in DescribeTransactions.
-PrepareEpochFence is only ever passed through, and Dead is only written as a tombstone.
+Numbers and names are Kafka's: the numbers occur in `__transaction_state`, the names in DescribeTransactions.
+PrepareEpochFence is only an intermediate step, and Dead is only written as a tombstone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from odradek.protocol.errors import Error
 
 
 class State(enum.IntEnum):
-    """A transactional id's state; `title` is the name clients see."""
+    """A transactional id's state; `title` is the name that clients see."""
 
     EMPTY = 0
     ONGOING = 1
@@ -42,26 +42,26 @@ FROM: dict[State, frozenset[State]] = {
     State.DEAD: _AT_REST,
     State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
 }
-"""The states from which each state may be entered."""
+"""The valid predecessors of each state."""
 
 COMPLETED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
-"""Where a prepared transaction goes when all its markers are written."""
+"""The next state of a prepared transaction when all its markers are written."""
 
 NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
-"""The states that no record has; no transactional id rests in them, so that the tables below need not know them."""
+"""The states that no record has; no transactional id stays in them, so the tables below omit them."""
 
 EXPIRES = _AT_REST
-"""The states in which a transactional id may be forgotten."""
+"""The states in which a transactional id may expire."""
 
 INIT: dict[State, State | Error] = {
     State.EMPTY: State.EMPTY,
     State.COMPLETE_COMMIT: State.EMPTY,
     State.COMPLETE_ABORT: State.EMPTY,
-    State.ONGOING: State.PREPARE_EPOCH_FENCE,  # abort it first; the producer is told to come again
+    State.ONGOING: State.PREPARE_EPOCH_FENCE,  # abort it first; the producer must retry
     State.PREPARE_COMMIT: Error.CONCURRENT_TRANSACTIONS,
     State.PREPARE_ABORT: Error.CONCURRENT_TRANSACTIONS,
 }
-"""InitProducerId: the state to go to, or the error."""
+"""InitProducerId: the next state, or the error."""
 
 ADD: dict[State, State | Error] = {
     State.EMPTY: State.ONGOING,

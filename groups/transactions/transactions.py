@@ -1,7 +1,7 @@
-"""All transactional ids of this broker: who may do what with them, and what the log must hold of them.
+"""All transactional ids of this broker: checks requests and decides which records the log gets.
 
-Pure: time comes with each call, effects pile up in `effects`: answers, appends to `__transaction_state` whose `done`
-must be called, markers to be written, producer ids to be fetched. Nothing is answered before it is in the log.
+Pure: the caller passes the time with each call; effects queue in `effects`: answers, appends to `__transaction_state`
+whose `done` must be called, markers to write, producer ids to fetch. An answer waits until its record is in the log.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Transactions(Ownership):
         return self._served(transactional_id) if transactional_id else Error.INVALID_REQUEST
 
     def loaded(self, partition: int, replay: Replay, _now: Now, only: Collection[str] | None = None) -> None:
-        """Take over what the partition's log holds, and go on with what a predecessor had decided.
+        """Load the ids from the partition's log, and complete transactions that a former coordinator decided.
 
-        `only`: of these ids, which were reset. The others are as they are.
+        `only`: load only these ids, which were reset; the others stay unchanged.
         """
         found = replay.transactions
         only = None if only is None else self._awaited(only)
@@ -71,13 +71,13 @@ class Transactions(Ownership):
         return known
 
     def unload(self, partition: int) -> None:
-        """The partition is not ours any more."""
+        """Drop a partition that this broker no longer leads."""
         for transactional_id in [name for name, known in self._by_id.items() if known.partition == partition]:
             self._forget(transactional_id)
         self._let_go(partition)
 
     def _forget(self, key: str) -> None:
-        """See `Ownership`. What is being appended for it is answered NOT_COORDINATOR then."""
+        """See `Ownership`. Pending appends of the key are then answered with NOT_COORDINATOR."""
         self._by_id.pop(key, None)
         self.retries.cancel(key)
 
@@ -87,7 +87,7 @@ class Transactions(Ownership):
     # -- producer ids -----------------------------------------------------------------------------------------
 
     def take_ids(self, first: int, count: int, now: Now) -> None:
-        """A block of producer ids that nobody else will give; `count` 0 when none could be had."""
+        """Take a block of producer ids for this coordinator alone; `count` 0 when none was available."""
         if count:
             self._ids = range(first, first + count)
         waiting, self._wanting_ids = self._wanting_ids, []
@@ -95,7 +95,7 @@ class Transactions(Ownership):
             again(now)
 
     def undone(self, effect: Effect, now: Now) -> None:
-        """See `Ownership`. Producers that wait for an id get a retriable error and ask again."""
+        """See `Ownership`. Producers that wait for an id get a retriable error."""
         if isinstance(effect, NeedIds):
             self.take_ids(0, 0, now)
         super().undone(effect, now)
@@ -105,7 +105,7 @@ class Transactions(Ownership):
         return producer_id
 
     def _have_id(self, again: Callable[[Now], None]) -> bool:
-        """Whether there is one in stock; else `again` is called when there may be."""
+        """Whether an id is in stock; otherwise `again` is called after the next block arrives or fails."""
         if self._ids:
             return True
         self._wanting_ids.append(again)
@@ -116,7 +116,7 @@ class Transactions(Ownership):
     # -- InitProducerId ---------------------------------------------------------------------------------------
 
     def init_producer_id(self, producer: Producer, timeout_ms: int, token: Any, now: Now) -> None:
-        """A producer starts: fence those before it, abort what they left; answers an InitResult."""
+        """Start a producer: fence earlier ones, abort their open transaction; answers an InitResult."""
         self._init(producer, timeout_ms, token, now, may_wait=True)
 
     def _init(self, producer: Producer, timeout_ms: int, token: Any, now: Now, may_wait: bool) -> None:
@@ -160,7 +160,7 @@ class Transactions(Ownership):
         if isinstance(step, Error):
             self.effects.append(Answer(token, InitResult(step)))
         elif step is State.PREPARE_EPOCH_FENCE:
-            # Never answered with the epoch that fences: the producer asks again once the abort is through.
+            # The answer never has the fencing epoch: the producer retries until the abort is complete.
             self._fence(known, now, lambda e, _: self._answer_init(token, e or Error.CONCURRENT_TRANSACTIONS))
         else:
             self._start(known, producer, timeout_ms, token, now)
@@ -186,7 +186,7 @@ class Transactions(Ownership):
     # -- AddPartitionsToTxn, AddOffsetsToTxn ------------------------------------------------------------------
 
     def add(self, producer: Producer, partitions: Iterable[TopicPartition], token: Any, now: Now) -> None:
-        """Partitions become part of the transaction, which the first ones begin; answers an Error."""
+        """Add partitions to the transaction; the first ones start it; answers an Error."""
         try:
             self._add(producer, partitions, token, now)
         except Exception:
@@ -220,7 +220,7 @@ class Transactions(Ownership):
         return {tp: Error.NONE if tp in m.partitions else Error.TRANSACTION_ABORTABLE for tp in wanted}
 
     def _find(self, producer: Producer) -> tuple[Transaction | None, Error]:
-        """The transactional id of a producer that has not been fenced, or why it gets nothing."""
+        """The transactional id of a producer, or the error if it is unknown or fenced."""
         error = self.refusal(producer.transactional_id)
         known = self._by_id.get(producer.transactional_id)
         if error:
@@ -234,7 +234,7 @@ class Transactions(Ownership):
     # -- EndTxn -----------------------------------------------------------------------------------------------
 
     def end(self, producer: Producer, commit: bool, token: Any, now: Now) -> None:
-        """Decide the transaction; answers an Error as soon as the decision is in the log, markers follow."""
+        """Commit or abort the transaction; answers an Error once the decision is in the log; markers follow."""
         try:
             self._end(producer, commit, token, now)
         except Exception:
@@ -261,13 +261,13 @@ class Transactions(Ownership):
         self._store(known, transaction.ended(known.metadata, state, now.wall_ms), stored)
 
     def _fence(self, known: Transaction, now: Now, then: Then) -> None:
-        """Abort a running transaction over its producer's head, under an epoch that this one does not have."""
+        """Abort an ongoing transaction without its producer, under an epoch that the producer does not have."""
 
         def stored(error: Error, later: Now) -> None:
             known.failed_fence = bool(error)
             then(error, later)
 
-        # The bumped epoch counts from now on, in the log or not: its producer is not to end what we abort.
+        # The bumped epoch counts at once, in the log or not: the producer must not end a transaction under abort.
         known.metadata = transaction.fenced(known)
         self._decide(known, State.PREPARE_ABORT, now, stored)
 
@@ -277,7 +277,7 @@ class Transactions(Ownership):
         self.effects.append(Markers(known.id, m.producer_id, m.epoch, commit, m.partitions))
 
     def markers_written(self, markers: Markers, now: Now) -> None:
-        """Every marker is in its partition: the transaction is over."""
+        """Complete the transaction after every marker is in its partition."""
         self._each([markers.transactional_id], lambda known: self._marked(known, markers, now), now)
 
     def _marked(self, known: Transaction, markers: Markers, now: Now) -> None:
@@ -313,7 +313,7 @@ class Transactions(Ownership):
     # -- time -------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Abort what took too long, forget what nobody uses, try again what failed."""
+        """Abort timed-out transactions, expire unused ids, retry failed completions."""
         self._each(self.retries.expired(now.steady_ms), lambda known: self._complete_again(known, now), now)
         if now.steady_ms >= self._abort_at_ms:
             self._abort_at_ms = now.steady_ms + self.limits.abort_interval_ms
@@ -324,7 +324,7 @@ class Transactions(Ownership):
         self._reload_due(now)
 
     def _each(self, names: Iterable[str], do: Callable[[Transaction], None], now: Now) -> None:
-        """Do this with each of these that there is; a fault of one costs the others nothing."""
+        """Call `do` for each existing id; a fault of one does not affect the others."""
         for name in names:
             known = self._by_id.get(name)
             if known is not None:
@@ -334,7 +334,7 @@ class Transactions(Ownership):
                     self._fault(name, now)
 
     def next_ms(self) -> int:
-        """When `tick` has something to do."""
+        """The time of the next `tick`."""
         dues = (self._abort_at_ms, self._expire_at_ms, self.retries.next_ms(), self._reload_at.next_ms())
         return min(due for due in dues if due is not None)
 
@@ -362,10 +362,10 @@ class Transactions(Ownership):
         target = known.prepare(known.metadata._replace(state=State.DEAD, partitions=frozenset()))
         self._append(known, None, target, stored)
 
-    # -- looking ----------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> tuple[Error, Summary]:
-        """DescribeTransactions, one of them."""
+        """DescribeTransactions for one transactional id."""
         error = self.refusal(transactional_id)
         known = self._by_id.get(transactional_id)
         if not error and (known is None or known.metadata.state is State.DEAD):
@@ -377,7 +377,7 @@ class Transactions(Ownership):
     def listing(
         self, states: Iterable[str], producer_ids: Iterable[int], longer_ms: int, now: Now
     ) -> tuple[Error, list[str], list[Summary]]:
-        """ListTransactions: (error, state names nobody knows, those that pass all filters; an empty one lets all)."""
+        """ListTransactions: (error, unknown state names, ids that pass all filters); an empty filter passes all."""
         if self.is_loading:
             return Error.COORDINATOR_LOAD_IN_PROGRESS, [], []
         names, ids = list(states), set(producer_ids)
