@@ -1,4 +1,4 @@
-"""`odradek check`: verifies everything that a data directory promises."""
+"""`odradek check`: verifies the files of a data directory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from odradek.broker.errors import FAILED
 def command(directories: tuple[str, ...], deep: bool, as_json: bool) -> None:
     """Verify checksums, offsets, indexes, snapshots and checkpoints of log directories or partition directories.
 
-    Prints one line for each fault and changes nothing. Exit code 0 without faults, 1 with any. A directory that
-    a running broker uses may show a write in flight: stop the broker for a last word.
+    Prints one line for each fault and changes nothing. Exit code 0 without faults, 1 with any. In a directory that a
+    running broker uses, a write in flight may appear as a fault: stop the broker for a reliable result.
     """
     faults = sum(_check(directory, deep, as_json) for directory in directories)
     if sys.stderr.isatty() or not faults:
@@ -45,7 +45,7 @@ def _check(directory: str, deep: bool, as_json: bool) -> int:
 
 
 def _progress(size: int, directory: str) -> Any:
-    """A bar on standard error for long work at a terminal."""
+    """A progress bar on standard error, for long checks at a terminal."""
     if not sys.stderr.isatty() or size < 64 << 20:
         return nullcontext()
     return click.progressbar(length=size, label=directory, file=sys.stderr, update_min_steps=1 << 24)

@@ -1,4 +1,4 @@
-"""`odradek log-level`: change what a running broker logs."""
+"""`odradek log-level`: changes the log levels of a running broker."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from odradek.broker.commands._shared.broker import configured
 @click.argument("level")
 @configured
 def command(module: str, level: str, properties: Path | None, override: tuple[str, ...]) -> None:
-    """Set the log LEVEL of MODULE in every process of a running broker, until it stops.
+    """Set the log LEVEL of MODULE in every process of a running broker, until the broker stops.
 
-    MODULE is one of Odradek's, such as `workers.net.connection`, a whole package such as `storage`, or `root`.
+    MODULE is an Odradek module such as `workers.net.connection`, a package such as `storage`, or `root`.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`odradek run ROLE`: one process of a broker; what the supervisor spawns, and systemd units may."""
+"""`odradek run ROLE`: runs one process of a broker; the supervisor starts it, or a systemd unit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from odradek.ipc.roles import BY_NAME, MAX_WORKERS, worker_role
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="The broker's run directory.")
 @click.option("--override", multiple=True, metavar="KEY=VALUE", help="To find the broker, without --run-dir.")
 def command(role: str, number: int | None, run_dir: Path | None, override: tuple[str, ...]) -> None:
-    """Run one process of a broker that has been started; ends with SIGTERM.
+    """Run one process of a started broker, until SIGTERM.
 
-    The broker is the one of --run-dir, or found as `odradek status` finds it.
+    The broker is the one of --run-dir; without it, `odradek run` finds the broker as `odradek status` does.
 
     \b
     Example:

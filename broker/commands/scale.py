@@ -1,4 +1,4 @@
-"""`odradek scale`: more or fewer workers in a running broker."""
+"""`odradek scale`: changes the number of workers in a running broker."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 @click.option("--workers", type=click.IntRange(1, MAX_WORKERS), required=True, help="How many there should be.")
 @click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for it.")
 def command(properties: Path | None, override: tuple[str, ...], workers: int, timeout: float) -> None:
-    """Change the number of workers of a running broker; returns when it is so.
+    """Change the number of workers of a running broker; returns when the change is complete.
 
-    A retired worker answers what it has and closes its connections only between requests; the connections of
-    the others notice nothing. The next start takes the number from the configuration again.
+    A retired worker answers its pending requests and closes its connections only between requests; connections of
+    other workers are not affected. The next start uses the number in the configuration again.
 
     \b
     Example:

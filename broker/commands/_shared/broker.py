@@ -1,4 +1,4 @@
-"""What the commands around a broker share: which configuration, which running broker."""
+"""Shared by commands for a local broker: options for its configuration, and the search for a running broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def configured(function: F) -> F:
-    """Adds the argument SERVER.PROPERTIES and the option --override, as Kafka's kafka-server-start.sh has them."""
+    """Add the argument SERVER.PROPERTIES and the option --override, as in Kafka's kafka-server-start.sh."""
     argument = click.argument("properties", required=False, type=click.Path(path_type=Path, dir_okay=False))
     option = click.option(
         "--override",
@@ -34,9 +34,9 @@ def configured(function: F) -> F:
 
 
 def find_running(properties: Path | None, override: tuple[str, ...]) -> BrokerConfig:
-    """The configuration that the broker meant runs with. Raises NotRunning.
+    """The configuration of the running broker that the arguments name. Raises NotRunning.
 
-    With nothing given it is the broker on ./data, or else the only one that this user runs."""
+    Without arguments it is the broker on ./data, or else the only one that this user runs."""
     wanted = configuration.load(properties, override)
     found = _running(wanted.run_dir) or _elsewhere(wanted.data_dir)
     if found is None and properties is None and not override:
@@ -63,13 +63,13 @@ def _running(run_dir: Path) -> BrokerConfig | None:
 
 
 def _elsewhere(data_dir: str) -> BrokerConfig | None:
-    """The broker on `data_dir` when it has another run directory than this shell would give it."""
+    """The broker on `data_dir` when its run directory differs from this shell's default."""
     running = (_running(folder) for folder in _run_dirs())
     return next((one for one in running if one is not None and one.data_dir == data_dir), None)
 
 
 def _run_dirs() -> list[Path]:
-    """Those of this user, and the one that the systemd units use."""
+    """The run directories of this user, and of the systemd units."""
     bases = (Path(tempfile.gettempdir(), f"odradek-{os.getuid()}"), SYSTEM_RUN_DIR)
     return [folder for base in bases for folder in _entries(base)]
 
@@ -77,5 +77,5 @@ def _run_dirs() -> list[Path]:
 def _entries(base: Path) -> list[Path]:
     try:
         return sorted(base.iterdir())
-    except OSError:  # not there, or somebody else's
+    except OSError:  # missing, or owned by another user
         return []

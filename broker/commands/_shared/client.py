@@ -1,7 +1,7 @@
-"""A connection to a cluster for the administrative commands: requests and answers of `kafka.protocol`.
+"""A connection to a cluster for the administrative commands: requests and responses of `kafka.protocol`.
 
-KafkaAdminClient finds brokers, versions, controller and coordinators; requests are built here, since its own
-methods hide the message that a broker sends with an error code.
+KafkaAdminClient finds brokers, versions, controller and coordinators; this module builds the requests, because its
+own methods hide the message that a broker sends with an error code.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TIMEOUT_MS = 30_000
 # resource types of configurations
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
-_PAUSE = 0.1  # s between two tries
-# Nobody listens; the connection broke or is not tried again yet; there is no such broker, or controller, now.
+_PAUSE = 0.1  # s between two attempts
+# No listener; the connection broke or backs off before a retry; the broker, or the controller, is gone for now.
 _GONE = (
     kafka_errors.KafkaConnectionError,
     kafka_errors.NodeNotReadyError,
@@ -39,7 +39,7 @@ Partition = tuple[str, int]
 
 
 class RequestFailed(OdradekError):
-    """An error code from the broker, with its message where it sent one."""
+    """An error code from the broker, with its message if it sent one."""
 
     def __init__(self, code: int, text: str | None = None) -> None:
         self.code = code
@@ -47,7 +47,7 @@ class RequestFailed(OdradekError):
 
 
 def explain(code: int) -> str:
-    """Kafka's name of an error code and what it means."""
+    """Kafka's name and description of an error code."""
     error = kafka_errors.for_code(code)
     name = getattr(error, "message", error.__name__)
     about = getattr(error, "description", "")
@@ -92,7 +92,7 @@ class Cluster:
         return self._until_answered(lambda: self.admin._manager.run(send))
 
     def _until_answered(self, call: Callable[[], Any]) -> Any:
-        """What `call` returns: a broker, or controller, that is gone is still known as one for a while."""
+        """Repeat `call` until it succeeds: metadata may list a broker or controller for a while after it is gone."""
         deadline = time.monotonic() + self.timeout_ms / 1000
         while True:
             try:
@@ -103,7 +103,7 @@ class Cluster:
             time.sleep(_PAUSE)
 
     def ask_each(self, requests: Mapping[int, Any]) -> dict[int, Any]:
-        """Send to several nodes at once: the response of each, or the KafkaError in the place of one."""
+        """Send to several nodes at once; returns each response, or the KafkaError in its place."""
 
         async def send() -> dict[int, Any]:
             under_way = {node: self.admin._manager.send(request, node_id=node) for node, request in requests.items()}
@@ -118,7 +118,7 @@ class Cluster:
         return self.admin._manager.run(send)
 
     def ask_controller(self, request: Any, codes: Any) -> Any:
-        """Send to the controller; `codes(response)` lists error codes, so that a moved one is found again."""
+        """Send to the controller; `codes(response)` lists error codes, so that a moved controller is found again."""
 
         def errors(response: Any) -> Iterator[Any]:
             return (kafka_errors.for_code(code) for code in codes(response))
@@ -129,7 +129,7 @@ class Cluster:
             except _GONE:
                 self.admin._controller_id = None
                 raise
-            except RuntimeError as error:  # what kafka-python raises when it has looked twice
+            except RuntimeError as error:  # kafka-python raises it after two attempts
                 self.admin._controller_id = None
                 raise kafka_errors.NotControllerError(str(error)) from error
 
@@ -147,7 +147,7 @@ class Cluster:
     def configs(
         self, resource_type: int, names: Iterable[str], *, synonyms: bool = False, docs: bool = False
     ) -> dict[str, Any]:
-        """{name: entries of DescribeConfigs}, brokers (type 4 and 8) asked themselves. Raises RequestFailed."""
+        """{name: entries of DescribeConfigs}; requests for types 4 and 8 go to the broker itself. RequestFailed."""
         resource = DescribeConfigsRequest.DescribeConfigsResource
         found = {}
         for node, group in _by_node(resource_type, names).items():
@@ -172,7 +172,7 @@ class Cluster:
     ) -> tuple[dict[Partition, tuple[int, int]], dict[Partition, int]]:
         """ListOffsets for {(topic, partition): timestamp}: ({partition: (offset, timestamp)}, {…: error}).
 
-        An offset of -1 says that no record is that young.
+        An offset of -1 means that no record has that timestamp or a later one.
         """
         leaders, failed = self._leaders(wanted)
         found: dict[Partition, tuple[int, int]] = {}
@@ -188,7 +188,7 @@ class Cluster:
         return found, failed
 
     def _leaders(self, wanted: Iterable[Partition]) -> tuple[dict[int, list[Partition]], dict[Partition, int]]:
-        """Which broker leads which of `wanted`, and the error codes of those that none leads."""
+        """The partitions of `wanted` by leader, and the error codes of those without a leader."""
         places = {}
         for topic in self.metadata({name for name, _ in wanted}).topics:
             for part in topic.partitions:
@@ -205,7 +205,7 @@ class Cluster:
 
 
 def _by_node(resource_type: int, names: Iterable[str]) -> dict[int | None, list[str]]:
-    """Which node answers for which resources: any for topics, each broker for itself."""
+    """Resources by the node that answers for them: any node (None) for topics, each broker for itself."""
     groups: dict[int | None, list[str]] = {}
     for name in names:
         own = resource_type in (BROKER, BROKER_LOGGER) and name
@@ -214,7 +214,7 @@ def _by_node(resource_type: int, names: Iterable[str]) -> dict[int | None, list[
 
 
 def _list_offsets(wanted: Mapping[Partition, int], isolation_level: int) -> Any:
-    """One ListOffsetsRequest; special timestamps need the version that knows them."""
+    """One ListOffsetsRequest; special timestamps need a version that supports them."""
     topics: dict[str, list[Any]] = {}
     make = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
     for (name, index), timestamp in wanted.items():

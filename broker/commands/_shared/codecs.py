@@ -1,6 +1,6 @@
-"""Gives kafka-python the broker's own codecs in place of three packages that are no dependency of ours.
+"""Gives kafka-python the broker's own codecs in place of three packages that Odradek does not depend on.
 
-kafka-python looks for `snappy`, `lz4.frame` and `zstandard` when it is imported; what it found is left alone.
+kafka-python looks for `snappy`, `lz4.frame` and `zstandard` at import; codecs that it finds stay unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def register() -> None:
     for name, number in _NUMBERS.items():
         if getattr(codec, name) is not None:
             continue
-        setattr(codec, name, codecs)  # `has_lz4()` and its like ask only whether it is None
+        setattr(codec, name, codecs)  # `has_lz4()` and its like only check for None
         for module in (codec, default_records, legacy_records):
             if hasattr(module, f"{name}_encode"):
                 setattr(module, f"{name}_encode", _encoder(number))

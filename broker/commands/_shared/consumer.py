@@ -1,4 +1,4 @@
-"""The consumer of the commands that read: kafka-python's, with one of its faults mended."""
+"""The consumer for commands that read: kafka-python's, with a workaround for one of its bugs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.broker.errors import OdradekError
 
 
 def open_consumer(servers: str, config: Mapping[str, Any]) -> KafkaConsumer:
-    """A consumer at `servers` ("host:port,…"); OdradekError when it cannot be had."""
+    """A consumer connected to `servers` ("host:port,…"); OdradekError when it cannot be created."""
     try:
         consumer = KafkaConsumer(**{**config, "bootstrap_servers": servers.split(",")})
     except (KafkaError, ValueError, AssertionError) as error:
@@ -22,12 +22,12 @@ def open_consumer(servers: str, config: Mapping[str, Any]) -> KafkaConsumer:
 
 
 def _await_rejoins(consumer: KafkaConsumer) -> None:
-    """Let no poll forget that the group is being joined again.
+    """Keep `need_rejoin` true while a rejoin is under way.
 
-    kafka-python 3.0.12: a leader joins again because of new metadata, whose partitions it assigns at once, so that
-    nothing seems to be wanted any more. A poll that ends before the coordinator has answered is then the last that
-    knew of it: the assignment is never taken over, and nothing is ever fetched. A topic's first metadata often come
-    just after the first join.
+    kafka-python 3.0.12: a group leader rejoins because of new metadata and assigns their partitions at once, so that
+    no rejoin seems to be needed. If a poll ends before the coordinator has answered, later polls do not continue the
+    rejoin: the assignment is never applied, and nothing is ever fetched. A topic's first metadata often come just after
+    the first join.
     """
     coordinator = getattr(consumer, "_coordinator", None)
     if coordinator is None:

@@ -1,4 +1,4 @@
-"""Topics by regular expression and partitions by range, as Kafka's tools take them."""
+"""Filters for topics by regular expression and for partitions by range, in the syntax of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _whole(pattern: re.Pattern[str]) -> TopicFilter:
 
 
 def partitions_of(topic: str | None, partitions: str | None) -> PartitionFilter:
-    """`--topic REGEX --partitions 0,2`; either may be missing. Raises UsageError."""
+    """`--topic REGEX --partitions 0,2`; each is optional. Raises UsageError."""
     allowed = topic_filter(topic) if topic else _any_topic
     numbers = _numbers(partitions) if partitions else None
     return lambda name, index: allowed(name) and (numbers is None or index in numbers)
@@ -47,7 +47,7 @@ def _numbers(text: str) -> set[int]:
 
 
 def partition_patterns(text: str) -> PartitionFilter:
-    """`t1:1,t2:0-3,t3,t4:5-,t5:-3`: upper bounds exclusive; any rule may match. Raises UsageError."""
+    """`t1:1,t2:0-3,t3,t4:5-,t5:-3`: upper bounds are exclusive; one matching rule suffices. Raises UsageError."""
     rules = [_rule(part) for part in text.split(",")]
     return lambda name, index: any(rule(name, index) for rule in rules)
 

@@ -1,4 +1,4 @@
-"""Prints a client's metrics for `--print-metrics`: `group:name : value`, in the order of their names."""
+"""Prints a client's metrics for `--print-metrics`: `group:name : value`, sorted by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 def print_metrics(metrics: Mapping[str, Mapping[str, Any]] | None) -> None:
-    """`metrics` as kafka-python's `metrics()` gives them: {group: {name: value}}."""
+    """`metrics` as returned by kafka-python's `metrics()`: {group: {name: value}}."""
     lines = {f"{group}:{name}": value for group, some in (metrics or {}).items() for name, value in some.items()}
     width = max(map(len, lines), default=0)
     click.echo(f"\n{'Metric Name'.ljust(width)} Value")

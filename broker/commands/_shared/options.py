@@ -1,8 +1,8 @@
-"""What all client commands share: the click command class, connection options, rules between options.
+"""Shared by all client commands: the click command class, connection options, rules between options.
 
-A command module (`topics.py`) declares options and checks them; the module beside it (`_topics.py`) imports
-kafka-python and does the work, so that `odradek --help` does not pay for kafka-python.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143 ended by a signal.
+The `__init__.py` of a command's package (`topics/`) declares options and checks them; the other modules in the package
+import kafka-python and do the work, so that `odradek --help` does not import kafka-python.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 and 143 ended by a signal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Decorator = Callable[[Any], Any]
 
 
 class ClientCommand(click.Command):
-    """A command that talks to a broker: usage without arguments, errors of the client in one line."""
+    """A command that connects to a broker: prints its usage without arguments, and client errors in one line."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("no_args_is_help", True)
@@ -43,7 +43,7 @@ class ClientCommand(click.Command):
 
 
 def _log_to_stderr() -> None:
-    """Errors of the client's threads, each text once in 5 s: a broker that is gone is not a screen of lines."""
+    """Log errors of the client's threads, each text once in 5 s, so that a lost broker does not flood the terminal."""
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger().handlers[0].addFilter(_once_in_a_while({}))
     for chatty in ("kafka.net.connection", "kafka.cluster"):  # repeats kafka.net.manager; topics to be created
@@ -62,20 +62,20 @@ def _once_in_a_while(last: dict[str, float]) -> Callable[[logging.LogRecord], bo
 
 
 def _client_errors() -> tuple[type[Exception], ...]:
-    """What kafka-python raises; nothing when it was not even imported."""
+    """The exceptions of kafka-python; none when it was not imported."""
     errors = sys.modules.get("kafka.errors")
     return (errors.KafkaError,) if errors else ()
 
 
 def reader_left() -> None:
-    """The reader of our output has enough (`… | head`): that is no failure, and the rest goes nowhere."""
+    """Discard further output after the reader of the pipe has closed it (`… | head`); that is not a failure."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def end_on_sigterm() -> None:
-    """Make SIGTERM unwind the stack as Ctrl-C does, so that what was begun is flushed and closed."""
+    """Make SIGTERM unwind the stack as Ctrl-C does, so that clients are flushed and closed."""
     signal.signal(signal.SIGTERM, _terminated)
 
 
@@ -88,7 +88,7 @@ def connection_options(
 ) -> Decorator:
     """`--bootstrap-server` and the properties file of the client.
 
-    `broker_list`: `--broker-list` is the same as `--bootstrap-server`, not a list of broker ids.
+    `broker_list`: `--broker-list` is an alias of `--bootstrap-server`, not a list of broker ids.
     """
 
     def decorate(function: Any) -> Any:
@@ -138,7 +138,7 @@ def _path() -> Any:
 
 
 def key_values(pairs: tuple[str, ...] | list[str]) -> dict[str, str]:
-    """`key=value` arguments as a dictionary; a value may be empty and may hold `=`. Raises UsageError."""
+    """`key=value` arguments as a dictionary; a value may be empty and may contain `=`. Raises UsageError."""
     found = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -157,12 +157,12 @@ def exactly_one(given: Mapping[str, Any]) -> str:
 
 
 def _is_given(value: Any) -> bool:
-    """Whether an option was on the command line; a 0 was."""
+    """Whether an option was on the command line; 0 counts as given."""
     return value is not None and value is not False and value != ()
 
 
 def at_most_one(given: Mapping[str, Any]) -> str | None:
-    """The one of `given` that is set, or None. Raises UsageError when several are."""
+    """The only one of `given` that is set, or None. Raises UsageError when several are."""
     present = [name for name, value in given.items() if _is_given(value)]
     if len(present) > 1:
         raise click.UsageError(f"{' and '.join(present)} cannot be given together")
@@ -170,7 +170,7 @@ def at_most_one(given: Mapping[str, Any]) -> str | None:
 
 
 def only_with(action: str, allowed: Mapping[str, tuple[str, ...]], given: Mapping[str, Any]) -> None:
-    """Refuse options that do not belong to `action`; `allowed` says to which actions each belongs."""
+    """Refuse options that do not belong to `action`; `allowed` has the actions of each option."""
     for option, actions in allowed.items():
         if _is_given(given[option]) and action not in actions:
             raise click.UsageError(f"{option} cannot be given with {action} (only with {', '.join(actions)})")

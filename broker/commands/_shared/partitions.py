@@ -1,4 +1,4 @@
-"""Lists of partitions and brokers: as text, as requests have them, and from the JSON files of Kafka's tools."""
+"""Lists of partitions and brokers: as text, in the form of requests, and from the JSON files of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def names(partitions: Iterable[Partition], between: str = ",") -> str:
 
 
 def ids(brokers: Iterable[int]) -> str:
-    """`0,1,2`, as they come."""
+    """`0,1,2`, in the given order."""
     return ",".join(map(str, brokers))
 
 
 def plural(things: Collection[Any]) -> str:
-    """The ending of a noun for so many."""
+    """The plural ending of a noun for the number of `things`."""
     return "" if len(things) == 1 else "s"
 
 
@@ -38,12 +38,12 @@ def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
 
 
 def repeated(things: Sequence[T]) -> list[T]:
-    """Those that are there more than once."""
+    """The elements that occur more than once."""
     return [thing for thing, count in Counter(things).items() if count > 1]
 
 
 def read_json(path: str, key: str) -> list[dict[str, Any]]:
-    """The objects under `key` in a file of version 1, which is also what one without a version is of."""
+    """The objects under `key` in a file of version 1, which is the default version."""
     try:
         document = json.loads(Path(path).read_text())
         version, rows = document.get("version", 1), document[key]
@@ -55,7 +55,7 @@ def read_json(path: str, key: str) -> list[dict[str, Any]]:
 
 
 def from_file(path: str) -> list[tuple[str, int, dict[str, Any]]]:
-    """`{"partitions": [{"topic": "clicks", "partition": 0, …}]}`: topic, index and all that is said of each."""
+    """`{"partitions": [{"topic": "clicks", "partition": 0, …}]}`: topic, index and the whole object of each."""
     rows = read_json(path, "partitions")
     try:
         return [(str(row["topic"]), int(row["partition"]), row) for row in rows]

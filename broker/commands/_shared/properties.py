@@ -1,4 +1,4 @@
-"""Java's client configurations (`linger.ms=5`) as keyword arguments of kafka-python (`linger_ms=5`)."""
+"""Translates Java client configurations (`linger.ms=5`) to keyword arguments of kafka-python (`linger_ms=5`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-# Named otherwise, or with other values, in kafka-python.
+# Configurations with other names or values in kafka-python.
 _RENAMED = {
     "ssl.truststore.location": "ssl_cafile",
     "ssl.ca.location": "ssl_cafile",
@@ -28,7 +28,7 @@ _RENAMED = {
     "fetch.message.max.bytes": "max_partition_fetch_bytes",
     "auto.commit.enable": "enable_auto_commit",
 }
-# Of Java's clients only; without meaning here, so that a file written for them is read without a word.
+# Configurations of Java's clients only; ignored without a warning, so that files written for them work.
 _IGNORED = {
     "key.serializer",
     "value.serializer",
@@ -38,7 +38,7 @@ _IGNORED = {
     "default.api.timeout.ms",
     "auto.include.jmx.reporter",
     "group.protocol",
-    # of 0.8's clients, which the options of our commands stand for
+    # of 0.8's clients; options of our commands replace them
     "zookeeper.connect",
     "zookeeper.connection.timeout.ms",
     "zookeeper.session.timeout.ms",
@@ -53,7 +53,7 @@ _JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 def client_config(properties: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
     """Translate `properties` for a client whose `DEFAULT_CONFIG` is `known`.
 
-    A property that kafka-python does not have is a warning on stderr, as in Java's clients; a value that does
+    A property that kafka-python does not have causes a warning on stderr, as in Java's clients; a value that does
     not parse raises UsageError.
     """
     config: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def client_config(properties: Mapping[str, str], known: Mapping[str, Any]) -> di
 
 
 def meant_for(known: Mapping[str, Any], properties: Mapping[str, str]) -> dict[str, str]:
-    """Those of another client's `properties` that one with this `DEFAULT_CONFIG` has too: how to connect, mostly."""
+    """The `properties` of another client that are in this `DEFAULT_CONFIG` too: mostly connection settings."""
     special = ("sasl.jaas.config", "ssl.endpoint.identification.algorithm")
     return {
         name: value
@@ -113,7 +113,7 @@ def acks(value: str) -> int:
 
 
 def codec(value: str) -> str | None:
-    """A compression type as kafka-python names it. Raises ValueError."""
+    """A compression type with kafka-python's name. Raises ValueError."""
     name = value.strip().lower()
     if name not in ("none", "gzip", "snappy", "lz4", "zstd"):
         raise ValueError
@@ -121,7 +121,7 @@ def codec(value: str) -> str | None:
 
 
 def offset_reset(value: str) -> str:
-    """`auto.offset.reset` in the words of today's consumers, whichever it has."""
+    """`auto.offset.reset` with the value names of today's consumers."""
     return {"smallest": "earliest", "largest": "latest"}.get(value, value)
 
 

@@ -1,4 +1,4 @@
-"""Printing: tables with columns as wide as their widest cell, JSON, and progress on stderr."""
+"""Prints tables with columns as wide as their widest cell, JSON, and progress on stderr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cell(value: Any) -> str:
 
 
 def rows(header: Sequence[str], widths: Sequence[int], table: Iterable[Sequence[Any]]) -> list[str]:
-    """Lines of a table: each column at least `widths` wide, the last one (width 0) as long as it is."""
+    """Lines of a table: each column at least `widths` wide, the last one (width 0) without padding."""
     texts = [list(header), *([cell(value) for value in row] for row in table)]
     wide = [max(least, *(len(row[i]) for row in texts)) if least else 0 for i, least in enumerate(widths)]
     return [" ".join(text.ljust(width) for text, width in zip(row, wide, strict=True)) for row in texts]

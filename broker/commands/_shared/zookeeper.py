@@ -1,4 +1,4 @@
-"""`--zookeeper`: commands of 0.8 that look into ZooKeeper where newer ones ask a broker."""
+"""`--zookeeper`: commands of 0.8 that read ZooKeeper where newer ones query a broker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from odradek.cluster.tree.tree import Tree
     from odradek.cluster.tree.znodes import BrokerNode
 
-SESSION_MS = CONNECT_MS = 30_000  # as 0.8's tools
+SESSION_MS = CONNECT_MS = 30_000  # as in 0.8's tools
 
 
 def zookeeper_option(function: Any) -> Any:
-    """`--zookeeper`, beside `--bootstrap-server`."""
+    """`--zookeeper`, in addition to `--bootstrap-server`."""
     return click.option(
         "--zookeeper",
         metavar="HOST:PORT,…/PATH",
@@ -28,7 +28,7 @@ def zookeeper_option(function: Any) -> Any:
 
 @contextmanager
 def opened(connect: str) -> Iterator[Tree]:
-    """The tree at `connect`. What cannot be done with it raises OdradekError."""
+    """The tree at `connect`. Raises OdradekError for failed operations."""
     from odradek.cluster.tree.tree import TreeError
     from odradek.cluster.tree.zookeeper import ConnectError, ZooKeeperTree
 
@@ -45,7 +45,7 @@ def opened(connect: str) -> Iterator[Tree]:
 
 
 def find_brokers(options: dict[str, Any]) -> None:
-    """Makes `--bootstrap-server` of `--zookeeper`. Raises UsageError unless one of them is given."""
+    """Set `--bootstrap-server` from `--zookeeper`. Raises UsageError unless exactly one of them is given."""
     if bool(options["bootstrap_server"]) == bool(options["zookeeper"]):
         raise click.UsageError("give exactly one of --bootstrap-server and --zookeeper")
     if options["zookeeper"]:
@@ -53,7 +53,7 @@ def find_brokers(options: dict[str, Any]) -> None:
 
 
 def live_brokers(tree: Tree) -> dict[int, BrokerNode]:
-    """What each registered broker says of itself, by id."""
+    """The registration of each live broker, by id."""
     from odradek.cluster.tree import znodes
     from odradek.cluster.tree.tree import NoNode
 
@@ -66,7 +66,7 @@ def live_brokers(tree: Tree) -> dict[int, BrokerNode]:
 
 
 def bootstrap(connect: str) -> str:
-    """The addresses of the live brokers, for `bootstrap.servers`. Raises OdradekError when there are none."""
+    """The addresses of the live brokers for `bootstrap.servers`. Raises OdradekError when there are none."""
     with opened(connect) as tree:
         addresses = [_address(broker) for broker in live_brokers(tree).values()]
     if not addresses:
@@ -75,7 +75,7 @@ def bootstrap(connect: str) -> str:
 
 
 def _address(broker: BrokerNode) -> str:
-    """Of the listener that asks for nothing, where there is one: nothing here says what another one asks for."""
+    """The address of a PLAINTEXT listener if there is one: credentials for other listeners are unknown here."""
     plain = (end for name, end in broker.endpoints.items() if broker.protocols[name] == "PLAINTEXT")
     host, port = next(plain, next(iter(broker.endpoints.values())))
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

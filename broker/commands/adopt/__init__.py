@@ -1,4 +1,4 @@
-"""`odradek adopt`: what a take-over of log directories comes to, and what becomes of topics without configs."""
+"""`odradek adopt`: previews a take-over of log directories, and sets defaults for adopted topics without configs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from odradek.broker.commands._shared.options import (
 def command(**options: Any) -> None:
     """Take over the log directories of another Kafka broker.
 
-    The first `odradek start` with them as log.dirs does it: topics, ids and configs come from the metadata log of
-    KRaft. Where that is missing, as in a directory of a broker on ZooKeeper, all records stay: such topics have
+    The first `odradek start` with them as log.dirs adopts them: topics, ids and configs come from the metadata log of
+    KRaft. Where that is missing, as in a directory of a ZooKeeper-mode broker, all records stay: such topics have
     retention.ms=-1, retention.bytes=-1, cleanup.policy=delete and odradek.retention.unknown=true until
     `odradek configs --alter` names one of these, or `odradek adopt --defaults` unsets them.
 

@@ -1,4 +1,4 @@
-"""What `odradek adopt --defaults` does."""
+"""Implements `odradek adopt --defaults`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DELETE = 1
 
 
 def use_defaults(cluster: Cluster, topics: Sequence[str]) -> None:
-    """Unset what a take-over set where retention was not known, of `topics` or of all such. Raises OdradekError."""
+    """Unset the configs of topics with unknown retention, of `topics` or of all such topics. Raises OdradekError."""
     marked = _marked(cluster)
     if others := sorted(set(topics) - set(marked)):
         raise OdradekError(f"of these topics the retention is known: {', '.join(others)}")

@@ -1,4 +1,4 @@
-"""What `odradek adopt --dry-run` prints."""
+"""Implements `odradek adopt --dry-run`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _WIDTHS = (5, 10, 4, 5, 22, 0)
 
 
 def dry_run(given: Sequence[str], properties: Path | None, *, as_json: bool) -> None:
-    """Print what a first start would take over of the directories `given`, or else of log.dirs in `properties`.
+    """Print what a first start would adopt from the directories `given`, or else from log.dirs in `properties`.
 
-    Raises OdradekError where a start would be refused.
+    Raises OdradekError where a start would fail.
     """
     config = configuration.load(properties)
     directories = given or config.log_dirs
@@ -48,7 +48,7 @@ def dry_run(given: Sequence[str], properties: Path | None, *, as_json: bool) -> 
 
 
 def _identity(directories: Sequence[str]) -> tuple[int, str | None]:
-    """Broker and cluster id, as a start without broker.id finds them."""
+    """Broker and cluster id that a start without broker.id finds."""
     found = [meta for meta in map(checkpoints.read_meta_properties, directories) if meta]
     nodes = [meta.node_id for meta in found if meta.node_id is not None]
     clusters = [meta.cluster_id for meta in found if meta.cluster_id]

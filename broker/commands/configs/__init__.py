@@ -1,4 +1,4 @@
-"""`odradek configs`: describe and alter configurations while the broker runs, as Kafka's ConfigCommand."""
+"""`odradek configs`: describes and alters configurations of running brokers, as Kafka's ConfigCommand."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ConfigsCommand(ClientCommand):
 def command(**options: Any) -> None:
     """Describe or alter configurations of topics, brokers, groups and clients.
 
-    --describe marks what is known from Kafka and has no effect in an Odradek broker; --alter cannot set it.
+    --describe marks Kafka configurations that have no effect in an Odradek broker; --alter cannot set them.
     """
     action = exactly_one({"--describe": options["describe"], "--alter": options["alter"]})
     types, names = _entities(options)
@@ -106,7 +106,7 @@ def _completed(entity_type: str, name: str) -> str:
 
 
 def _entities(options: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Types and names (empty: the default), from either way to give them. Raises UsageError."""
+    """Types and names (empty: the default), from the long or the short options. Raises UsageError."""
     types, names = list(options["entity_type"]), list(options["entity_name"])
     short = {_SHORT[key]: options[key] for key in _SHORT if options[key] is not None}
     short |= {kind: "" for key, kind in _DEFAULTS.items() if options[f"{key}_defaults"]}

@@ -1,4 +1,4 @@
-"""What `odradek configs` does for topics, brokers, loggers, groups and client metrics."""
+"""Implements `odradek configs` for topics, brokers, loggers, groups and client metrics."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _SOURCES = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-# What `--describe` without `--all` shows: set for just this entity.
+# The sources that `--describe` shows without `--all`: values set for this entity itself.
 _OWN_SOURCE = {TOPIC: 1, BROKER: 2, CLIENT_METRICS: 7, GROUP: 8}
 _BROKER_DEFAULT_SOURCE = 3
 _SET, _DELETE = 0, 1
 
 
 def describe(cluster: Cluster, types: list[str], names: list[str], options: Mapping[str, Any]) -> None:
-    """Print the configurations of the entities named, or of all."""
+    """Print the configurations of the named entities, or of all."""
     kind = types[0]
     documents: list[dict[str, Any]] = []
     for name in names or _all_names(cluster, kind):
@@ -83,7 +83,7 @@ def _all_names(cluster: Cluster, kind: str) -> list[str]:
 
 
 def _entries(cluster: Cluster, kind: int, name: str, *, everything: bool) -> list[dict[str, Any]]:
-    """Configurations by name; all, or only those that were set for this entity."""
+    """Configurations sorted by name; all, or only those that are set for this entity."""
     own = _OWN_SOURCE.get(kind) if name else _BROKER_DEFAULT_SOURCE
     return [
         _entry(config)
@@ -108,7 +108,7 @@ def _entry(config: Any) -> dict[str, Any]:
 
 
 def alter(cluster: Cluster, types: list[str], names: list[str], added: Mapping[str, str], deleted: list[str]) -> None:
-    """Set and unset; an error when what is to be unset was never set."""
+    """Set and unset configurations; raises OdradekError when one to unset is not set."""
     kind, name = _TYPES[types[0]], names[0]
     if deleted:
         there = {entry["name"] for entry in _entries(cluster, kind, name, everything=False)}

@@ -1,4 +1,4 @@
-"""What `odradek configs` does for quotas of users, clients and addresses (KIP-546)."""
+"""Implements `odradek configs` for quotas of users, clients and addresses (KIP-546)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 def describe(cluster: Cluster, types: list[str], names: list[str], options: Mapping[str, Any]) -> None:
-    """Print the quotas of the entities named, or of all of their types."""
+    """Print the quotas of the named entities, or of all entities of their types."""
     documents = _quotas(cluster, types, names)
     if options["as_json"]:
         print_json(documents)

@@ -1,6 +1,6 @@
-"""`odradek topics`: create, list, describe, alter and delete topics, as Kafka's TopicCommand.
+"""`odradek topics`: creates, lists, describes, alters and deletes topics, as Kafka's TopicCommand.
 
-With `--bootstrap-server` as that of 3.9, over the wire; with `--zookeeper` as that of 0.8.2, on the metadata tree.
+With `--bootstrap-server` as in 3.9, over the wire; with `--zookeeper` as in 0.8.2, on the metadata tree.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _on_the_tree(action: str, options: dict[str, Any]) -> None:
 
 
 def _checked(options: dict[str, Any]) -> str:
-    """Check the options against each other, parse those with a syntax of their own; the action."""
+    """Check the options against each other and parse those with a special syntax; returns the action."""
     names = ("create", "list", "describe", "alter", "delete")
     action = exactly_one({f"--{name}": options[name] for name in names})
     options["as_json"] = options.get("as_json", False)
@@ -153,7 +153,7 @@ def _checked(options: dict[str, Any]) -> str:
 
 
 def _check_where(action: str, options: dict[str, Any]) -> None:
-    """Check what only one of brokers and ZooKeeper can be asked for."""
+    """Check options that work only with brokers or only with ZooKeeper."""
     if bool(options["bootstrap_server"]) == bool(options["zookeeper"]):
         raise click.UsageError("give exactly one of --bootstrap-server and --zookeeper")
     configs = options["config"] or options["delete_config"]

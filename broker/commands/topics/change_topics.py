@@ -1,4 +1,4 @@
-"""What `odradek topics` does, but for `--describe`."""
+"""Implements `odradek topics`, except `--describe`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Options = Mapping[str, Any]
 
 
 def matching(cluster: Cluster, pattern: str | None, *, exclude_internal: bool = False) -> list[Any]:
-    """The topics of a MetadataResponse whose name matches, in the order of their names."""
+    """The topics of a MetadataResponse whose name matches, sorted by name."""
     allowed = topic_filter(pattern) if pattern else None
     found = [
         topic
@@ -29,13 +29,13 @@ def matching(cluster: Cluster, pattern: str | None, *, exclude_internal: bool = 
 
 
 def must_exist(found: list[Any], options: Options) -> None:
-    """An error when a topic was asked for and none is there, unless --if-exists."""
+    """Raise OdradekError when --topic matches no topic, unless --if-exists."""
     if options["topic"] and not found and not options["if_exists"]:
         raise OdradekError(f"Topic '{options['topic']}' does not exist")
 
 
 def warn_of_metrics(name: str) -> None:
-    """Say what Kafka's tool says of a new topic with such a name."""
+    """Print the warning of Kafka's tool for a new topic with such a name."""
     if "." in name or "_" in name:
         click.echo(
             "WARNING: names of metrics hold '.' and '_' to be the same; use only one of them in topic names.",
@@ -74,7 +74,7 @@ def _creatable(name: str, options: Options) -> Any:
 
 
 def show_names(cluster: Cluster, options: Options) -> None:
-    """Print names, one a line."""
+    """Print names, one per line."""
     found = matching(cluster, options["topic"], exclude_internal=options["exclude_internal"])
     names = [topic.name for topic in found]
     if options["as_json"]:
@@ -85,7 +85,7 @@ def show_names(cluster: Cluster, options: Options) -> None:
 
 
 def alter(cluster: Cluster, options: Options) -> None:
-    """Give each topic that matches `--partitions` partitions."""
+    """Raise the number of partitions of each matching topic to `--partitions`."""
     found = matching(cluster, options["topic"])
     must_exist(found, options)
     if not found:
@@ -98,7 +98,7 @@ def alter(cluster: Cluster, options: Options) -> None:
 
 
 def _grown(topic: Any, options: Options) -> Any:
-    """The assignment lists all partitions, the request only the new ones."""
+    """The request for one topic. `--replica-assignment` lists all partitions, the request only the new ones."""
     make = CreatePartitionsRequest.CreatePartitionsTopic
     new = options["replica_assignment"][len(topic.partitions) :]
     assignments = [make.CreatePartitionsAssignment(broker_ids=brokers) for brokers in new]
@@ -106,7 +106,7 @@ def _grown(topic: Any, options: Options) -> Any:
 
 
 def delete(cluster: Cluster, options: Options) -> None:
-    """Delete each topic that matches."""
+    """Delete each matching topic."""
     found = matching(cluster, options["topic"])
     must_exist(found, options)
     if not found:

@@ -1,7 +1,7 @@
-"""What `odradek topics --zookeeper` does: Kafka 0.8.2's TopicCommand, in its words, on the metadata tree itself.
+"""Implements `odradek topics --zookeeper`: Kafka 0.8.2's TopicCommand, with its messages, on the metadata tree itself.
 
-The elected controller sees what is written by its watches, and makes partitions of it; `--create` does not wait
-for that. Change notifications are written as Kafka 3 reads them.
+The elected controller sees the writes through its watches and creates the partitions; `--create` does not wait for
+that. Change notifications have the format that Kafka 3 reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def matching(tree: Tree, options: Options) -> list[str]:
-    """Names of the topics that match, sorted."""
+    """Names of the matching topics, sorted."""
     try:
         names = tree.children(znodes.TOPICS)
     except NoNode:
@@ -39,7 +39,7 @@ def matching(tree: Tree, options: Options) -> list[str]:
 
 
 def wanted(tree: Tree, options: Options) -> list[str]:
-    """The same; an error when a topic was asked for and none is there, unless --if-exists."""
+    """As `matching`; raises OdradekError when --topic matches no topic, unless --if-exists."""
     found = matching(tree, options)
     must_exist(found, options)
     return found
@@ -96,13 +96,13 @@ def _assigned(tree: Tree, partitions: int, factor: int, start: int = -1, first: 
 
 
 def _config(tree: Tree, name: str, configs: dict[str, str]) -> Operation:
-    """The write of a topic's overrides, whose node may be there from a topic of that name before."""
+    """The write of a topic's overrides; a former topic of that name may have left the node."""
     path, data = f"{znodes.TOPIC_CONFIGS}/{name}", znodes.encode_config(configs)
     return Create(path, data) if tree.exists(path) is None else Set(path, data)
 
 
 def show_names(tree: Tree, options: Options) -> None:
-    """Print names, one a line, and which of them are about to go."""
+    """Print names, one per line, and which of them are marked for deletion."""
     names = matching(tree, options)
     if options["as_json"]:
         print_json(names)
@@ -120,7 +120,7 @@ def _marked(tree: Tree) -> set[str]:
 
 
 def delete(tree: Tree, options: Options) -> None:
-    """Mark each topic that matches; the controller deletes it."""
+    """Mark each matching topic; the controller deletes it."""
     for name in wanted(tree, options):
         if name in topicnames.INTERNAL:
             raise OdradekError(f"Topic {name} is the brokers' own: it is not deleted")
@@ -135,7 +135,7 @@ def delete(tree: Tree, options: Options) -> None:
 
 
 def alter(tree: Tree, options: Options) -> None:
-    """Change the overrides of each topic that matches, or give it more partitions."""
+    """Change the overrides of each matching topic, or add partitions to it."""
     for name in wanted(tree, options):
         if options["config"] or options["delete_config"]:
             _change_configs(tree, name, options)
@@ -172,7 +172,7 @@ def _grow(tree: Tree, name: str, options: Options) -> None:
 
 
 def _new_partitions(tree: Tree, replicas: dict[int, list[int]], options: Options) -> dict[int, list[int]]:
-    """The assignment lists all partitions, of which those that are there stay as they are."""
+    """Replicas of the new partitions. `--replica-assignment` lists all partitions; existing ones do not change."""
     there, factor = len(replicas), len(replicas[0])
     more = options["partitions"] - there
     if more <= 0:
@@ -189,5 +189,5 @@ def _new_partitions(tree: Tree, replicas: dict[int, list[int]], options: Options
 
 
 def _position(tree: Tree, broker: int) -> int:
-    """Where new partitions begin: at the first one's preferred leader, or at the next broker that is alive."""
+    """The start position for new partitions: partition 0's preferred leader, or the next live broker."""
     return next((at for at, alive in enumerate(sorted(live_brokers(tree))) if alive >= broker), 0)

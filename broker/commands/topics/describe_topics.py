@@ -1,4 +1,4 @@
-"""What `odradek topics --describe` does: the layout of Kafka's TopicCommand, or JSON."""
+"""Implements `odradek topics --describe`, in the layout of Kafka's TopicCommand or as JSON."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from odradek.broker.commands._shared.tables import print_json
 from odradek.broker.commands.topics.change_topics import Options, matching, must_exist
 from odradek.broker.errors import OdradekError
 
-_DEFAULT = 5  # config source: nobody set it, neither for the topic nor for brokers
+_DEFAULT = 5  # config source: set neither for the topic nor for brokers
 _ELIGIBLE = {"Elr": "elr", "LastKnownElr": "lastKnownElr"}
 NO_ID = uuid.UUID(int=0)
 
 
 def describe(cluster: Cluster, options: Options) -> None:
-    """Print the topics that match, each with the partitions that the reports ask for."""
+    """Print the matching topics, each with the partitions that the reports select."""
     found = _chosen(cluster, options)
     configs = cluster.configs(TOPIC, [topic.name for topic in found])
     moving = _reassignments(cluster) if found else {}
@@ -52,14 +52,14 @@ def _chosen(cluster: Cluster, options: Options) -> list[Any]:
 
 
 def _short(topic_id: uuid.UUID | None) -> str | None:
-    """A topic id as Kafka writes it: base64 for URLs, without padding."""
+    """A topic id in Kafka's text form: URL-safe base64 without padding."""
     if topic_id is None or topic_id == NO_ID:
         return None
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def _reassignments(cluster: Cluster) -> dict[Partition, Any]:
-    """Partitions whose replicas move; none on a broker without that API."""
+    """Partitions under reassignment; none on a broker without that API."""
     try:
         response = cluster.ask_controller(
             ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms, topics=None),
@@ -125,7 +125,7 @@ def _partition(part: Any, move: Any, eligible: Any) -> dict[str, Any]:
 
 
 def _replicas(part: Mapping[str, Any]) -> int:
-    """The replication factor: replicas that are only being added do not count."""
+    """The replication factor; replicas that a reassignment is adding do not count."""
     return len(part["replicas"]) - len(part.get("addingReplicas", ()))
 
 

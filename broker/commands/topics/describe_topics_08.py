@@ -1,4 +1,4 @@
-"""What `odradek topics --zookeeper --describe` does: the layout of Kafka 0.8.2's TopicCommand, or JSON."""
+"""Implements `odradek topics --zookeeper --describe`, in the layout of Kafka 0.8.2's TopicCommand or as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def describe(tree: Tree, options: Options) -> None:
-    """Print the topics that match, each with the partitions that the reports ask for."""
+    """Print the matching topics, each with the partitions that the reports select."""
     alive = set(live_brokers(tree))
     found = [_described(tree, name, options["reports"], alive) for name in wanted(tree, options)]
     if options["topics_with_overrides"]:
@@ -47,7 +47,7 @@ def _described(tree: Tree, name: str, reports: list[str], alive: set[int]) -> di
 
 
 def _partition(index: int, replicas: list[int], data: bytes | None) -> dict[str, Any]:
-    """Without a state no controller has seen the partition yet."""
+    """A partition's description; without a state no controller has handled the partition yet."""
     state = znodes.decode_state(data) if data else None
     return {
         "partition": index,
