@@ -1,6 +1,6 @@
-"""`odradek console-consumer`: messages on standard output, as Kafka's ConsoleConsumer.
+"""`odradek console-consumer`: prints messages to standard output, as Kafka's ConsoleConsumer.
 
-With `--zookeeper`, as 0.8 had it, the brokers are looked up there; groups and their offsets are those of the brokers.
+With `--zookeeper`, as in 0.8, it finds the brokers in ZooKeeper; groups and their offsets are still on the brokers.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _FORMATTERS = {
 def command(**options: Any) -> None:
     """Print messages, each followed by a newline, byte for byte as they were sent.
 
-    Says how many messages there were on standard error, also after Ctrl-C.
+    Prints the number of messages to standard error at the end, also after Ctrl-C.
     """
     formatting = load_properties(options["formatter_config"]) | key_values(options["formatter_properties"])
     for part in ("key", "value"):
@@ -97,7 +97,7 @@ def command(**options: Any) -> None:
 
 
 def _check(options: dict[str, Any], properties: dict[str, str]) -> None:
-    """Check the options against each other; `start` and `group` become what they mean."""
+    """Check the options against each other, and resolve `start` and `group`."""
     if bool(options["topic"]) == bool(options["include"]):
         raise click.UsageError("give exactly one of --topic and --include")
     if options["partition"] is None and options["offset"] is not None:

@@ -1,4 +1,4 @@
-"""What `odradek console-consumer` does."""
+"""Implements `odradek console-consumer`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNPRINTABLE = (ValueError, ArithmeticError, TypeError, struct.error)
 
 
 def run(options: Mapping[str, Any], properties: Mapping[str, str], show: Format) -> int:
-    """Print messages until an end that the options name, Ctrl-C or SIGTERM; the exit code."""
+    """Print messages until a limit in the options, Ctrl-C or SIGTERM; returns the exit code."""
     register()
     consumer = _consumer(options, properties)
     printing = Printing(show, skip=options["skip_message_on_error"])
@@ -82,7 +82,7 @@ def _assign(consumer: KafkaConsumer, partition: TopicPartition, start: int) -> N
 
 
 def _batches(consumer: KafkaConsumer, timeout_ms: int, most: int) -> Iterator[Sequence[Any]]:
-    """Lists of records as they come, until `most` were given or none came for `timeout_ms` (-1: no end)."""
+    """Lists of records as they arrive, until `most` records or `timeout_ms` without a record (-1: no limit)."""
     left = most if most >= 0 else sys.maxsize
     last = time.monotonic()
     while left > 0:
@@ -99,7 +99,7 @@ def _batches(consumer: KafkaConsumer, timeout_ms: int, most: int) -> Iterator[Se
 
 
 class Printing:
-    """Writes to standard output and counts."""
+    """Writes records to standard output and counts them."""
 
     def __init__(self, show: Format, *, skip: bool) -> None:
         self.count = 0
@@ -108,7 +108,7 @@ class Printing:
         self._skip = skip
 
     def print(self, records: Sequence[Any]) -> None:
-        """Format and write; what cannot be formatted ends the command, or is skipped."""
+        """Format and write; a record that cannot be formatted ends the command, or is skipped."""
         try:
             text = self._show(records)
         except _UNPRINTABLE:

@@ -1,4 +1,4 @@
-"""How `odradek console-consumer` prints messages: functions from a list of ConsumerRecords to bytes."""
+"""Formatters of `odradek console-consumer`: functions from a list of ConsumerRecords to bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBERS = {"long": ">q", "integer": ">i", "short": ">h", "double": ">d", "float
 
 
 def formatter(name: str, properties: Mapping[str, str]) -> Format:
-    """The formatter of that name. Raises UsageError for a property that makes no sense."""
+    """The formatter of that name. Raises UsageError for an invalid property."""
     if name == "noop":
         return lambda records: b""
     if name == "json":
@@ -32,7 +32,7 @@ def formatter(name: str, properties: Mapping[str, str]) -> Format:
 
 @dataclass
 class Layout:
-    """Kafka's DefaultMessageFormatter: the parts that were asked for, between separators."""
+    """Kafka's DefaultMessageFormatter: the requested parts, with separators between them."""
 
     parts: tuple[str, ...] = ("value",)
     key_separator: bytes = b"\t"
@@ -43,7 +43,7 @@ class Layout:
 
     @property
     def only_value(self) -> bool:
-        """Whether the bytes of the value are all there is to print."""
+        """Whether only the bytes of the value are printed."""
         return self.parts == ("value",) and "value" not in self.decoders
 
     def values(self, records: Sequence[Any]) -> bytes:
@@ -110,7 +110,7 @@ def _layout(properties: Mapping[str, str]) -> Layout:
 
 
 def _decoder(name: str) -> Decode:
-    """Kafka's deserializers, by class name or by the word in it. Raises UsageError."""
+    """A Kafka deserializer, by class name or by its type in lower case. Raises UsageError."""
     word = name.rpartition(".")[2].removesuffix("Deserializer").lower()
     if word in ("string", "bytes", "bytearray", "bytebuffer"):
         return lambda data: data
@@ -123,7 +123,7 @@ def _decoder(name: str) -> Decode:
 
 
 def _json_lines(records: Sequence[Any]) -> bytes:
-    """One object a line; bytes that are no UTF-8 as {"base64": …}."""
+    """One object per line; bytes that are not UTF-8 become {"base64": …}."""
     return b"".join(json.dumps(_document(record), ensure_ascii=False).encode() + b"\n" for record in records)
 
 

@@ -1,4 +1,4 @@
-"""`odradek console-producer`: each line of standard input is a message, as Kafka's ConsoleProducer."""
+"""`odradek console-producer`: sends each line of standard input as a message, as Kafka's ConsoleProducer."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def command(**options: Any) -> None:
     """Send each line of standard input as a message.
 
-    Lines end at a newline byte; all other bytes, CR and NUL too, are sent as they are. An empty line is an
-    empty message. The order of lines is kept within a partition. Exit code 1 when any message was not sent.
+    Lines end at a newline byte; all other bytes, also CR and NUL, are sent unchanged. An empty line is an empty
+    message. Messages in a partition keep the order of lines. Exit code 1 when any message was not sent.
     """
     properties = load_properties(options["reader_config"], ()) | key_values(options["reader_properties"])
     how = reader(properties)

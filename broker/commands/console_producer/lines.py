@@ -1,7 +1,7 @@
-"""Lines of a byte stream and the records they stand for, as `odradek console-producer` reads them.
+"""Splits the input of `odradek console-producer` into lines and parses them into records.
 
-Lines end at b"\\n" and nowhere else: a CR, a NUL or what is no UTF-8 is part of the message, an empty line is an
-empty message, and a last line without newline counts.
+Lines end only at b"\\n": a CR, a NUL or a byte that is not UTF-8 is part of the message, an empty line is an empty
+message, and a last line without newline counts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Parsed = tuple[bytes | None, bytes | None, Headers]
 
 
 class LineError(ValueError):
-    """A line that does not have the parts it should have."""
+    """A line without one of its required parts."""
 
 
 def lines(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Lists of whole lines without their ends, as they arrive; waits for no more than there is."""
+    """Lists of whole lines without their newlines, as they arrive; does not wait for a full chunk."""
     read = getattr(stream, "read1", stream.read)
     rest: list[bytes] = []
     while chunk := read(CHUNK):
@@ -40,7 +40,7 @@ def lines(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 @dataclass(frozen=True)
 class Reader:
-    """How key, headers and value stand in a line; Kafka's LineMessageReader (KIP-798, KIP-810)."""
+    """The layout of key, headers and value in a line; Kafka's LineMessageReader (KIP-798, KIP-810)."""
 
     parse_key: bool = False
     key_separator: bytes = b"\t"
@@ -53,7 +53,7 @@ class Reader:
 
     @property
     def plain(self) -> bool:
-        """Whether a line is the value and nothing more."""
+        """Whether a line is only the value."""
         return not (self.parse_key or self.parse_headers or self.null_marker is not None)
 
     def parse(self, line: bytes, number: int) -> Parsed:

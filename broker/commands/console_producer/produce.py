@@ -1,4 +1,4 @@
-"""What `odradek console-producer` does."""
+"""Implements `odradek console-producer`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from odradek.broker.errors import FAILED, OK, OdradekError
 
 BATCH_BYTES = 256 << 10
 ERRORS_SHOWN = 10
-# What a broker takes when nobody configured it: `message.max.bytes`.
+# The broker's default of `message.max.bytes`.
 MESSAGE_BYTES = 1048588
-# KafkaProducer estimates a record from above; the broker counts just.
+# KafkaProducer overestimates a record's size; the broker counts exact bytes.
 ESTIMATE_SLACK = 16
 WAIT_SECONDS = 600
-# What a record costs in memory until it is acknowledged, beside its bytes (a future and its callbacks).
+# Memory of a record until it is acknowledged, besides its bytes (a future and its callbacks).
 OVERHEAD_BYTES = 600
 
-# options of Kafka's script: configurations of the client
+# options of Kafka's script -> configurations of the client
 _MERGED = {
     "timeout": "linger_ms",
     "message_send_max_retries": "retries",
@@ -45,7 +45,7 @@ _MERGED = {
 
 
 def run(options: Mapping[str, Any], properties: Mapping[str, str], how: Reader) -> int:
-    """Send standard input; the exit code."""
+    """Send standard input; returns the exit code."""
     register()
     config = producer_config(options, properties)
     _fit_to_topic(config, options, properties)
@@ -69,7 +69,7 @@ def _send_all(sending: Sending, stream: BinaryIO, *, prompt: bool) -> None:
 
 
 def producer_config(options: Mapping[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
-    """Keyword arguments for KafkaProducer: the properties, and the options where they do not say otherwise."""
+    """Keyword arguments for KafkaProducer: the properties, and options for settings without a property."""
     config = client_config(properties, KafkaProducer.DEFAULT_CONFIG)
     config["bootstrap_servers"] = options["bootstrap_server"].split(",")
     config.setdefault("client_id", "console-producer")
@@ -89,8 +89,8 @@ def producer_config(options: Mapping[str, Any], properties: Mapping[str, str]) -
 
 
 def _fit_to_topic(config: dict[str, Any], options: Mapping[str, Any], properties: Mapping[str, str]) -> None:
-    """Refuse here what the broker would refuse for its size: its refusal is fatal to an idempotent
-    KafkaProducer, which then gives up all lines that follow. Compressed, a line may be much longer."""
+    """Set size limits so that the client itself refuses lines too large for the broker: the broker's error is fatal to
+    an idempotent KafkaProducer, which then fails all later lines. With compression, a line may be much longer."""
     largest = _max_message_bytes(options, properties)
     config["batch_size"] = min(config["batch_size"], largest)
     if config.get("compression_type"):
@@ -99,7 +99,7 @@ def _fit_to_topic(config: dict[str, Any], options: Mapping[str, Any], properties
 
 
 def _max_message_bytes(options: Mapping[str, Any], properties: Mapping[str, str]) -> int:
-    """The topic's `max.message.bytes`; Kafka's default for a topic that is not there yet."""
+    """The topic's `max.message.bytes`; Kafka's default for a topic that does not exist yet."""
     with Cluster(options["bootstrap_server"], meant_for(KafkaAdminClient.DEFAULT_CONFIG, properties)) as cluster:
         try:
             return int(cluster.topic_config(options["topic"])["max.message.bytes"])
@@ -115,7 +115,7 @@ def _acks(text: str) -> int:
 
 
 def _keep_order(config: dict[str, Any]) -> None:
-    """A retry overtakes nothing: by sequence numbers, or where acks forbid those by one request at a time."""
+    """Keep the order on retries: by sequence numbers, or, where acks rules them out, with one request in flight."""
     if config.get("acks", -1) != -1 or config.get("retries") == 0:
         config.setdefault("enable_idempotence", False)
     if not config.get("enable_idempotence", True):
@@ -123,7 +123,7 @@ def _keep_order(config: dict[str, Any]) -> None:
 
 
 class Sending:
-    """Records on their way: how many bytes, and which failed."""
+    """Sends records, and tracks the bytes in flight and the failures."""
 
     def __init__(self, config: dict[str, Any], options: Mapping[str, Any], how: Reader) -> None:
         if not how.plain:
@@ -142,7 +142,7 @@ class Sending:
         self._bytes = 0
 
     def send(self, batch: list[bytes]) -> None:
-        """Send lines in their order; waits while more than the window is on its way."""
+        """Send lines in order; waits while more bytes than the window are in flight."""
         for line in batch:
             self.number += 1
             future = self._plain(line) if self.how.plain else self._parsed(line)
@@ -171,12 +171,12 @@ class Sending:
             return self._failed(error)
 
     def _settle(self, limit: int) -> None:
-        """Wait for the oldest records until at most `limit` bytes are on their way."""
+        """Wait for the oldest records until at most `limit` bytes are in flight."""
         while self._waiting and self._bytes > limit:
             self._settle_oldest()
 
     def _settle_done(self) -> None:
-        """Look at the answers that are here already, so that a failure shows when it happens."""
+        """Check responses that have arrived, so that failures appear at once."""
         while self._waiting and self._waiting[0][0].is_done:
             self._settle_oldest()
 
@@ -194,8 +194,8 @@ class Sending:
             click.echo(f"ERROR a message to topic {self.topic} was not sent: {error}", err=True)
 
     def finish(self) -> None:
-        """Send what is still here, look at every answer and close."""
-        with suppress(KafkaError):  # each record's answer is looked at below
+        """Send the remaining records, check every response and close."""
+        with suppress(KafkaError):  # each record's result is checked below
             self.producer.flush()
         self._settle(0)
         _close(self.producer)
@@ -205,7 +205,7 @@ class Sending:
 
 
 def _close(producer: KafkaProducer) -> None:
-    """`close()` flushes first, and that fails once a batch was split (kafka-python 3.0.12)."""
+    """Close the producer; `close()` flushes first, which fails after a batch was split (kafka-python 3.0.12)."""
     try:
         producer.close()
     except KafkaError:
@@ -214,7 +214,7 @@ def _close(producer: KafkaProducer) -> None:
         producer._closed = True
 
 
-_NULL = b"\0odradek-null"  # known by identity: KafkaProducer takes no None where key and value are both null
+_NULL = b"\0odradek-null"  # compared by identity: KafkaProducer rejects None for both key and value
 
 
 def _or_null(text: bytes | None) -> bytes:
@@ -222,14 +222,14 @@ def _or_null(text: bytes | None) -> bytes:
 
 
 class _NullSerializer(Serializer):
-    """Makes None of the stand-in, after KafkaProducer has looked at its arguments."""
+    """Replaces the placeholder by None, after KafkaProducer has checked its arguments."""
 
     def serialize(self, _topic: str, _headers: Any, data: Any) -> bytes | None:
         return None if data is _NULL else data
 
 
 def _allow_null_headers() -> None:
-    """Kafka's headers may have null values; KafkaProducer takes none but its batches do."""
+    """Allow headers with null values, as in Kafka; KafkaProducer rejects them, but its batches accept them."""
     append = DefaultRecordBatchBuilder.append
 
     def with_nulls(self: Any, offset: int, timestamp: Any, key: Any, value: Any, headers: Any) -> Any:

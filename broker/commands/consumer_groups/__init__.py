@@ -1,4 +1,4 @@
-"""`odradek consumer-groups`: list, describe and delete groups, reset and delete offsets, as Kafka's."""
+"""`odradek consumer-groups`: lists, describes and deletes groups, resets and deletes offsets, as Kafka's tool."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def command(**options: Any) -> None:
 
 
 def _option(options: dict[str, Any], name: str) -> Any:
-    """The value of `--some-option`; an empty one for a `--state` without a value counts as given."""
+    """The value of `--some-option`; an empty one, for `--state` without a value, counts as given."""
     value = options["types" if name == "--type" else name[2:].replace("-", "_")]
     return True if value == _ANY else value
 
 
 def _checked(options: dict[str, Any]) -> str:
-    """Check the options against each other; the action."""
+    """Check the options against each other; returns the action."""
     action = exactly_one({f"--{name}": options[name.replace("-", "_")] for name in _ACTIONS})
     only_with(action, _BELONGS, {name: _option(options, name) for name in _BELONGS})
     at_most_one({"--group": options["group"], "--all-groups": options["all_groups"]})
@@ -150,7 +150,7 @@ def _check_reset(options: dict[str, Any]) -> None:
 
 
 def _words(text: str | None, known: tuple[str, ...], option: str) -> list[str]:
-    """Comma-separated words in any case, as they are spelt in `known`. Raises UsageError."""
+    """Comma-separated words in any case, with the spelling of `known`. Raises UsageError."""
     by_lower = {word.lower(): word for word in known}
     words = [word.strip().lower() for word in (text or "").split(",") if word.strip()]
     for word in words:

@@ -1,4 +1,4 @@
-"""What `odradek consumer-groups --delete` and `--delete-offsets` do."""
+"""Implements `odradek consumer-groups --delete` and `--delete-offsets`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.broker.errors import FAILED, OK
 
 
 def delete(cluster: Cluster, options: Options) -> int:
-    """Delete groups; 1 when one was not."""
+    """Delete groups; returns 1 when one was not deleted."""
     codes: dict[str, int] = {}
     for name, node in cluster.coordinators(chosen(cluster, options)).items():
         for result in cluster.ask(DeleteGroupsRequest(groups_names=[name]), node).results:
@@ -39,7 +39,7 @@ def delete(cluster: Cluster, options: Options) -> int:
 
 
 def partitions_named(cluster: Cluster, arguments: Iterable[str]) -> tuple[list[Partition], dict[str, int]]:
-    """Partitions of `topic` and `topic:0,2` arguments, and the error codes of topics that are not there."""
+    """Partitions of `topic` and `topic:0,2` arguments, and the error codes of missing topics."""
     found: list[Partition] = []
     whole = []
     for argument in arguments:
@@ -64,7 +64,7 @@ def _numbers(text: str, argument: str) -> list[int]:
 
 
 def delete_offsets(cluster: Cluster, options: Options) -> int:
-    """Forget offsets; a table with a status for each partition, 1 when one was not forgotten."""
+    """Delete offsets and print a table with a status for each partition; returns 1 when one was not deleted."""
     group = options["group"][0]
     partitions, failed = partitions_named(cluster, options["topic"])
     codes = {(topic, -1): code for topic, code in failed.items()}

@@ -1,4 +1,4 @@
-"""What `odradek consumer-groups --list` and `--describe` do."""
+"""Implements `odradek consumer-groups --list` and `--describe`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """What the coordinator says of a group; `state` is Dead for one that does not exist."""
+    """A group as its coordinator describes it; `state` is Dead for a group that does not exist."""
 
     name: str
     state: str
@@ -45,7 +45,7 @@ class Group:
 
 
 def listed(cluster: Cluster, states: list[str], types: list[str]) -> list[Any]:
-    """Consumer groups of all brokers, in the order of their names."""
+    """Consumer groups of all brokers, sorted by name."""
     found = []
     for broker in cluster.metadata([]).brokers:
         request = ListGroupsRequest(
@@ -60,7 +60,7 @@ def listed(cluster: Cluster, states: list[str], types: list[str]) -> list[Any]:
 
 
 def show_names(cluster: Cluster, options: Options) -> int:
-    """Print groups; with --state or --type a table."""
+    """Print group names; with --state or --type, a table."""
     groups = listed(cluster, options["states"], options["type_names"])
     columns = {"GROUP": [group.group_id for group in groups]}
     if options["types"] is not None:
@@ -87,7 +87,7 @@ def chosen(cluster: Cluster, options: Options) -> list[str]:
 
 
 def described(cluster: Cluster, names: Iterable[str]) -> dict[str, Group]:
-    """DescribeGroups, each coordinator asked once."""
+    """DescribeGroups, with one request to each coordinator."""
     addresses = {b.node_id: f"{b.host}:{b.port}  ({b.node_id})" for b in cluster.metadata([]).brokers}
     by_node: dict[int, list[str]] = {}
     for name, node in cluster.coordinators(names).items():
@@ -129,7 +129,7 @@ def committed(cluster: Cluster, group: str) -> dict[Partition, int]:
 
 
 def describe(cluster: Cluster, options: Options) -> int:
-    """Print one of three tables for each group; 1 when a group does not exist."""
+    """Print one of three tables for each group; returns 1 when a group does not exist."""
     groups = described(cluster, chosen(cluster, options))
     alive = [group for group in groups.values() if _announce(group, quiet=options["as_json"])]
     if options["members"]:
@@ -149,7 +149,7 @@ def describe(cluster: Cluster, options: Options) -> int:
 
 
 def _announce(group: Group, *, quiet: bool) -> bool:
-    """Say on stderr what is remarkable; whether the group exists."""
+    """Print warnings about the group's state to stderr; returns whether the group exists."""
     if group.state == _DEAD:
         click.echo(f"Error: Consumer group '{group.name}' does not exist.", err=True)
     elif group.state == "Empty" and not quiet:
@@ -185,7 +185,7 @@ def _members(group: Group, *, verbose: bool) -> list[dict[str, Any]]:
 
 
 def _offsets(cluster: Cluster, group: Group) -> list[dict[str, Any]]:
-    """A row for each partition that a member has or that has an offset."""
+    """A row for each partition that is assigned to a member or has an offset."""
     offsets = committed(cluster, group.name)
     owners = {
         one: member

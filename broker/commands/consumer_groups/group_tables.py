@@ -1,4 +1,4 @@
-"""The tables of `odradek consumer-groups`, in the columns and widths of Kafka's ConsumerGroupCommand."""
+"""The tables of `odradek consumer-groups`, with the columns and widths of Kafka's ConsumerGroupCommand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def print_states(documents: Sequence[Document]) -> None:
 
 
 def print_members(documents: Sequence[Document]) -> None:
-    """One table for each group; instance ids and assignments only where there are any."""
+    """One table for each group; columns for instance ids and assignments only where there are any."""
     for part in _by_group(documents):
         columns = {"GROUP": 15, "CONSUMER-ID": 15}
         if any(row["groupInstanceId"] for row in part):
@@ -72,13 +72,13 @@ def _assignment(partitions: Iterable[Sequence[Any]]) -> str | None:
 
 
 def print_new_offsets(offsets: Mapping[tuple[str, str, int], int]) -> None:
-    """What `--reset-offsets` sets or would set."""
+    """Print the offsets that `--reset-offsets` sets or would set."""
     table = [[*place, offset] for place, offset in offsets.items()]
     _print(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], [30, 30, 10, 15], table)
 
 
 def print_deleted(statuses: Mapping[tuple[str, int], str]) -> None:
-    """What `--delete-offsets` did."""
+    """Print the results of `--delete-offsets`."""
     table = [[topic, index if index >= 0 else "Not Provided", status] for (topic, index), status in statuses.items()]
     _print(["TOPIC", "PARTITION", "STATUS"], [30, 15, 15], table)
 

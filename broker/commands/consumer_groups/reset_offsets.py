@@ -1,4 +1,4 @@
-"""What `odradek consumer-groups --reset-offsets` does (KIP-122, KIP-175)."""
+"""Implements `odradek consumer-groups --reset-offsets` (KIP-122, KIP-175)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DURATION = re.compile(
 
 
 def reset(cluster: Cluster, options: Options) -> int:
-    """Set or show new offsets of groups without members; 1 when a group was left out."""
+    """Set or show new offsets of groups without members; returns 1 when a group was skipped."""
     if not options["execute"] and not options["dry_run"]:
         click.echo("WARN: nothing is changed without --execute; say --dry-run if that is what you want.", err=True)
     groups = described(cluster, chosen(cluster, options))
@@ -57,7 +57,7 @@ def _is_inactive(group: Group) -> bool:
 
 
 def new_offsets(cluster: Cluster, options: Options, group: str) -> Offsets:
-    """Where the group shall go on, by partition."""
+    """The group's new offsets by partition."""
     if options["target"] == "--from-file":
         planned = _from_file(Path(options["from_file"]), list(options["group"])).get(group)
         if planned is None:
@@ -149,7 +149,7 @@ def _listed(cluster: Cluster, partitions: Iterable[Partition], timestamp: int) -
 
 
 def _at_time(cluster: Cluster, partitions: list[Partition], timestamp: int) -> Offsets:
-    """The first offsets since then; the end where there is none so young."""
+    """The first offsets since `timestamp`; the log end where there is no later message."""
     found = _listed(cluster, partitions, timestamp)
     late = [one for one, offset in found.items() if offset < 0]
     for topic, index in late:
@@ -158,7 +158,7 @@ def _at_time(cluster: Cluster, partitions: list[Partition], timestamp: int) -> O
 
 
 def _within_range(cluster: Cluster, wanted: Offsets) -> Offsets:
-    """No offset before the start or after the end of its partition."""
+    """Limit each offset to the start and the end of its partition."""
     starts, ends = _listed(cluster, wanted, EARLIEST), _listed(cluster, wanted, LATEST)
     kept = {one: min(max(offset, starts[one]), ends[one]) for one, offset in wanted.items()}
     for (topic, index), offset in wanted.items():
@@ -181,7 +181,7 @@ def _from_file(path: Path, groups: list[str]) -> dict[str, Offsets]:
 
 
 def _commit(cluster: Cluster, group: str, offsets: Offsets) -> None:
-    """OffsetCommit without a member id, which the coordinator takes while the group is empty."""
+    """OffsetCommit without a member id, which the coordinator accepts while the group is empty."""
     made = {
         TopicPartition(topic, index): OffsetAndMetadata(offset, "", -1) for (topic, index), offset in offsets.items()
     }

@@ -1,4 +1,4 @@
-"""`odradek consumer-perf-test`: read messages and measure, as Kafka's ConsumerPerformance."""
+"""`odradek consumer-perf-test`: measures how fast messages can be read, as Kafka's ConsumerPerformance."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from odradek.broker.commands._shared.options import (
 @click.option("--threads", hidden=True, help="Accepted and ignored, as by Kafka.")
 @click.option("--num-fetch-threads", hidden=True, help="Accepted and ignored, as by Kafka.")
 def command(**options: Any) -> None:
-    """Read messages and print how fast they came."""
+    """Read messages and print the throughput."""
     properties = load_properties(options["command_config"])
     from odradek.broker.commands.consumer_perf_test import measure_consumer
 

@@ -1,4 +1,4 @@
-"""What `odradek consumer-perf-test` does; the lines it prints are those of Kafka's ConsumerPerformance."""
+"""Implements `odradek consumer-perf-test`; the output lines are those of Kafka's ConsumerPerformance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JAVA_DATES = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss
 
 
 def run(options: Mapping[str, Any], properties: Mapping[str, str]) -> int:
-    """Read and measure; the exit code."""
+    """Read and measure; returns the exit code."""
     register()
     consumer = _consumer(options, properties)
     if not options["hide_header"]:
@@ -64,7 +64,7 @@ def _consumer(options: Mapping[str, Any], properties: Mapping[str, str]) -> Kafk
 
 
 class _Joining(ConsumerRebalanceListener):
-    """Takes the time from a revocation (or the start) to the next assignment."""
+    """Measures the time from a revocation (or the start) to the next assignment."""
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
@@ -78,7 +78,7 @@ class _Joining(ConsumerRebalanceListener):
 
 
 class Measure:
-    """What was read, in total and since the last line; times in seconds."""
+    """Messages and bytes read, in total and since the last line; times in seconds."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -88,12 +88,12 @@ class Measure:
         self._join = self._window_join = 0.0
 
     def joined(self, seconds: float) -> None:
-        """A rebalance has ended."""
+        """Add the time of a rebalance that has ended."""
         self._join += seconds
         self._window_join += seconds
 
     def read(self, consumer: KafkaConsumer) -> None:
-        """Until there are enough messages, or none came for the time limit."""
+        """Read until there are enough messages, or none for the time limit."""
         wanted, limit = self._options["messages"], self._options["timeout"] / 1000
         last = time.time()
         while self.messages < wanted and time.time() - last <= limit:
@@ -130,7 +130,7 @@ class Measure:
         )
 
     def print_total(self) -> None:
-        """The line for the whole run, unless there was one for each interval."""
+        """Print the line for the whole run, unless each interval has a line."""
         if self._options["show_detailed_stats"]:
             return
         now = time.time()

@@ -1,4 +1,4 @@
-"""`odradek dump-log`: segment files as text, as Kafka's DumpLogSegments prints them."""
+"""`odradek dump-log`: prints segment files as text, as Kafka's DumpLogSegments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _decoder_class(_ctx: click.Context, _param: click.Parameter, value: str | No
 def command(**given: Any) -> None:
     """Print the contents of log segments, indexes, producer snapshots and transaction indexes.
 
-    Exit code 1 when something in the files does not fit together; what it is goes to standard error.
+    Exit code 1 when the files are inconsistent; the faults go to standard error.
     """
     from odradek.storage.tools import dump
 

@@ -1,6 +1,6 @@
-"""Records of Kafka's internal topics as text for `odradek dump-log`, in the words of its DumpLogSegments.
+"""Records of Kafka's internal topics as text for `odradek dump-log`, in the format of Kafka's DumpLogSegments.
 
-`__consumer_offsets`: JSON of type or version and data, fields named as in Kafka's schemas.
+`__consumer_offsets`: JSON of type or version and data, with the field names of Kafka's schemas.
 `__transaction_state`: key `transaction_metadata::transactionalId=…`, value a line of fields.
 """
 
@@ -83,7 +83,7 @@ def _member(member: records.MemberValue, version: int, consumer: bool) -> dict[s
 
 
 def _embedded(data: bytes, decode: Any) -> Any:
-    """What a consumer's client wrote; the bytes as they are when it wrote something else."""
+    """The decoded data of a consumer client, or the raw bytes when they have another format."""
     try:
         return decode(Reader(data, errors="strict"))
     except (struct.error, ValueError):

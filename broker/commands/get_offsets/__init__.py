@@ -1,4 +1,4 @@
-"""`odradek get-offsets`: offsets of partitions by time, as Kafka's GetOffsetShell prints them."""
+"""`odradek get-offsets`: prints offsets of partitions by time, as Kafka's GetOffsetShell."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -
 @flag("--exclude-internal-topics", "Leave out __consumer_offsets and its like.")
 @json_option
 def command(**options: Any) -> None:
-    """Print topic:partition:offset for each partition that matches."""
+    """Print topic:partition:offset for each matching partition."""
     from odradek.broker.commands.get_offsets import print_offsets
 
     wanted = _partition_filter(options)

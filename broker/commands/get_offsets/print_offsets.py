@@ -1,4 +1,4 @@
-"""What `odradek get-offsets` does."""
+"""Implements `odradek get-offsets`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(
     exclude_internal: bool,
     as_json: bool,
 ) -> int:
-    """Print the offsets of all partitions that `wanted` takes; 1 when some did not answer."""
+    """Print the offsets of all partitions that `wanted` accepts; returns 1 when some failed."""
     with Cluster(bootstrap, config) as cluster:
         partitions = _partitions(cluster, wanted, exclude_internal)
         if not partitions:

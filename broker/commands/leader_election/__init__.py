@@ -1,6 +1,6 @@
-"""`odradek leader-election`: have leaders elected, as Kafka's LeaderElectionCommand.
+"""`odradek leader-election`: requests leader elections, as Kafka's LeaderElectionCommand.
 
-With `--zookeeper` the brokers are looked up there: so 0.8's kafka-preferred-replica-election.sh goes on working.
+With `--zookeeper` it finds the brokers in ZooKeeper, so that 0.8's kafka-preferred-replica-election.sh still works.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from odradek.broker.commands._shared.zookeeper import find_brokers, zookeeper_op
     help='The partitions as {"partitions": [{"topic": "clicks", "partition": 0}]}.',
 )
 def command(**options: Any) -> None:
-    """Elect leaders of partitions anew. Exit code 1 when one could not be elected."""
+    """Elect new leaders of partitions. Exit code 1 when one could not be elected."""
     _check(options)
     find_brokers(options)
     from odradek.broker.commands._shared.client import Cluster

@@ -1,4 +1,4 @@
-"""What `odradek leader-election` does."""
+"""Implements `odradek leader-election`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def chosen(options: Mapping[str, Any]) -> list[Partition] | None:
 
 
 def elect(cluster: Cluster, kind: str, partitions: list[Partition] | None) -> None:
-    """Have leaders of `kind` elected and print what became of each. Raises OdradekError when one could not be."""
+    """Request elections of `kind` and print each result. Raises OdradekError when a leader could not be elected."""
     results = _ask(cluster, kind, partitions)
     codes = {one: code for one, (code, _) in results.items()}
     if elected := [one for one, code in codes.items() if code == 0]:
@@ -50,7 +50,7 @@ def _ask(cluster: Cluster, kind: str, partitions: list[Partition] | None) -> dic
         election_type=_TYPES[kind],
         topic_partitions=None if partitions is None else _topics(partitions),
         timeout_ms=cluster.timeout_ms,
-        min_version=_TYPES[kind],  # version 0 knows only one kind
+        min_version=_TYPES[kind],  # version 0 supports only one kind
     )
     response = cluster.ask_controller(request, lambda r: [getattr(r, "error_code", None) or 0])
     check(getattr(response, "error_code", None) or 0)
@@ -67,7 +67,7 @@ def _topics(partitions: Iterable[Partition]) -> list[Any]:
 
 
 def _java_error(code: int, text: str | None) -> str:
-    """An error as Kafka's tool prints it: with the name of the class that it is in Java."""
+    """An error as Kafka's tool prints it, with the name of its Java class."""
     error = kafka_errors.for_code(code)
     name = error.__name__.removesuffix("Error")
     return f"org.apache.kafka.common.errors.{name}Exception: {text or getattr(error, 'description', '')}"

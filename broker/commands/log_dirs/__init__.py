@@ -1,4 +1,4 @@
-"""`odradek log-dirs`: how much is in the log directories of brokers, as Kafka's LogDirsCommand."""
+"""`odradek log-dirs`: describes the log directories of brokers, as Kafka's LogDirsCommand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek.broker.commands._shared.options import ClientCommand, connection_op
 @click.option("--topic-list", default="", metavar="NAME,…", help="Only these topics.")
 @click.option("--broker-list", default="", metavar="ID,…", help="Only these brokers.")
 def command(**options: Any) -> None:
-    """Print what is in the log directories of brokers, as JSON in the third line."""
+    """Print the contents of the log directories of brokers, as JSON in the third line."""
     if not options["describe"]:
         raise click.UsageError("give --describe")
     topics = {name for name in options["topic_list"].split(",") if name}

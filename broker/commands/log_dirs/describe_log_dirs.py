@@ -1,4 +1,4 @@
-"""What `odradek log-dirs` does."""
+"""Implements `odradek log-dirs`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.broker.errors import OdradekError
 
 
 def describe(cluster: Cluster, brokers: Collection[int], topics: Collection[str]) -> None:
-    """Print the log directories of `brokers`, with those partitions that are of `topics`; none: of all."""
+    """Print the log directories of `brokers`, with the partitions of `topics`; an empty collection means all."""
     there = sorted(broker.node_id for broker in cluster.metadata([]).brokers)
     if unknown := sorted(set(brokers) - set(there)):
         raise OdradekError(
@@ -30,7 +30,7 @@ def describe(cluster: Cluster, brokers: Collection[int], topics: Collection[str]
 
 
 def _dirs(cluster: Cluster, broker: int, topics: Collection[str]) -> list[dict[str, Any]]:
-    """In the order of keys that Kafka's tool happens to print."""
+    """A broker's log directories, with keys in the order of Kafka's tool."""
     response = cluster.ask(DescribeLogDirsRequest(topics=None), broker)
     return [
         {"partitions": _partitions(result, topics), "error": _error(result.error_code), "logDir": result.log_dir}
@@ -53,7 +53,7 @@ def _partitions(result: Any, topics: Collection[str]) -> list[dict[str, Any]]:
 
 
 def _error(code: int) -> str | None:
-    """The name of the class that the error is in Java."""
+    """The name of the error's Java class."""
     if not code:
         return None
     return f"org.apache.kafka.common.errors.{kafka_errors.for_code(code).__name__.removesuffix('Error')}Exception"

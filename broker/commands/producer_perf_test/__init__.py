@@ -1,4 +1,4 @@
-"""`odradek producer-perf-test`: send records and measure, as Kafka's ProducerPerformance."""
+"""`odradek producer-perf-test`: sends records and measures throughput and latency, as Kafka's ProducerPerformance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROPS = "--producer-props"
 
 
 class PerfCommand(ClientCommand):
-    """Takes `--producer-props a=1 b=2`: all words up to the next option belong to it."""
+    """Accepts `--producer-props a=1 b=2`: all words up to the next option belong to it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -57,7 +57,7 @@ class PerfCommand(ClientCommand):
     help=f"Commit when a transaction is so old (default {_TRANSACTION_MS}).",
 )
 def command(**options: Any) -> None:
-    """Send records and print their rate and the time to their acknowledgement.
+    """Send records and print the throughput and the time until acknowledgement.
 
     Exit code 1 when any record was not sent.
     """
@@ -77,7 +77,7 @@ def command(**options: Any) -> None:
 
 
 def _transactions(options: dict[str, Any], properties: dict[str, str]) -> None:
-    """`transaction_ms` is None without transactions; any of three settings turns them on."""
+    """Set `transaction_ms`, None without transactions; any of three settings enables them."""
     name = options["transactional_id"] or properties.get("transactional.id")
     options["transaction_ms"] = options["transaction_duration_ms"]
     if name is None and options["transaction_ms"] is None:

@@ -1,4 +1,4 @@
-"""What `odradek producer-perf-test` does; the lines it prints are those of Kafka's ProducerPerformance."""
+"""Implements `odradek producer-perf-test`; the output lines are those of Kafka's ProducerPerformance."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from odradek.broker.errors import FAILED, OK, OdradekError
 
 REPORT_MS = 5000
 SAMPLES = 500_000
-WINDOW = 50_000  # records on their way: KafkaProducer itself has no bound
+WINDOW = 50_000  # records in flight: KafkaProducer itself has no limit
 MB = 1024 * 1024
 
 
 def run(options: Mapping[str, Any], properties: Mapping[str, str]) -> int:
-    """Send and measure; the exit code."""
+    """Send and measure; returns the exit code."""
     register()
     config = client_config(properties, KafkaProducer.DEFAULT_CONFIG)
     config["bootstrap_servers"] = properties["bootstrap.servers"].split(",")
@@ -58,7 +58,7 @@ def _payloads(options: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _letters(size: int, choose: random.Random) -> Iterator[bytes]:
-    """Slices of one random block: each differs, at no cost for each byte."""
+    """Slices of one random block: different payloads without a cost per byte."""
     block = bytes(choose.choices(range(65, 91), k=size + 9973))
     while True:
         start = choose.randrange(9973)
@@ -103,7 +103,7 @@ def _send(producer: KafkaProducer, topic: str, payload: bytes, stats: Stats) -> 
 
 
 def _pace(throughput: float) -> Callable[[int], None]:
-    """Sleeps whenever more was sent than `throughput` records a second allow."""
+    """A function that sleeps when the send rate exceeds `throughput` records per second."""
     if throughput <= 0:
         return lambda number: None
     started = time.monotonic()
@@ -117,7 +117,7 @@ def _pace(throughput: float) -> Callable[[int], None]:
 
 
 def _transaction(producer: KafkaProducer, duration_ms: int | None) -> Callable[[bool], None]:
-    """Begins, and commits what is `duration_ms` old or the last; nothing without transactions."""
+    """A function that begins transactions, and commits them after `duration_ms` or at the end; a no-op without any."""
     if duration_ms is None:
         return lambda last: None
     producer.init_transactions()
@@ -135,7 +135,7 @@ def _transaction(producer: KafkaProducer, duration_ms: int | None) -> Callable[[
 
 
 class Stats:
-    """Counts and latencies (ms), in total and since the last report; fed by the producer's own thread."""
+    """Counts and latencies (ms), in total and since the last report; updated by the producer's own thread."""
 
     def __init__(self, records: int) -> None:
         self.failures = 0
@@ -148,11 +148,11 @@ class Stats:
 
     @property
     def done(self) -> int:
-        """Records answered, well or not."""
+        """The number of records that were acknowledged or failed."""
         return self.count + self.failures
 
     def record(self, started: float, size: int, _metadata: Any) -> None:
-        """One record was acknowledged."""
+        """Count an acknowledged record."""
         now = time.monotonic()
         latency = (now - started) * 1000
         if self.count % self._every == 0:
@@ -167,7 +167,7 @@ class Stats:
             self._report(now)
 
     def failed(self, error: BaseException) -> None:
-        """One record was not."""
+        """Count a failed record; print the first ten errors."""
         self.failures += 1
         if self.failures <= 10:
             click.echo(f"ERROR {error}", err=True)
@@ -182,7 +182,7 @@ class Stats:
         self._window, self._window_started = [0, 0, 0.0, 0.0], now
 
     def print_total(self) -> None:
-        """The line for the whole run."""
+        """Print the line for the whole run."""
         elapsed = max(time.monotonic() - self._started, 1e-6)
         ordered = sorted(self._latencies) or [0.0]
         parts = ((0.5, "50th"), (0.95, "95th"), (0.99, "99th"), (0.999, "99.9th"))

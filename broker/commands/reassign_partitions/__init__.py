@@ -1,7 +1,7 @@
-"""`odradek reassign-partitions`: move replicas to other brokers, as Kafka's ReassignPartitionsCommand.
+"""`odradek reassign-partitions`: moves replicas to other brokers, as Kafka's ReassignPartitionsCommand.
 
-With `--zookeeper`, as 0.8 had it, the brokers are looked up there. Moves between the log directories of one broker are
-not there yet.
+With `--zookeeper`, as in 0.8, it finds the brokers in ZooKeeper. Moves between the log directories of one broker are
+not implemented yet.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def command(**options: Any) -> None:
 
 
 def _checked(options: dict[str, Any]) -> str:
-    """The action, once all that it needs is given and nothing else."""
+    """The action, after a check that all its required options are given and no others."""
     given = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
     action = exactly_one({name: given[name] for name in _NEEDS})
     only_with(action, _BELONGS, given)

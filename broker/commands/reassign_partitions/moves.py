@@ -1,4 +1,4 @@
-"""What `odradek reassign-partitions` does, but for `--verify`."""
+"""Implements `odradek reassign-partitions`, except `--verify`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANY = "any"  # log directory
 
 
 class Reassignment(NamedTuple):
-    """A partition on the move: `replicas` are all that it has meanwhile."""
+    """A partition under reassignment; `replicas` are all its current replicas."""
 
     replicas: list[int]
     adding: list[int]
@@ -29,7 +29,7 @@ class Reassignment(NamedTuple):
 
 
 def targets(path: str) -> list[tuple[Partition, list[int]]]:
-    """The partitions of a `--reassignment-json-file`, and where they shall be. Raises OdradekError."""
+    """The partitions of a `--reassignment-json-file`, with their target replicas. Raises OdradekError."""
     found = []
     for topic, index, row in from_file(path):
         replicas = row.get("replicas")
@@ -42,7 +42,7 @@ def targets(path: str) -> list[tuple[Partition, list[int]]]:
 
 
 def moving(cluster: Cluster, partitions: Iterable[Partition] | None = None) -> dict[Partition, Reassignment]:
-    """Which of `partitions`, or of all, are being moved."""
+    """The reassignments under way, of `partitions` or of all."""
     make = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
     topics = None
     if partitions is not None:
@@ -60,7 +60,7 @@ def moving(cluster: Cluster, partitions: Iterable[Partition] | None = None) -> d
 
 
 def replicas(cluster: Cluster, topics: Collection[str]) -> Replicas:
-    """Where the partitions of `topics` are; those that do not exist are left out."""
+    """The replicas of the partitions of `topics`, without topics that do not exist."""
     return {
         (topic.name, part.partition_index): list(part.replica_nodes)
         for topic in cluster.metadata(sorted(topics)).topics
@@ -77,7 +77,7 @@ def live(cluster: Cluster) -> dict[int, str | None]:
 
 
 def show(cluster: Cluster) -> None:
-    """Print what is being moved."""
+    """Print the reassignments under way."""
     found = moving(cluster)
     if not found:
         click.echo("No partition reassignments found.")
@@ -94,7 +94,7 @@ def show(cluster: Cluster) -> None:
 
 
 def generate(cluster: Cluster, brokers: Sequence[int], options: Mapping[str, Any]) -> None:
-    """Print where the topics' partitions are, and an even assignment of them to `brokers`."""
+    """Print the topics' current replicas, and an even assignment of them to `brokers`."""
     topics = _topics(options["topics_to_move_json_file"])
     current = replicas(cluster, topics)
     if missing := sorted(set(topics) - {topic for topic, _ in current}):
@@ -127,7 +127,7 @@ def _proposed(current: Replicas, racks: Mapping[int, str | None]) -> Replicas:
 
 
 def _document(assignment: Replicas) -> str:
-    """What `--reassignment-json-file` takes."""
+    """An assignment in the format of `--reassignment-json-file`."""
     rows = [
         {"topic": topic, "partition": index, "replicas": brokers, "log_dirs": [_ANY] * len(brokers)}
         for (topic, index), brokers in sorted(assignment.items())
@@ -139,7 +139,7 @@ def _document(assignment: Replicas) -> str:
 
 
 def execute(cluster: Cluster, options: Mapping[str, Any]) -> None:
-    """Begin moves, after printing how to undo them. Raises OdradekError when one was not begun."""
+    """Print the current assignment for a rollback, then start the moves. Raises OdradekError when one fails."""
     proposed = _checked(targets(options["reassignment_json_file"]))
     under_way = moving(cluster)
     if under_way and not options["additional"]:
@@ -176,7 +176,7 @@ def _checked(wanted: list[tuple[Partition, list[int]]]) -> Replicas:
 
 
 def _current(cluster: Cluster, proposed: Replicas) -> Replicas:
-    """Where the partitions are now. Raises OdradekError when one, or a broker it shall be on, is not there."""
+    """The partitions' current replicas. Raises OdradekError when a partition or a target broker does not exist."""
     unknown = {broker for brokers in proposed.values() for broker in brokers} - live(cluster).keys()
     if unknown:
         raise OdradekError(f"Unknown broker id {min(unknown)}")
@@ -187,7 +187,7 @@ def _current(cluster: Cluster, proposed: Replicas) -> Replicas:
 
 
 def cancel(cluster: Cluster, options: Mapping[str, Any]) -> None:
-    """Undo those of the moves that are not done. Raises OdradekError when one was not undone."""
+    """Cancel the moves that are under way. Raises OdradekError when one was not cancelled."""
     wanted = targets(options["reassignment_json_file"])
     active = moving(cluster, [one for one, _ in wanted]) if wanted else {}
     if not active:
@@ -196,13 +196,13 @@ def cancel(cluster: Cluster, options: Mapping[str, Any]) -> None:
         raise OdradekError(f"Error cancelling partition reassignment{plural(failed)} for:\n" + _failures(failed))
     else:
         click.echo(f"Successfully cancelled partition reassignment{plural(active)} for: {names(active)}")
-    click.echo("None of the specified partition moves are active.", nl=False)  # as Kafka: of those between directories
+    click.echo("None of the specified partition moves are active.", nl=False)  # as Kafka: for moves between directories
     if not options["preserve_throttles"]:
         throttles.clear(cluster, wanted, live(cluster))
 
 
 def _alter(cluster: Cluster, wanted: Mapping[Partition, list[int] | None]) -> dict[Partition, str]:
-    """Ask for the replicas of partitions, None to cancel; why some were refused."""
+    """Request new replicas of partitions (None cancels a move); returns the errors by partition."""
     make = AlterPartitionReassignmentsRequest.ReassignableTopic
     topics = [
         make(

@@ -1,4 +1,4 @@
-"""Throttles of moves (KIP-73): which replicas, a config of topics, and how fast, one of brokers."""
+"""Throttles of moves (KIP-73): a topic config names the replicas, a broker config sets the rate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SET, _DELETE = 0, 1
 
 
 class Move(NamedTuple):
-    """From which brokers a partition is read, and which are to have it."""
+    """The brokers that a move reads a partition from, and its target brokers."""
 
     sources: frozenset[int]
     destinations: frozenset[int]
@@ -33,7 +33,7 @@ def moves(
     proposed: Mapping[Partition, Sequence[int]],
     current: Mapping[Partition, Sequence[int]],
 ) -> dict[Partition, Move]:
-    """What is being moved once `proposed` is begun too."""
+    """The moves under way, and those in `proposed`."""
     found = {
         one: Move(frozenset(move.replicas) - frozenset(move.adding), frozenset(move.adding))
         for one, move in under_way.items()
@@ -45,7 +45,7 @@ def moves(
 
 
 def engage(cluster: Cluster, found: Mapping[Partition, Move], rate: int) -> None:
-    """Let the brokers concerned send and get at most `rate` bytes a second for `found`."""
+    """Limit the brokers in `found` to sending and receiving at most `rate` bytes per second for these moves."""
     click.echo(
         "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is "
         "removed."
@@ -58,7 +58,7 @@ def engage(cluster: Cluster, found: Mapping[Partition, Move], rate: int) -> None
 
 
 def _replicas(topic: str, found: Mapping[Partition, Move]) -> dict[str, str | None]:
-    """`partition:broker,…` of a topic: those who send what is moved, and those who get it."""
+    """`partition:broker,…` of a topic: the brokers that send moved partitions, and those that receive them."""
     mine = [(index, move) for (name, index), move in found.items() if name == topic]
     leaders = {f"{index}:{broker}" for index, move in mine for broker in move.sources}
     followers = {f"{index}:{broker}" for index, move in mine for broker in move.destinations}
@@ -66,7 +66,7 @@ def _replicas(topic: str, found: Mapping[Partition, Move]) -> dict[str, str | No
 
 
 def clear(cluster: Cluster, wanted: Iterable[tuple[Partition, list[int]]], live: Collection[int]) -> None:
-    """Remove throttles: of the partitions' topics, and of all brokers, for any may have sent something."""
+    """Remove throttles of the partitions' topics, and of all brokers, because any broker may have been a source."""
     wanted = list(wanted)
     brokers = sorted({*live, *(broker for _, replicas in wanted for broker in replicas)})
     topics = sorted({topic for (topic, _), _ in wanted})
@@ -82,7 +82,7 @@ def clear(cluster: Cluster, wanted: Iterable[tuple[Partition, list[int]]], live:
 def _alter(
     cluster: Cluster, kind: int, changes: Mapping[str, Mapping[str, str | None]], node: int | None = None
 ) -> None:
-    """Set configs of resources, or unset those that are None. Raises RequestFailed."""
+    """Set configs of resources; None unsets a config. Raises RequestFailed."""
     make = IncrementalAlterConfigsRequest.AlterConfigsResource
     resources = [
         make(

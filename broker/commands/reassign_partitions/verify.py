@@ -1,4 +1,4 @@
-"""What `odradek reassign-partitions --verify` does."""
+"""Implements `odradek reassign-partitions --verify`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.broker.commands.reassign_partitions.moves import Replicas, live, mo
 
 
 def verify(cluster: Cluster, options: Mapping[str, Any]) -> None:
-    """Print how far each move is; when nothing is being moved any more, remove the throttles."""
+    """Print the status of each move; remove the throttles when no move is under way."""
     wanted = targets(options["reassignment_json_file"])
     under_way = moving(cluster)
     there = replicas(cluster, {topic for (topic, _), _ in wanted})
@@ -22,7 +22,7 @@ def verify(cluster: Cluster, options: Mapping[str, Any]) -> None:
     for (topic, index), brokers in sorted(dict(wanted).items()):
         name = f"{topic}-{index}"
         click.echo(_progress(name) if (topic, index) in under_way else _outcome(name, there, (topic, index), brokers))
-    click.echo()  # here Kafka tells of moves between log directories
+    click.echo()  # here Kafka prints moves between log directories
     if not under_way and not options["preserve_throttles"]:
         throttles.clear(cluster, wanted, live(cluster))
 

@@ -36,8 +36,7 @@ from odradek.broker.commands._shared.options import ClientCommand, connection_op
 def command(**options: Any) -> None:
     """Read partitions from all their replicas and compare the checksums, up to the high watermark, until Ctrl-C.
 
-    Prints what differs, and from time to time how far the comparison is behind. Exit code 1 when replicas have other
-    offsets.
+    Prints differences, and periodically the lag of the comparison. Exit code 1 when replicas have different offsets.
     """
     wanted = topic_filter(options["topics"])
     end_on_sigterm()

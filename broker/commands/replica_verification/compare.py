@@ -1,6 +1,6 @@
-"""What `odradek replica-verification` does.
+"""Implements `odradek replica-verification`.
 
-A round asks each broker for what it has from the same offsets on, and compares batch by batch as far as all have some.
+Each round fetches from each broker from the same offsets on, and compares the batches that all replicas returned.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from odradek.broker.commands._shared.filters import TopicFilter
 from odradek.broker.commands._shared.partitions import by_topic
 from odradek.broker.errors import OdradekError
 
-_DEBUGGING = -2  # as replica id: somebody whom followers answer too
+_DEBUGGING = -2  # as replica id: followers answer it too
 _LATEST = -1
-_PAUSE = 0.2  # s after a round in which nothing was new, for brokers that do not wait
+_PAUSE = 0.2  # s after a round without new records, for brokers that do not wait
 
 
 class Batch(NamedTuple):
-    """What is compared of a batch."""
+    """The compared fields of a batch."""
 
     last_offset: int
     checksum: int
 
 
 class Found(NamedTuple):
-    """What one replica has from an offset on."""
+    """One replica's response from an offset on."""
 
     high_watermark: int
     batches: list[Batch]
 
 
 def run(cluster: Cluster, wanted: TopicFilter, options: Mapping[str, Any]) -> None:
-    """Compare until the process is ended. Raises OdradekError when replicas have other offsets."""
+    """Compare until the process ends. Raises OdradekError when replicas have different offsets."""
     replicas = _replicas(cluster, wanted)
     if not replicas:
         raise OdradekError("no topic matches")
@@ -69,7 +69,7 @@ def _replicas(cluster: Cluster, wanted: TopicFilter) -> dict[Partition, list[int
 
 
 def _offsets(cluster: Cluster, partitions: Mapping[Partition, Any], timestamp: int) -> dict[Partition, int]:
-    """Where to begin; at the end where no record is that young."""
+    """The start offsets; the log end where there is no later record."""
     found, failed = cluster.offsets(dict.fromkeys(partitions, timestamp))
     late = [one for one, (offset, _) in found.items() if offset < 0]
     if late:
@@ -84,7 +84,7 @@ def _fetch(
     cluster: Cluster, replicas: Mapping[Partition, list[int]], offsets: Mapping[Partition, int],
     options: Mapping[str, Any],
 ) -> dict[Partition, dict[int, Found]]:  # fmt: skip
-    """What each replica has, by its broker; nothing, where one does not answer or refuses."""
+    """The records of each replica by its broker; none where a broker does not answer or returns an error."""
     brokers = sorted({broker for one in replicas.values() for broker in one})
     requests = {
         broker: _request({o: offsets[o] for o in replicas if broker in replicas[o]}, options) for broker in brokers
@@ -131,7 +131,7 @@ def _found(broker: int, topic: str, part: Any) -> Found:
 
 
 def _batches(data: bytes) -> Iterator[Batch]:
-    """Whole batches, or messages of before 0.11; the last one is often cut."""
+    """Whole batches, or messages from before 0.11; the last one is often truncated."""
     position = 0
     while position + 17 <= len(data):
         offset, size = int.from_bytes(data[position : position + 8]), int.from_bytes(data[position + 8 : position + 12])
@@ -146,7 +146,7 @@ def _batches(data: bytes) -> Iterator[Batch]:
 
 
 def _compare(partition: Partition, of_each: Mapping[int, Found], offset: int) -> int:
-    """Say what differs; the offset behind the last batch that all replicas have below their high watermarks."""
+    """Report differences; returns the offset after the last batch below all replicas' high watermarks."""
     comparable = [
         [(broker, batch) for batch in takewhile(_committed(found), found.batches)] for broker, found in of_each.items()
     ]
@@ -178,7 +178,7 @@ def _check(partition: Partition, first: int, expected: Batch, broker: int, batch
 
 
 def _report(found: Mapping[Partition, Mapping[int, Found]], offsets: Mapping[Partition, int]) -> None:
-    """Which partition is the furthest behind, and how far."""
+    """Print the partition with the largest lag, and its lag."""
     lags = {
         one: max(replica.high_watermark for replica in of_each.values()) - offsets[one]
         for one, of_each in found.items()
@@ -191,5 +191,5 @@ def _report(found: Mapping[Partition, Mapping[int, Found]], offsets: Mapping[Par
 
 
 def _say(text: str) -> None:
-    """With the time as Kafka writes it."""
+    """Print a line with the time in Kafka's format."""
     click.echo(f"{datetime.now():%Y-%m-%d %H:%M:%S,%f}"[:-3] + f": {text}")

@@ -1,4 +1,4 @@
-"""`odradek status`: a running broker's processes, partitions and rates; or its whole cluster."""
+"""`odradek status`: shows a running broker's processes, partitions and rates, or its whole cluster."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def command(
 ) -> None:  # fmt: skip
     """Show the processes, partitions and rates of a running broker, or all brokers of its cluster.
 
-    Finds the broker by the log.dirs of SERVER.PROPERTIES or --override; without either it is the one on ./data,
-    or else the only one running. Exit code 0 when it serves clients, 1 when it does not or none runs; with
-    --cluster 0 when nothing is wrong, 1 when something is.
+    Finds the broker by the log.dirs of SERVER.PROPERTIES or --override; without either it is the broker on ./data,
+    or else the only running broker. Exit code 0 when it serves clients, 1 when it does not or no broker runs; with
+    --cluster 0 without faults, 1 with any.
 
     \b
     Example:
@@ -49,13 +49,13 @@ def command(
 
 
 class _Show:
-    """Prints once, or again and again."""
+    """Prints once, or repeatedly."""
 
     def __init__(self, as_json: bool, watch: bool, interval: float) -> None:
         self.as_json, self.watch, self.interval = as_json, watch, interval
 
     def until_enough(self, look: Callable[[], tuple[bool, Callable[[], str], Callable[[], object]]]) -> bool:
-        """`look` returns whether all is well, and what makes text and JSON of it; returns the former."""
+        """`look` returns whether all is well, and functions for text and JSON; this method returns the former."""
         while True:
             well, text, document = look()
             if self.watch and not self.as_json:
@@ -67,7 +67,7 @@ class _Show:
 
 
 def _broker(properties: Path | None, override: tuple[str, ...], show: _Show) -> bool:
-    """One broker, by its shared memory. Whether it serves."""
+    """Show one broker from its shared memory; returns whether it serves clients."""
     from odradek.broker.commands._shared import broker as _broker
     from odradek.broker.errors import NotRunning
     from odradek.broker.process.status import Observer, RegionError, Sample, render
@@ -75,12 +75,12 @@ def _broker(properties: Path | None, override: tuple[str, ...], show: _Show) -> 
     config = _broker.find_running(properties, override)
     try:
         observer = Observer(config)
-    except (RegionError, OSError) as error:  # it is just ending
+    except (RegionError, OSError) as error:  # the broker is stopping
         raise NotRunning(str(error)) from None
     last: Sample | None = None
     if not show.as_json and not show.watch:
         last = observer.sample()
-        time.sleep(min(show.interval, 0.25))  # rates need a second look
+        time.sleep(min(show.interval, 0.25))  # rates need a second sample
 
     def look() -> tuple[bool, Callable[[], str], Callable[[], object]]:
         nonlocal last
@@ -91,7 +91,7 @@ def _broker(properties: Path | None, override: tuple[str, ...], show: _Show) -> 
 
 
 def _cluster(properties: Path | None, override: tuple[str, ...], bootstrap: str | None, show: _Show) -> bool:
-    """The cluster, by asking its brokers. Whether nothing is wrong."""
+    """Show the cluster from its brokers' responses; returns whether it has no faults."""
     from odradek.broker.commands.status import ask_brokers
     from odradek.broker.commands.status.overview import render
 
@@ -105,7 +105,7 @@ def _cluster(properties: Path | None, override: tuple[str, ...], bootstrap: str 
 
 
 def _own_address(properties: Path | None, override: tuple[str, ...]) -> str:
-    """Where clients reach the broker that runs here. Raises NotRunning."""
+    """The advertised address of the broker that runs here. Raises NotRunning."""
     from odradek.broker.commands._shared import broker as _broker
     from odradek.broker.listeners import bracket
 

@@ -1,7 +1,8 @@
-"""What `odradek status --cluster` asks: Metadata and configs of any broker, log directories of each, one ZooKeeper.
+"""The queries of `odradek status --cluster`: Metadata and configs from any broker, log directories from each, and
+ZooKeeper.
 
-The controller's epoch is in no answer that clients get; ZooKeeper has it, whose address brokers tell. It is left out
-where there is no ZooKeeper, or none that can be reached from here.
+No response to clients contains the controller epoch; ZooKeeper has it, and brokers report ZooKeeper's address. The
+epoch is left out where there is no ZooKeeper, or none that can be reached from here.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from odradek.broker.commands.status.overview import Dir, Node, Overview, Row, ov
 from odradek.broker.errors import OdradekError
 from odradek.broker.listeners import bracket
 
-PATIENCE_MS = 3000  # for an answer
-_TRIES = 5  # so many brokers may be silent before one answers
+PATIENCE_MS = 3000  # for a response
+_TRIES = 5  # attempts, as some brokers may not answer
 _SESSION_MS, _CONNECT_MS = 6000, 2000  # with ZooKeeper
 
 
 def connect(bootstrap: str) -> Cluster:
-    """A connection that waits for nobody long. Raises OdradekError when nobody answers.
+    """A connection with short timeouts. Raises OdradekError when no broker answers.
 
-    The servers are tried one by one: kafka-python gives all its time to one that takes a connection and is silent.
+    This tries the servers one by one: kafka-python spends all its time on one that accepts a connection but does not
+    answer.
     """
     *others, last = bootstrap.split(",")
     for server in others:
@@ -39,12 +41,12 @@ def connect(bootstrap: str) -> Cluster:
 
 def _hasty(server: str) -> Cluster:
     made = Cluster(server, {"request.timeout.ms": str(PATIENCE_MS)}, PATIENCE_MS)
-    made.admin._manager.config["socket_connection_setup_timeout_ms"] = PATIENCE_MS  # no option of the client
+    made.admin._manager.config["socket_connection_setup_timeout_ms"] = PATIENCE_MS  # not an option of the client
     return made
 
 
 def look(cluster: Cluster) -> Overview:
-    """The cluster as it is now. Raises OdradekError, or what kafka-python raises when no broker answers."""
+    """The current state of the cluster. Raises OdradekError, or kafka-python's error when no broker answers."""
     seen = _metadata(cluster)
     nodes = _nodes(cluster, seen.brokers)
     controller = -1 if seen.controller_id is None else seen.controller_id
@@ -52,7 +54,7 @@ def look(cluster: Cluster) -> Overview:
 
 
 def _metadata(cluster: Cluster) -> Any:
-    """A client may well ask the one broker that is silent; once that has timed out it asks another."""
+    """Metadata with retries: the client may pick a broker that does not answer; after a timeout it picks another."""
     for _ in range(_TRIES - 1):
         try:
             return cluster.metadata()
@@ -108,7 +110,7 @@ def _epoch(cluster: Cluster, nodes: dict[int, Node]) -> int | None:
 
 
 def _zookeeper(cluster: Cluster, alive: Sequence[int]) -> str | None:
-    """What the first broker that answers says of zookeeper.connect."""
+    """The zookeeper.connect of the first broker that answers."""
     for number in map(str, alive):
         try:
             configs = cluster.configs(BROKER, [number])[number]
@@ -133,7 +135,7 @@ def _rows(cluster: Cluster, topics: Sequence[Any], controller: int) -> dict[Part
 
 
 def _moves(cluster: Cluster) -> dict[Partition, Reassignment]:
-    """What is being moved; nothing where the controller is silent, which is told as a fault of its own."""
+    """Reassignments under way; none where the controller does not answer, which is reported as a separate fault."""
     try:
         return moving(cluster)
     except (RequestFailed, kafka_errors.KafkaError):

@@ -1,4 +1,4 @@
-"""What `odradek status --cluster` says of a cluster: counted from what brokers told, and what is wrong with it."""
+"""The report of `odradek status --cluster`: counts from the brokers' responses, and the faults of the cluster."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from odradek.broker.commands._shared.partitions import names, plural
 from odradek.broker.commands._shared.tables import MISSING, cell
 from odradek.broker.process.status import table
 
-ALIVE, SILENT, DEAD = "alive", "silent", "dead"  # silent: registered, but it does not answer
+ALIVE, SILENT, DEAD = "alive", "silent", "dead"  # silent: registered, but not answering
 _SHOWN = 5  # partitions named for each fault
 _COUNTS = ("led", "replicas", "out_of_sync", "under_replicated", "offline")
 
 
 class Row(NamedTuple):
-    """A partition by Metadata; `leader` is None without one, `adding` are replicas that a move adds."""
+    """A partition from Metadata; `leader` is None without one, `adding` are replicas that a reassignment adds."""
 
     leader: int | None
     replicas: Sequence[int]
@@ -28,12 +28,12 @@ class Row(NamedTuple):
 
     @property
     def is_under_replicated(self) -> bool:
-        """As Kafka's tools count: replicas that are only being added are not missed."""
+        """As Kafka's tools count: replicas that a reassignment is adding do not count as missing."""
         return len(self.isr) < len(self.replicas) - len(self.adding)
 
 
 class Dir(NamedTuple):
-    """A log directory: its .log files' bytes, and its disk's in all and free (-1: not told). `error`: None or why."""
+    """A log directory: bytes of its .log files, total and free bytes of its disk (-1: unknown). `error` or None."""
 
     path: str
     error: str | None
@@ -43,7 +43,7 @@ class Dir(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A registered broker, and its log directories; None when it does not answer."""
+    """A registered broker and its log directories, None when it does not answer."""
 
     address: str
     rack: str | None
@@ -52,8 +52,8 @@ class Node(NamedTuple):
 
 @dataclass
 class BrokerLine:
-    """One broker. Of the partitions that it leads some are under-replicated; of its own replicas some are out of sync,
-    and some offline."""
+    """One broker. `under_replicated` counts partitions that it leads; `out_of_sync` and `offline` count its own
+    replicas."""
 
     id: int
     state: str
@@ -70,7 +70,7 @@ class BrokerLine:
 
 @dataclass
 class Overview:
-    """The cluster. `controller` is -1 without one; `controller_epoch` None when nobody could say."""
+    """The cluster. `controller` is -1 without one; `controller_epoch` is None when it is unknown."""
 
     wrong: list[str]
     cluster_id: str | None
@@ -85,14 +85,14 @@ class Overview:
     being_moved: int
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """All fields."""
         return asdict(self)
 
 
 def overview(
     rows: Mapping[Partition, Row], nodes: Mapping[int, Node], cluster_id: str | None, controller: int, epoch: int | None
 ) -> Overview:
-    """Count. Brokers that are not registered are known by their replicas."""
+    """The overview from these facts. Brokers that are not registered are known from their replicas."""
     ids = sorted({*nodes, *(broker for row in rows.values() for broker in row.replicas)})
     brokers = [_line(broker, nodes.get(broker), rows.values()) for broker in ids]
     without = [one for one, row in rows.items() if row.leader not in nodes]
@@ -130,7 +130,7 @@ def _line(broker: int, node: Node | None, rows: Iterable[Row]) -> BrokerLine:
     )
 
 
-# -- what is wrong
+# -- faults
 
 
 def _of_controller(controller: int, nodes: Mapping[int, Node]) -> Iterator[str]:
@@ -159,11 +159,11 @@ def _s(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-# -- for people
+# -- output as text
 
 
 def render(seen: Overview) -> str:
-    """What is wrong, who is the controller, each broker, and totals."""
+    """The faults, the controller, each broker, and totals, as text."""
     wrong = [f"WRONG: {text}" for text in seen.wrong] or ["nothing is wrong"]
     return "\n".join([*wrong, "", _head(seen), "", table(_cells(seen))])
 
