@@ -62,13 +62,13 @@ def delete_topic(tree: Tree, topic: str) -> None:
 
 
 def set_topic_config(tree: Tree, topic: str, configs: Mapping[str, str]) -> None:
-    """Replace a topic's config overrides, and have all brokers read them."""
+    """Replace a topic's config overrides, and notify all brokers."""
     change = notices.encode_config_change("topics", topic)
     _set_config(tree, f"{znodes.TOPIC_CONFIGS}/{topic}", change, configs)
 
 
 def set_broker_config(tree: Tree, broker: int | None, configs: Mapping[str, str]) -> None:
-    """Replace the dynamic configs of a broker, or (None) the cluster-wide ones, and have all brokers read them."""
+    """Replace the dynamic configs of a broker, or (None) the cluster-wide ones, and notify all brokers."""
     name = znodes.CLUSTER_WIDE if broker is None else str(broker)
     change = notices.encode_config_change("brokers", name)
     _set_config(tree, znodes.broker_config_path(broker), change, configs)

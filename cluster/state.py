@@ -42,7 +42,7 @@ class ClusterState:
         self.dynamic: dict[str, dict[str, str]] = {}
         self.admitted = NOBODY
         self._stateless: dict[str, list[int]] = {}  # partitions whose states a crash left unwritten
-        self.marked: list[str] = []  # topics whose deletion had begun when the tree was loaded
+        self.marked: list[str] = []  # topics that were marked for deletion when the tree was loaded
 
     def prepare(self, cluster_id: str | None) -> str:
         """Create Kafka's fixed nodes, and the cluster's id if it has none yet (`cluster_id`, or a new one)."""

@@ -76,7 +76,7 @@ class Groups(Ownership):
         self._open: dict[int, set[str]] = {}  # producer id -> groups that have, or had, offsets in its open transaction
         self._deleted: dict[int | str, set[str]] = {}  # topics deleted while the partition or group was loading
 
-    # -- which groups are ours --------------------------------------------------------------------------------
+    # -- loading and ownership --------------------------------------------------------------------------------
 
     def refusal(self, group_id: str | None, *, empty_is_valid: bool = False) -> Error:
         """Why requests for this group cannot be served now; NONE when they can.

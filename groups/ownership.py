@@ -46,7 +46,7 @@ class Ownership:
 
     @property
     def is_loading(self) -> bool:
-        """Whether partitions are loading. A single key that is reloaded is only missing in lists meanwhile."""
+        """Whether partitions are loading. A key under reload does not count; it is missing in lists meanwhile."""
         return bool(self._loading)
 
     def _served(self, key: str) -> Error:

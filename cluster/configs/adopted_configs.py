@@ -73,7 +73,7 @@ def altered(former: Mapping[str, str], wanted: Mapping[str, str], named: Collect
     """The overrides of a topic after a change to `wanted` that names the configs in `named`.
 
     A change that does not name a retention config leaves the retention unknown, even if it replaces all overrides. A
-    change that sends the mark back together with all other values counts only where a value differs.
+    change that sends the mark back together with all values that it read counts only if a retention config differs.
     """
     if not is_marked(former):
         return dict(wanted)

@@ -109,8 +109,8 @@ def probe(state: Leadership, broker: int) -> Requests:
     """LeaderAndIsr for every replica of `broker`, in any state: the response shows which are offline.
 
     UpdateMetadata for all partitions goes with it: a broker shows a topic to clients when it has metadata of all its
-    partitions, and the topic may be new to it. It is when the controller's process died before it sent the metadata,
-    and the next one could not parse the topic's node at first.
+    partitions, and the topic may be new to it. This happens when the controller's process died before it sent the
+    metadata, and the next one could not parse the topic's node at first.
     """
     known = [each for each in state.partitions() if each in state.standings]
     theirs = [_leader_and_isr(state, each, False) for each in known if broker in state.replicas(each)]
@@ -120,7 +120,7 @@ def probe(state: Leadership, broker: int) -> Requests:
 def is_full(state: Leadership, broker: int) -> bool:
     """Whether `welcome` names every partition that `broker` may have a log of: any other log is a stray.
 
-    It does not while a topic's node cannot be parsed: the replicas of that topic are unknown.
+    False while a topic's node cannot be parsed: the replicas of that topic are unknown.
     """
     if state.unread:
         return False

@@ -195,7 +195,7 @@ class Snapshot:
         return resolved
 
     def check_overrides(self, configs: Mapping[str, str]) -> None:
-        """ConfigError unless these may be a topic's overrides, with the static and dynamic broker configs."""
+        """ConfigError unless these are valid topic overrides with the static and dynamic broker configs."""
         configdef.validate_topic(configs, self.dynamic_layers(self._own_id()), self._static)
 
     def _own_id(self) -> int:

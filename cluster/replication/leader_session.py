@@ -83,7 +83,7 @@ class Following:
         self._parts: dict[Key, FetchPart] = {}  # all partitions, with the fetch part to request
         self._held: set[Key] = set()
         self._cut: set[Key] = set()
-        self._out: dict[Key, int] = {}  # until when
+        self._out: dict[Key, int] = {}  # left out until (ms)
         self._sought: dict[Key, int | None] = {}  # the leader's log end, once known
         self._strikes: dict[Key, int] = {}  # failures in a row
         self._absences: dict[Key, tuple[int, int]] = {}  # recent count of `leave`, and time of the last one
@@ -254,7 +254,7 @@ class Following:
     def strike(self, key: Key, now_ms: int) -> int:
         """The leader's data are unusable: leave the partition out, longer each time in a row. Returns the ms.
 
-        Call `stand` with the log's end first: after `ahead` the request already claims all received records.
+        Call `stand` with the log's end too: after `ahead` the last request may claim all received records.
         """
         strikes = self._strikes[key] = self._strikes.get(key, 0) + 1
         pause = min(self.limits.backoff_ms << min(strikes - 1, 16), max(LONGEST_STRIKE_MS, self.limits.backoff_ms))

@@ -131,7 +131,7 @@ class Tree(ABC):
     @property
     @abstractmethod
     def session(self) -> int:
-        """The session that ephemeral nodes belong to (`Stat.owner`), 0 before the first connection."""
+        """The session that ephemeral nodes belong to (`Stat.owner`), 0 while there is no connection."""
 
     @abstractmethod
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:

@@ -40,7 +40,7 @@ class Transactions(Ownership):
         self._wanting_ids: list[Callable[[Now], None]] = []
         self._abort_at_ms = self._expire_at_ms = 0
 
-    # -- which transactional ids are ours ---------------------------------------------------------------------
+    # -- loading and ownership --------------------------------------------------------------------------------
 
     def refusal(self, transactional_id: str | None) -> Error:
         """Why requests for this id cannot be served now; NONE when they can."""

@@ -46,7 +46,7 @@ def _log_to_stderr() -> None:
     """Log errors of the client's threads, each text once in 5 s, so that a lost broker does not flood the terminal."""
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger().handlers[0].addFilter(_once_in_a_while({}))
-    for chatty in ("kafka.net.connection", "kafka.cluster"):  # repeats kafka.net.manager; topics to be created
+    for chatty in ("kafka.net.connection", "kafka.cluster"):  # duplicates of kafka.net.manager; missing topics
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
 
 

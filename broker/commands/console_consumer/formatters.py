@@ -110,7 +110,7 @@ def _layout(properties: Mapping[str, str]) -> Layout:
 
 
 def _decoder(name: str) -> Decode:
-    """A Kafka deserializer, by class name or by its type in lower case. Raises UsageError."""
+    """The decoder for a Kafka deserializer, by class name or by the type in it. Raises UsageError."""
     word = name.rpartition(".")[2].removesuffix("Deserializer").lower()
     if word in ("string", "bytes", "bytearray", "bytebuffer"):
         return lambda data: data
