@@ -237,7 +237,9 @@ def test_a_batch_that_is_out_of_order_within_holds_up_nothing(bench: Maker, capl
         pass
     assert set(checkpoint(log)) == {("t", 0), ("t", 1)}
     assert all(offset > 30 for offset in checkpoint(log).values())
-    assert [record.levelname for record in caplog.records if "the cleaner keeps" in record.getMessage()] == ["WARNING"] * 4
+    assert [record.levelname for record in caplog.records if "the cleaner keeps" in record.getMessage()] == [
+        "WARNING"
+    ] * 4
 
 
 @pytest.mark.parametrize(
