@@ -1,4 +1,4 @@
-"""What Odradek's processes share: memory regions, locks, doorbells, channels.
+"""Inter-process communication between Odradek's processes: memory regions, locks, doorbells, channels.
 
-Nothing here knows Kafka's protocol or its log format; everything above may import it, it imports nothing above.
+Nothing here knows Kafka's protocol or its log format; all higher packages may import it, it imports none of them.
 """

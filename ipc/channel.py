@@ -4,10 +4,10 @@ Layout    : each packet is one flag byte (1: the message's last fragment, 0: mor
 Owner     : the serving process binds `<name>.sock` in the run directory (after it holds its role byte).
 Writers   : both ends.
 Lock      : none; each end is used by one process.
-Descriptors: in the order of their messages. One that this process had no room for leaves LOST in its place, so that no
-            message gets another one's: who a client is, and by which listener it came, goes by that.
-Crash rule: a dead peer is EOFError at the next receive, ConnectionError swallowed at send; all that was under way
-            on the channel is then the caller's to answer.
+Descriptors: in the order of their messages. LOST takes the place of a descriptor that this process had no room for, so
+            that no message gets the descriptor of another: a client's identity and its listener depend on that.
+Crash rule: a dead peer raises EOFError at the next receive, and send swallows the ConnectionError; the caller then has
+            to answer everything that was in flight on the channel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FRAGMENT = 65536
 LOST = -1
 _MAX_FDS = 16
-_PASSES = (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)  # the packet may go through later
+_PASSES = (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)  # temporary: the packet may go through later
 _MORE, _LAST = b"\x00", b"\x01"
 
 
@@ -58,7 +58,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Send what is queued, as far as the socket takes it."""
+        """Send the queued packets, as far as the socket takes them."""
         while self._out:
             packet, fds = self._out[0]
             try:
@@ -72,7 +72,8 @@ class Channel:
             self._out.popleft()
 
     def _end(self) -> None:
-        """The peer is gone, or cannot be sent to: `receive` says so on both sides. What is lost has to be answered."""
+        """Shut down: the peer is gone or unreachable, and `receive` raises EOFError on both sides. The caller answers
+        lost messages."""
         self._out.clear()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -85,7 +86,7 @@ class Channel:
             self._socket.send(packet, socket.MSG_NOSIGNAL)
 
     def receive(self) -> list[bytes]:
-        """All whole messages that are there, [] when none; EOFError when the peer is gone and all is read."""
+        """All complete messages received, [] when none; EOFError when the peer is gone and all is read."""
         messages: list[bytes] = []
         while True:
             try:
@@ -115,13 +116,13 @@ class Channel:
         return packet
 
     def take_fds(self) -> list[int]:
-        """The descriptors received so far, LOST for each that was; the caller owns them."""
+        """The descriptors received so far, LOST for each lost one; the caller owns them."""
         fds = list(self._fds)
         self._fds.clear()
         return fds
 
     def close(self) -> None:
-        """Close this end and any descriptor nobody took."""
+        """Close this end and any descriptor not taken."""
         for fd in self.take_fds():
             if fd != LOST:
                 os.close(fd)
@@ -156,7 +157,7 @@ class Listener:
 
 
 def connect(path: str | os.PathLike[str]) -> Channel:
-    """Connect to a listener; OSError (FileNotFoundError, ConnectionRefusedError) while nobody listens."""
+    """Connect to a listener; OSError (FileNotFoundError, ConnectionRefusedError) when no process listens."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     try:
         sock.connect(os.fspath(path))

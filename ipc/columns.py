@@ -1,4 +1,4 @@
-"""Fields of all slots, for who compares them again and again: read only where a slot has been published since."""
+"""Cached columns of the slot table for repeated comparisons: read again only when a slot was published since."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from odradek.ipc.slots import SlotTable
 
 
 class Columns:
-    """One process's memory of columns of the slots' table."""
+    """One process's cache of slot table columns."""
 
     def __init__(self, table: SlotTable) -> None:
         self._table = table
         self._known: dict[tuple[int, int], tuple[bytes, list[int]]] = {}
 
     def get(self, field: int, chunk: int) -> list[int]:
-        """As `SlotTable.column`; the same list as the last time where nothing was published. Not to be changed.
+        """As `SlotTable.column`; the same list as last time when nothing was published. Callers must not change it.
 
-        The sequences are read first: what is published while the column is read is read once more the next time.
+        This reads the sequences first: values published while it reads the column are read again next time.
         """
         sequences = self._table.sequences(chunk)
         known = self._known.get((field, chunk))

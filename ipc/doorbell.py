@@ -1,11 +1,12 @@
-"""Doorbells: a datagram without content that says "look at the shared memory again".
+"""Doorbells: an empty datagram that means "read the shared memory again".
 
 Layout    : socket file `bell-<role>` in the run directory.
 Owner     : the process of that role binds it (after it holds its role byte) and reads it.
 Writers   : any process of the broker.
 Lock      : none.
-Crash rule: ringing a dead process's bell is refused and ignored; its successor looks at everything once anyway.
-A full queue means the bell is already ringing. Nothing may depend on a bell alone: sleepers also look on a timer.
+Crash rule: the kernel refuses a ring for a dead process, and the sender ignores that; the successor checks everything
+            once anyway.
+A full queue means the bell is already ringing. Nothing may depend on a bell alone: sleepers also check on a timer.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def _path(rundir: str | os.PathLike[str], role: int) -> str:
 
 
 class Doorbell:
-    """The bell of one process: poll `fileno()`, then `drain()` before looking."""
+    """The bell of one process: poll `fileno()`, then `drain()` before reading the shared memory."""
 
     def __init__(self, rundir: str | os.PathLike[str], role: int) -> None:
         path = _path(rundir, role)
@@ -37,14 +38,14 @@ class Doorbell:
         return self._socket.fileno()
 
     def hear(self) -> None:
-        """Swallow one ring, for who polls again soon: while there are more, `fileno()` stays readable."""
+        """Consume one ring, for a caller that polls again soon: while more are queued, `fileno()` stays readable."""
         try:
             self._socket.recv(1)
         except BlockingIOError:
             pass
 
     def drain(self) -> None:
-        """Swallow all rings so far; look at the shared memory after this, not before."""
+        """Consume all rings so far; read the shared memory after this, not before."""
         receive = self._socket.recv
         try:
             while True:
@@ -65,13 +66,13 @@ class Ringer:
         self._paths: dict[int, str] = {}
 
     def ring(self, role: int) -> None:
-        """Ring `role`'s bell; no effect when it is ringing already or nobody is there."""
+        """Ring `role`'s bell; no effect when it is ringing already or no process has that role."""
         path = self._paths.get(role)
         if path is None:
             path = self._paths[role] = _path(self._rundir, role)
         try:
             self._socket.sendto(b"", path)
-        except OSError:  # full, nobody there, no memory: those who wait look on a timer as well
+        except OSError:  # queue full, no such process, no memory: waiting processes also check on a timer
             pass
 
     def close(self) -> None:

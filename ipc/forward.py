@@ -1,4 +1,4 @@
-"""A client's request on its way from a worker to the process that owns the answer, and the answer back.
+"""The messages that forward a client's request from a worker to the process that owns the answer, and reply to it.
 
 Request layout: u64 token, i16 api key, i16 version, then client id, client host and listener name
 (u16 length + UTF-8 each; length 0xFFFF is null), then the request's body as the client sent it.
@@ -17,11 +17,11 @@ _NULL = 0xFFFF
 
 OK = 0
 CLOSE = 1  # the request was malformed, the body says how: close the client's connection
-FAILED = 2  # an internal error of the owner: the connection is closed and the owner has logged why
+FAILED = 2  # an internal error of the owner, which has logged it: close the client's connection
 
 
 class Forwarded(NamedTuple):
-    """One request: `token` is the worker's name for it; the rest is what its handler may know of the client."""
+    """One request: `token` identifies it for the worker; the rest is the client data that its handler may use."""
 
     token: int
     api_key: int

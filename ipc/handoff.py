@@ -1,4 +1,4 @@
-"""What acceptor and workers say to each other on `acceptor.sock`, and how a client's connection changes hands.
+"""The messages between acceptor and workers on `acceptor.sock`, which hand over clients' connections.
 
 Layout    : one kind byte, then UTF-8 fields separated by NUL.
               R id                    worker → acceptor   register: I take connections from now on
@@ -11,10 +11,10 @@ Layout    : one kind byte, then UTF-8 fields separated by NUL.
 Owner     : the acceptor binds the socket once it holds its role byte.
 Writers   : both ends, each its own kinds.
 Lock      : none.
-Crash rule: EOF tells each side of the other's death. A worker keeps its connections and registers with the next
+Crash rule: EOF means that the other side is dead. A worker keeps its connections and registers with the next
             acceptor: R, then an O for each connection it has. A dead worker's connections die with it, and the
-            acceptor forgets their counts.
-A connection may be handed back only at a boundary: no byte of a request read that is not answered.
+            acceptor drops their counts.
+A worker may hand a connection back only at a boundary: it has not read any byte of an unanswered request.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def client(message: bytes) -> Client:
 
 
 def opened(listener: str, host: str) -> bytes:
-    """One connection of a host is older than this registration."""
+    """A host's connection that is older than this registration."""
     return OPENED + f"{listener}\0{host}".encode()
 
 
 def closed(listener: str, host: str) -> bytes:
-    """One connection of a host has gone."""
+    """A closed connection of a host."""
     return CLOSED + f"{listener}\0{host}".encode()
 
 

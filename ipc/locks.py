@@ -1,13 +1,14 @@
-"""Who is alive, and who may change a partition: open-file-description locks on single bytes.
+"""Liveness locks and partition locks: open-file-description locks on single bytes.
 
 Layout    : roles.lock byte r = role r (ipc.roles, broker.process.process); partition.lock byte s = partition slot s.
-Owner     : the kernel. A lock goes when the last descriptor of its open file description closes, so at death.
+Owner     : the kernel. It frees a lock when the last descriptor of its open file description closes, so at death.
 Writers   : any process of the broker.
 Lock      : these are the locks. Plain record locks would vanish when *any* descriptor of the file closes in
             the process, or with an unrelated mmap; OFD locks do not. Each process opens the file itself, once,
             O_CLOEXEC: a descriptor inherited by fork would share the lock.
-Crash rule: a dead holder's byte is free at once; whoever takes a partition's byte next repairs first (`dirty`).
-Nobody ever blocks in the kernel for a lock: a stopped holder would stop the world.
+Crash rule: a dead holder's byte is free at once; the next process that takes a partition's byte repairs first
+            (`dirty`).
+No process ever blocks in the kernel for a lock: a stopped holder would stop all others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from functools import partial
 from typing import Any
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
-TAKEN = (BlockingIOError, PermissionError)  # what the kernel says of a byte that another description holds
+TAKEN = (BlockingIOError, PermissionError)  # the kernel's errors for a byte that another description holds
 
 
 def _flock(kind: int, byte: int) -> bytes:
@@ -54,11 +55,11 @@ class ByteLocks:
         return True
 
     def unlock(self, byte: int) -> None:
-        """Give back a byte that `try_lock` took."""
+        """Release a byte that `try_lock` took."""
         fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, self._free[byte])
 
     def calls(self, byte: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """What takes and what frees `byte`, for who does it all day; taking raises TAKEN instead of waiting."""
+        """Functions that take and free `byte`, for hot paths; taking raises TAKEN instead of waiting."""
         command = fcntl.F_OFD_SETLK
         return (
             partial(fcntl.fcntl, self._fd, command, _flock(fcntl.F_WRLCK, byte)),
@@ -66,12 +67,12 @@ class ByteLocks:
         )
 
     def held(self, byte: int) -> bool:
-        """Whether some *other* open file description holds `byte` now."""
+        """Whether *another* open file description holds `byte` now."""
         answer = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, byte))
         return _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK
 
     def close(self) -> None:
-        """Close the file, which frees every byte held here. Dropping the object does it too."""
+        """Close the file, which frees every byte held here. Dropping the object does so too."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -98,24 +99,24 @@ class RoleLocks(ByteLocks):
         return role in self._mine
 
     def current(self) -> bool:
-        """Whether the file is still the one at its path, which a broker that ends removes."""
+        """Whether the file is still the one at its path; a stopping broker removes it."""
         try:
             return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
         except FileNotFoundError:
             return False
 
     def number(self) -> int:
-        """From 1 to 2**62: the same for who shares this file, and for nobody else on this machine."""
+        """A number from 1 to 2**62: the same in all processes that share this file, unique on this machine."""
         found = os.fstat(self._fd)
         digest = hashlib.sha256(f"{found.st_dev} {found.st_ino}".encode()).digest()
         return 1 + (int.from_bytes(digest[:8]) >> 2)
 
     def seal(self, roles: range) -> bool:
-        """Keep all from taking one of `roles` until this is closed; False when somebody has one."""
+        """Prevent all processes from taking one of `roles` until `close`; False when a process holds one."""
         return all(role in self._mine or self.try_lock(role) for role in roles)
 
     def remove(self) -> None:
-        """Unlink the file, once it is sealed: who waits for one of its bytes finds that it is not `current`."""
+        """Unlink the file once it is sealed: a process that waits for one of its bytes finds it not `current`."""
         os.unlink(self._path)
 
     def alive(self, role: int) -> bool:

@@ -1,4 +1,4 @@
-"""membarrier(2), which Python has no call for: see ipc.memory_order. Not imported on x86, but by tests."""
+"""membarrier(2), for which Python has no call: see ipc.memory_order. On x86 only tests import it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _number = ctypes.c_long(_NUMBERS.get(platform.machine(), -1))
 
 
 class NoBarrier(OSError):
-    """The kernel has no membarrier(2), without which a machine that is not x86 cannot publish; Linux 4.16 has it."""
+    """The kernel lacks membarrier(2), which publishing needs on machines other than x86; Linux 4.16 has it."""
 
 
 def _call(command: int) -> None:
@@ -24,10 +24,10 @@ def _call(command: int) -> None:
 
 
 def register() -> None:
-    """Have the threads of this process execute the barriers of others."""
+    """Register this process: its threads execute the barriers of other processes."""
     _call(_REGISTER_GLOBAL_EXPEDITED)
 
 
 def barrier() -> None:
-    """A full barrier in this thread and in each that runs of any registered process."""
+    """A full barrier in this thread and in each running thread of any registered process."""
     _call(_GLOBAL_EXPEDITED)

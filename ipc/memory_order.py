@@ -1,30 +1,30 @@
-"""In which order other processes see what one stores in shared memory.
+"""The order in which other processes see stores to shared memory.
 
-Two orders are needed. What is published must be seen before the word that publishes it, and what is written next not
-before it (ipc.slots, ipc.metadata, ipc.region). And who stores one word and then loads another that its counterpart
-stores before it loads the first (a waiter's byte and the log end) must not miss it: one of the two sees the other's.
+Two orders matter. Other processes must see published data before the word that publishes it, and later writes not
+before that word (ipc.slots, ipc.metadata, ipc.region). And when two processes each store one word and then load the
+word of the other (a waiter's byte and the log end), at least one of the two must see the other's store.
 
-x86 keeps stores in order, and loads in order (TSO): the first needs nothing there. Only a store may be overtaken by a
-later load, which an instruction with the lock prefix ends: `fence`, and any system call that takes a lock in the
-kernel, such as giving back a partition's lock before looking at its waiters.
+x86 keeps stores in order, and loads in order (TSO): the first order needs nothing there. Only a later load may overtake
+a store; an instruction with the lock prefix prevents that: `fence`, and any system call that takes a lock in the
+kernel, for example releasing a partition's lock before reading its waiters.
 
-Other machines (aarch64) keep neither. There `barrier` is called after what is published is stored, and again after
-the word that publishes it. It is membarrier(2), MEMBARRIER_CMD_GLOBAL_EXPEDITED: each running thread of every process
-that has registered executes a full barrier before the call returns; one that does not run has executed one when it was
-switched out. So the program of each reader is cut at some point during the call: what it does before that point is
-before, what it does behind it is behind, and sees all that the caller stored before the call.
-- A reader that loads the published word loads it behind the cut of the first barrier, and what it loads next too: it
-  sees all of what is published. One that loads a word of the copy written next does so behind the cut of the second
-  barrier: it finds the sequence changed when it looks again, and reads again.
-- A waiter that stores its byte before its cut of the second barrier is seen by the publisher, which looks behind the
-  call; one that stores it behind the cut sees the published word. `fence` on its side is one more barrier, for those
-  who only look.
-Readers have no barrier of their own, and run the same code on all machines; who publishes pays 1 to 5 µs.
+Other machines (aarch64) keep neither. There a publisher calls `barrier` after it stores the data, and again after the
+word that publishes them. It is membarrier(2), MEMBARRIER_CMD_GLOBAL_EXPEDITED: each running thread of every registered
+process executes a full barrier before the call returns; a thread that does not run has executed one when it was
+switched out. So the call cuts the program of each reader at one point: the reader's accesses before the cut come first,
+those after the cut come later and see everything that the caller stored before the call.
+- A reader that loads the published word loads it after the cut of the first barrier, and its later loads too: it sees
+  all published data. A reader that loads a word of the copy written next does so after the cut of the second barrier:
+  it finds the sequence changed when it checks again, and reads again.
+- The publisher reads the waiters after the call, so it sees a waiter that stores its byte before its cut of the second
+  barrier; a waiter that stores it after the cut sees the published word. `fence` on the waiter's side is one more
+  barrier, for publishers that only read.
+Readers have no barrier of their own, and run the same code on all machines; a publisher pays 1 to 5 µs.
 
-What is only read and written under a partition's lock (ipc.producers, ipc.replicas) needs nothing here: the kernel's
-own lock around F_OFD_SETLK is released by one and acquired by the next. So it is with messages over sockets, rings of
-doorbells among them. Single words say nothing about others.
-Crash rule: a process is killed between two instructions, and what it stored before counts as stored on any machine.
+Data that is read and written only under a partition's lock (ipc.producers, ipc.replicas) needs nothing here: one holder
+releases the kernel's own lock around F_OFD_SETLK and the next acquires it. The same holds for messages over sockets,
+including doorbell rings. Single words say nothing about others.
+Crash rule: a process is killed between two instructions, and its stores before that count as stored on any machine.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ import os
 import platform
 import threading
 
-TSO = platform.machine() in ("x86_64", "i686", "i386")  # tests say otherwise to go the other way on x86
+TSO = platform.machine() in ("x86_64", "i686", "i386")  # tests override it to run the other path on x86
 
 _lock = threading.Lock()
 
 
 def register() -> None:
-    """Have this process take part in all others' barriers, before it reads shared memory. NoBarrier (an OSError)."""
+    """Register this process for the barriers of all others, before it reads shared memory. NoBarrier (an OSError)."""
     from odradek.ipc import membarrier
 
     membarrier.register()
 
 
 def barrier() -> None:
-    """What was stored is seen before anything is stored or loaded next. NoBarrier."""
+    """Make earlier stores visible before any later store or load. NoBarrier."""
     from odradek.ipc import membarrier
 
     membarrier.barrier()
 
 
 def ordered() -> None:
-    """What was stored is seen before what is stored next."""
+    """Make earlier stores visible before any later store."""
     if not TSO:
         barrier()
 
 
 def fence() -> None:
-    """What was stored is seen before anything is loaded next.
+    """Make earlier stores visible before any later load.
 
-    On x86 any atomic read-modify-write does that. Taking a free lock of Python's is one (a compare-and-exchange with
-    the lock prefix, in glibc's sem_trywait as in musl's), and costs a quarter of one in the kernel.
+    On x86 any atomic read-modify-write does that. Taking a free Python lock is one (a compare-and-exchange with the
+    lock prefix, in glibc's sem_trywait and in musl's), and costs a quarter of a lock in the kernel.
     """
     if TSO:
         with _lock:

@@ -1,12 +1,12 @@
-"""The metadata snapshot: what every process knows of topics, brokers and configs, one region for each version.
+"""The metadata snapshot: topics, brokers and configs for every process, one region for each version.
 
 Layout    : region `meta-<version>`: word 0 length, then the snapshot's bytes. The current version is a word of
             the control region.
 Owner     : the controller.
 Writers   : the controller only: it fills a new region, then stores the version word (order: ipc.memory_order).
 Lock      : none. A reader that finds its region gone reads the version word again.
-Crash rule: dying before the version word is stored leaves a region that the next publisher of that version replaces.
-The region before the current one is kept, so that a reader between the two steps mostly finds it.
+Crash rule: a death before the version word is stored leaves a region that the next publisher of that version replaces.
+The region before the current one is kept, so that a reader between the two steps usually finds it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.ipc import memory_order
 from odradek.ipc.region import Region, RegionError, unlink
 
 _KIND = "metadata"
-_SPARE = 2  # descriptors that attaching a region needs for a moment
+_SPARE = 2  # descriptors that attaching a region needs briefly
 
 
 class MetadataRegion:
@@ -37,14 +37,14 @@ class MetadataRegion:
 
     @property
     def version(self) -> int:
-        """The current version; 0 before the first. Cheap: compare it once a batch of events."""
+        """The current version; 0 before the first. Cheap: compare it once for each batch of events."""
         return self._words[self._at]
 
     def _name(self, version: int) -> str:
         return f"{self._prefix}meta-{version}"
 
     def publish(self, version: int, blob: bytes) -> None:
-        """Make `blob` the snapshot `version`, which must be above the current one. Only the controller."""
+        """Make `blob` the snapshot `version`, which must be above the current one. Only the controller calls it."""
         size = 8 + (len(blob) + 7) // 8 * 8
         region = Region.create(self._name(version), size, _KIND, self._incarnation)
         region.buf[8 : 8 + len(blob)] = blob
@@ -56,7 +56,7 @@ class MetadataRegion:
         unlink(self._name(former - 1))
 
     def _attach(self, version: int) -> Region:
-        """A process out of descriptors would have to die without the metadata: it uses those kept for that."""
+        """Attach, with the spare descriptors if no others are left: without metadata the process would have to die."""
         try:
             return Region.attach(self._name(version), _KIND)
         except OSError:
@@ -67,7 +67,7 @@ class MetadataRegion:
         return Region.attach(self._name(version), _KIND)
 
     def _keep_spare(self) -> None:
-        with contextlib.suppress(OSError):  # still none to be had: the next version tries again
+        with contextlib.suppress(OSError):  # still no free descriptors: the next version tries again
             while len(self._spare) < _SPARE:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 

@@ -1,10 +1,10 @@
-"""The process table: one row for each role, with its state and counters. Metrics are read straight from here.
+"""The process table: one row for each role, with its state and counters. Metrics come directly from here.
 
-Layout    : in region `control`, ROW words a role: the columns below, in order.
+Layout    : in region `control`, ROW words for each role: the columns below, in order.
 Owner     : the supervisor creates the region; each process clears and fills its own row once it holds its role byte.
-Writers   : each row only its own process (the supervisor clears a dead one's pid and state).
-Lock      : none; single words. Who is alive is told by roles.lock, never by this table.
-Crash rule: a row outlives its process; counters go on from where they were when the role is taken again.
+Writers   : each row only its own process (the supervisor clears the pid and state of a dead process).
+Lock      : none; single words. roles.lock says which processes are alive, never this table.
+Crash rule: a row outlives its process; the next process of that role continues its counters.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ProcessTable:
         self._first = first
 
     def row(self, role: int) -> memoryview:
-        """`role`'s words, indexed by COLUMN, for a process that counts in its hot path."""
+        """`role`'s words, indexed by COLUMN, for counters in a hot path."""
         start = self._first + role * ROW
         return self._words[start : start + ROW]
 
@@ -61,15 +61,15 @@ class ProcessTable:
         return self._words[self._first + role * ROW + COLUMN[column]]
 
     def set(self, role: int, column: str, value: int) -> None:
-        """Store one value of one row. Only the row's own process."""
+        """Store one value of one row. Only the row's own process calls it."""
         self._words[self._first + role * ROW + COLUMN[column]] = value
 
     def add(self, role: int, column: str, amount: int = 1) -> None:
-        """Add to a counter of one row. Only the row's own process."""
+        """Add to a counter of one row. Only the row's own process calls it."""
         self._words[self._first + role * ROW + COLUMN[column]] += amount
 
     def enter(self, role: int, state: int = STARTING) -> None:
-        """Take over the row: called by a process once it holds its role byte."""
+        """Take over the row: a process calls this once it holds its role byte."""
         row = self.row(role)
         row[COLUMN["pid"]] = os.getpid()
         row[COLUMN["starts"]] += 1
@@ -78,12 +78,12 @@ class ProcessTable:
         row[COLUMN["state"]] = state
 
     def pids(self) -> dict[int, int]:
-        """Role → pid of every process but the supervisor that has entered and that nobody has buried."""
+        """Role → pid of every process except the supervisor that has entered and whose row is not cleared."""
         numbers = self._words[self._first : self._first + ROLES * ROW][COLUMN["pid"] :: ROW].tolist()
         return {role: pid for role, pid in enumerate(numbers) if pid > 1 and role}
 
     def snapshot(self) -> list[dict[str, int | str]]:
-        """Every row that ever had a process, with names."""
+        """Every row that has ever had a process, with names."""
         rows = []
         for role in range(ROLES):
             row = self.row(role)

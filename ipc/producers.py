@@ -1,23 +1,23 @@
-"""Producer state of one partition: what an idempotent producer sent last, shared by all workers.
+"""Producer state of one partition: the last batches of each idempotent producer, shared by all workers.
 
 Layout    : region `producers-<slot>-<incarnation>-<generation>`; word 0 capacity, 1 used, 2 the number of producers at
-            which another generation is due; from word 32 on entries of 32 words in an open-addressed hash table (linear
-            probing, never more than 2/3 full, nothing is removed):
+            which the next generation is due; from word 32 on entries of 32 words in an open-addressed hash table
+            (linear probing, never more than 2/3 full, entries are never removed):
               0 ~producer id (0: empty)  1 epoch  2 last timestamp ms  3 coordinator epoch
               4 ~first offset of the open transaction (0: none)  5 batches appended so far, ever
-              6 offset of the last marker that this table was given, -1 before the first (KIP-890: see
-                storage.log.transactions.may_open; not kept by the next generation, which counts as unknown)
+              6 offset of the last marker applied to this table, -1 before the first (KIP-890: see
+                storage.log.transactions.may_open; the next generation does not keep it, and counts as unknown)
               8 + 4*(n % 5) .. the n-th batch: first sequence << 32 | last sequence, base offset, last offset, timestamp
 Owner     : the partition: the slot's `pstate_gen` names the current generation (0: none yet).
-Writers   : who holds the partition's lock.
+Writers   : the process that holds the partition's lock.
 Lock      : the partition's.
 Crash rule: a batch's words are stored before the count that makes it visible, an entry's before its producer id.
             Applying a batch again (repair replays [pstate_leo, leo)) changes nothing: its last offset is known.
-            A region of the next generation that nobody published is replaced by the next who grows.
-Expiry and growth copy the live entries to the next generation, word by word, as the lock is held meanwhile. A partition
-remembers `odradek.producers.max` of them: once there are as many, the next generation takes over the newer half, by
-their last offsets (timestamps are the clients'), and all with open transactions. The five last batches are kept, as
-Kafka keeps them: that is what makes a retry of up to five requests in flight answerable with its first offset (KIP-98).
+            The next process that grows the table replaces a region of the next generation that was not published.
+Expiry and growth copy the live entries to the next generation, word by word, under the lock. A partition keeps
+`odradek.producers.max` of them: at that number, the next generation takes over the newer half, by last offset (clients
+set the timestamps), and all with open transactions. Each entry keeps the last five batches, as Kafka does: they let the
+broker answer a retry of up to five requests in flight with its first offset (KIP-98).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from odradek.ipc.region import NoRoom, Region, RegionError, unlink
 _KIND = "producers"
 _ENTRY = 32
 _FIRST = 15
-_TOGETHER = 1 << 14  # places that are gone through in one step under the lock: some milliseconds
+_TOGETHER = 1 << 14  # places that one step under the lock reads: some milliseconds
 KEPT = 5
 
 PID, EPOCH, TIMESTAMP, COORDINATOR_EPOCH, TXN_FIRST, COUNT, MARKED = range(7)
@@ -42,11 +42,11 @@ _RING = 8
 
 
 Row = tuple[int, int, int, int, int, int, int, int]
-"""What an append does to a producer: id, epoch, first and last sequence, base and last offset, timestamp ms, kind."""
+"""One producer update of an append: id, epoch, first and last sequence, base and last offset, timestamp ms, kind."""
 
 
 Entry = tuple[int, int, int, int]
-"""What is kept of a batch, the words of the ring: sequences (first << 32 | last), base and last offset, timestamp."""
+"""A batch in the ring, as its words: sequences (first << 32 | last), base and last offset, timestamp."""
 
 
 class ProducerBatch(NamedTuple):
@@ -71,13 +71,13 @@ class ProducerEntry(NamedTuple):
 
 
 class ProducerTable:
-    """The table of one generation in this process's mapping. Every method: caller holds the partition lock."""
+    """The table of one generation in this process's mapping. For every method the caller holds the partition lock."""
 
     def __init__(self, region: Region) -> None:
         self._region = region
         self.words = region.words
         self.capacity = region.words[0]
-        self._places: dict[int, int] = {}  # entries stay where they are for a generation's life
+        self._places: dict[int, int] = {}  # entries do not move within a generation
 
     @staticmethod
     def name(prefix: str, slot: int, incarnation: int, generation: int) -> str:
@@ -85,7 +85,7 @@ class ProducerTable:
 
     @classmethod
     def create(cls, name: str, incarnation: int, at_least: int = 0, most: int = 1 << 40) -> ProducerTable:
-        """A fresh table with room for `at_least` producers and some more, but for `most` unless it must."""
+        """A new table with room for `at_least` producers and some spare; for more than `most` only if it must."""
         capacity = _FIRST
         while capacity * 2 < at_least * 3:
             capacity = capacity * 4 + 3
@@ -100,7 +100,7 @@ class ProducerTable:
         return cls(Region.attach(name, _KIND))
 
     def find(self, producer_id: int) -> int:
-        """Where `producer_id`'s entry begins in `words`, or -1."""
+        """The index in `words` at which `producer_id`'s entry begins, or -1."""
         at = self._places.get(producer_id)
         if at is None:
             at = self._probe(producer_id)
@@ -119,7 +119,7 @@ class ProducerTable:
         return -1
 
     def _chain(self, producer_id: int) -> Iterator[int]:
-        """Every place once, in the order in which `producer_id` may have them: a full table ends a search too."""
+        """Every place once, in `producer_id`'s probe order: a search ends in a full table too."""
         first, end = 32 + producer_id % self.capacity * _ENTRY, 32 + self.capacity * _ENTRY
         return chain(range(first, end, _ENTRY), range(32, first, _ENTRY))
 
@@ -130,29 +130,29 @@ class ProducerTable:
         raise NoRoom(errno.ENOSPC, f"the producer table of {self.capacity} places is full")
 
     def has_room(self, count: int) -> bool:
-        """Whether `count` more producers need no larger table."""
+        """Whether `count` more producers fit without a larger table."""
         return self.words[1] + count <= self.words[2]
 
     @property
     def used(self) -> int:
-        """How many producers are known."""
+        """The number of producers in the table."""
         return self.words[1]
 
     def places(self) -> list[int]:
-        """Where the entries begin in `words`."""
+        """The index in `words` of each entry."""
         found: list[int] = []
         for first, ids in self._column(PID):
             found += [first + _ENTRY * index for index, producer_id in enumerate(ids) if producer_id]
         return found
 
     def _column(self, word: int) -> Iterator[tuple[int, list[int]]]:
-        """That word of all places, some thousand at a time, each with where the first of its places begins."""
+        """That word of all places, some thousand at a time, each with the index of its first place."""
         for first in range(32, 32 + self.capacity * _ENTRY, _TOGETHER * _ENTRY):
             renewal.renew()
             yield first, self.words[first + word : first + _TOGETHER * _ENTRY : _ENTRY].tolist()
 
     def newest(self, count: int, staying: Collection[int]) -> list[int]:
-        """The places of the `count` producers that wrote last, of all with an open transaction, and of the ids in
+        """The places of the `count` producers that wrote last, of those with an open transaction, and of the ids in
         `staying`."""
         words = self.words
         offsets = {at: self.last_offset(at) for at in renewal.along(self.places())}
@@ -161,12 +161,12 @@ class ProducerTable:
         return by_offset[:count] + [at for at in older if words[at + TXN_FIRST] or ~words[at] in staying]
 
     def last_offset(self, at: int) -> int:
-        """The last offset of the newest batch that is kept of the producer at `at`; -1 without one."""
+        """The last offset of the newest batch kept for the producer at `at`; -1 without one."""
         count = self.words[at + COUNT]
         return self.words[at + _RING + 4 * ((count - 1) % KEPT) + 2] if count else -1
 
     def take(self, other: ProducerTable, places: Iterable[int]) -> None:
-        """Copy the entries at `places` of `other`, which are not here yet and for which there is room."""
+        """Copy the entries at `places` of `other`; they must be new to this table, and it must have room."""
         words, theirs = self.words, other.words
         for at in renewal.along(places):
             to = self._free(~theirs[at])
@@ -174,8 +174,8 @@ class ProducerTable:
             words[1] += 1
 
     def last_batches(self) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
-        """What a snapshot has of each producer: id, epoch, last sequence, last offset, offset delta, timestamp,
-        coordinator epoch, first offset of the open transaction; -1 for what there is not."""
+        """The snapshot fields of each producer: id, epoch, last sequence, last offset, offset delta, timestamp,
+        coordinator epoch, first offset of the open transaction; -1 for a missing value."""
         words = self.words
         for at in renewal.along(self.places()):
             pid, epoch, timestamp, coordinator, begun, count = words[at : at + 6].tolist()
@@ -187,16 +187,16 @@ class ProducerTable:
             yield ~pid, epoch, last, offset, delta, timestamp, coordinator, ~begun
 
     def insert(self, producer_id: int, epoch: int) -> int:
-        """A new empty entry. NoRoom, and no change, in a full table: storage.log.producer_room prevents that."""
+        """Add an empty entry. NoRoom, without a change, in a full table: storage.log.producer_room prevents that."""
         words, at = self.words, self._free(producer_id)
         words[at + EPOCH], words[at + TXN_FIRST], words[at + COUNT] = epoch, 0, 0
         words[at + TIMESTAMP], words[at + COORDINATOR_EPOCH], words[at + MARKED] = -1, -1, -1
-        words[1] += 1  # first: dying here must not let the table fill up uncounted
+        words[1] += 1  # first: a death here must not leave an uncounted entry
         words[at] = ~producer_id
         return at
 
     def append(self, at: int, row: Row) -> None:
-        """Note a batch of the producer at `at`; a new epoch forgets the batches of the former one."""
+        """Record a batch of the producer at `at`; a new epoch drops the batches of the former one."""
         words = self.words
         if words[at + EPOCH] != row[1]:
             words[at + COUNT], words[at + EPOCH] = 0, row[1]
@@ -206,7 +206,7 @@ class ProducerTable:
         self._store(at, ((row[2] << 32 | row[3], row[4], row[5], row[6]),))
 
     def go_on(self, producer_id: int, epoch: int, entries: Sequence[Entry]) -> bool:
-        """`append` batches of one producer; False, and nothing done, unless its place is known and its epoch this."""
+        """`append` batches of one producer; False, without a change, unless its place is known and the epoch equal."""
         at = self._places.get(producer_id, -1)
         if at < 0 or self.words[at + EPOCH] != epoch:
             return False
@@ -223,19 +223,19 @@ class ProducerTable:
         words[at + COUNT] = count
 
     def begin(self, at: int, offset: int) -> None:
-        """A transactional batch begins at `offset`: the first one opens the producer's transaction."""
+        """Record a transactional batch at `offset`: the first one opens the producer's transaction."""
         if not self.words[at + TXN_FIRST]:
             self.words[at + TXN_FIRST] = ~offset
 
     def end(self, at: int, epoch: int, coordinator_epoch: int, timestamp: int, offset: int) -> None:
-        """The producer's transaction is decided by the marker at `offset`."""
+        """End the producer's transaction with the marker at `offset`."""
         self.enter(at, epoch, timestamp)
         self.words[at + MARKED] = offset
         self.words[at + COORDINATOR_EPOCH] = coordinator_epoch
         self.words[at + TXN_FIRST] = 0
 
     def enter(self, at: int, epoch: int, timestamp: int) -> None:
-        """Something without sequences was written in the producer's name; a new epoch forgets the former's batches."""
+        """Record a write without sequences in the producer's name; a new epoch drops the former epoch's batches."""
         words = self.words
         if words[at + EPOCH] != epoch:
             words[at + COUNT], words[at + EPOCH] = 0, epoch
@@ -244,7 +244,7 @@ class ProducerTable:
     def first_unstable(self, without: int = -1) -> int:
         """First offset of the oldest open transaction, -1 when none is open; `without` this producer id's.
 
-        5 ms with 100,000 producers: a marker asks only where the oldest transaction is its own.
+        5 ms with 100,000 producers: a marker calls it only when the oldest transaction is its own.
         """
         own = self.find(without) if without >= 0 else -1
         oldest = []
@@ -285,7 +285,7 @@ class ProducerTable:
         return ProducerEntry(~head[0], head[1], head[2], head[3], ~head[4], tuple(batches))
 
     def copied(self) -> ProducerTable:
-        """As it is now, in memory of its own, to be read without the lock: 10 ms with 100,000 producers."""
+        """A private copy of the table, readable without the lock: 10 ms with 100,000 producers."""
         copy = ProducerTable.__new__(ProducerTable)
         copy.words, copy.capacity, copy._places = memoryview(bytearray(self.words.nbytes)).cast("q"), self.capacity, {}
         for first in range(0, len(self.words), _TOGETHER * _ENTRY):
@@ -294,7 +294,7 @@ class ProducerTable:
         return copy
 
     def entries(self) -> Iterator[ProducerEntry]:
-        """Every producer known."""
+        """The entry of every producer."""
         for at in renewal.along(self.places()):
             yield self.entry(at)
 

@@ -2,12 +2,12 @@
 
 Layout    : 64-byte header, then the body.
             0 magic  8 kind (hash of its name)  16 layout version  24 broker incarnation  32 body size  40.. zero
-Owner     : whoever created it (the supervisor for the fixed regions).
-Writers   : said by the module that uses the body.
+Owner     : the process that created it (the supervisor for the fixed regions).
+Writers   : see the module that uses the body.
 Lock      : none here.
-Crash rule: the magic is stored last (ipc.memory_order), so a region whose creator died half way is not attachable and
+Crash rule: the magic is stored last (ipc.memory_order), so a region whose creator died half way cannot be attached and
             is replaced.
-Size is reserved with posix_fallocate: on a full /dev/shm a mere ftruncate succeeds and the first touch is SIGBUS.
+posix_fallocate reserves the size: on a full /dev/shm an ftruncate alone succeeds and the first access raises SIGBUS.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from odradek.ipc import memory_order, renewal
 MAGIC = 0x6F64726164656B31  # "odradek1"
 LAYOUT = 3
 HEADER = 64
-_PIECE = 16 << 20  # bytes: the kernel clears them, and a partition's lock may be held meanwhile
+_PIECE = 16 << 20  # bytes: the kernel clears them, possibly while this process holds a partition's lock
 
 
 class RegionError(Exception):
-    """A region is missing, of another layout or of another broker; the message says what to do."""
+    """A region is missing, or has another layout or broker; the message says what to do."""
 
 
 class NoRoom(RegionError, OSError):
-    """/dev/shm is full: what needs more memory is refused, as where a disk is full, and may be had later."""
+    """/dev/shm is full: requests that need more memory are refused, as on a full disk, and may succeed later."""
 
 
 class Region:
     """A mapped region: `buf` is the body as bytes, `words` the same as native 64-bit integers.
 
-    `map` is the whole region, header and all; the body begins at `at` in it.
+    `map` is the whole region including the header; the body begins at `at` in it.
     """
 
     at = HEADER
@@ -53,7 +53,7 @@ class Region:
 
     @property
     def incarnation(self) -> int:
-        """The run of the broker that this region belongs to."""
+        """The broker run that this region belongs to."""
         return self._header[3]
 
     @classmethod
@@ -77,7 +77,7 @@ class Region:
 
     @classmethod
     def attach(cls, name: str, kind: str) -> Region:
-        """Map an existing region; RegionError when it is not there, unfinished, or of another layout."""
+        """Map an existing region; RegionError when it is missing, unfinished, or has another layout."""
         try:
             memory = posix_ipc.SharedMemory(name)
         except posix_ipc.ExistentialError:
@@ -100,7 +100,7 @@ class Region:
             raise RegionError(f"shared memory {self.name} is of another version: stop the broker, then start this one")
 
     def close(self) -> None:
-        """Unmap. Views handed out must be gone; the region itself stays until `unlink`."""
+        """Unmap. Callers must have released their views; the region itself stays until `unlink`."""
         self.words.release()
         self.buf.release()
         self._header.release()
@@ -127,9 +127,9 @@ def _reserve(fd: int, size: int, name: str) -> None:
 
 
 def _allocate(fd: int, size: int) -> None:
-    """What cannot fit is refused before it takes the memory of others, piece by piece."""
+    """Allocate in pieces; refuse a size that cannot fit before it takes memory from others."""
     room = os.fstatvfs(fd)
-    if room.f_blocks and size > room.f_bavail * room.f_frsize:  # none: /dev/shm has no limit
+    if room.f_blocks and size > room.f_bavail * room.f_frsize:  # no blocks: /dev/shm has no limit
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     for start in range(0, size, _PIECE):
         os.posix_fallocate(fd, start, min(_PIECE, size - start))
@@ -137,7 +137,7 @@ def _allocate(fd: int, size: int) -> None:
 
 
 def unlink(name: str) -> bool:
-    """Remove the name of a region; its memory goes when the last process unmaps it."""
+    """Remove the name of a region; the kernel frees its memory when the last process unmaps it."""
     try:
         posix_ipc.unlink_shared_memory(name)
     except posix_ipc.ExistentialError:

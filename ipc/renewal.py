@@ -1,14 +1,14 @@
-"""Whoever holds a partition's lock for long says that it goes on, so that it is not taken for stuck (ipc.slots).
+"""Renewals: the holder of a partition's lock reports progress during long work, so that it does not count as stuck.
 
-Recoveries, truncations, repairs and rolls go through megabytes under the lock, or through a million producers. With
-some MiB that are read or copied, with some thousand producers, with each fsync, rename and file read whole
-(storage.files.durable) they take away the note of who waits, who then notes its wait anew: only a holder that gets
-nowhere for `odradek.lock.stall.ms` is killed, as one whose disk hangs.
+Recoveries, truncations, repairs and rolls process megabytes under the lock, or a million producers. After some MiB read
+or copied, after some thousand producers, and at each fsync, rename and whole file read (storage.files.durable) they
+clear the `contended` note (ipc.slots), and the waiting process then writes it again: the supervisor only kills a holder
+that makes no progress for `odradek.lock.stall.ms`, for example because its disk hangs.
 
-`Partition.locked` and whoever else may take long under a lock say with `of` whose lock this thread holds. An append,
-which takes some microseconds, does so where it rolls its segment or lets the producer table grow.
+`Partition.locked` and other callers with long work under a lock use `of` to name the slot whose lock this thread holds.
+An append, which takes some microseconds, does so only to roll its segment or to grow the producer table.
 
-Owner: the thread that holds the lock; what it reads knows nothing of partitions.
+Owner: the thread that holds the lock; the code that calls `renew` knows nothing of partitions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MANY = 4096  # producers: some tens of milliseconds
 
 @contextmanager
 def of(slot: Slot) -> Iterator[None]:
-    """Within, each `renew` of this thread is for the lock of `slot`, which it holds."""
+    """Within the block, each `renew` of this thread is for the lock of `slot`, which it holds."""
     former = getattr(_thread, "slot", None)
     _thread.slot = slot
     try:
@@ -39,14 +39,14 @@ def of(slot: Slot) -> Iterator[None]:
 
 
 def renew() -> None:
-    """Some more is done; nothing where no lock is held for long."""
+    """Report progress; no effect outside `of`."""
     slot: Slot | None = getattr(_thread, "slot", None)
     if slot is not None:
         slot.renew()
 
 
 def along(items: Iterable[T]) -> Iterator[T]:
-    """`items`, with a renewal now and then: there may be a million."""
+    """`items`, with a renewal every _MANY items: there may be a million."""
     for number, item in enumerate(items):
         if not number % _MANY:
             renew()

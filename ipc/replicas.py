@@ -1,18 +1,18 @@
-"""What a partition's leader knows of its followers: rows in the partition's slot.
+"""The follower state that a partition's leader keeps: rows in the partition's slot.
 
 Layout    : words 100..155 of a slot (ipc.slots), ROWS rows of seven words:
               0 broker id + 1, 0 when the row is free   1 standing: OUT, JOINING or IN of the ISR
-              2 its log end   3 its log start   4 when it had all there was (ms, CLOCK_MONOTONIC)
-              5 the leader's log end at its last fetch   6 when that was (ms)
+              2 its log end   3 its log start   4 time of its last caught-up state (ms, CLOCK_MONOTONIC)
+              5 the leader's log end at its last fetch   6 time of that fetch (ms)
 Owner     : the partition.
-Writers   : who holds the partition's lock: the controller process, and the worker that serves a follower's fetch. A row
-            may be another follower's a moment after the lock is given back, and log ends decide about the high
-            watermark. `fetched` therefore wants the slot's fields, which come with the lock.
+Writers   : the process that holds the partition's lock: the controller process, and the worker that serves a follower's
+            fetch. A row may belong to another follower just after the lock is released, and log ends decide the high
+            watermark. `fetched` therefore takes the slot's fields, which come with the lock.
 Lock      : the partition's (storage.log.partition: `acquire`).
-Crash rule: single words, each right by itself: a follower keeps its row as long as it is one, and in `lead` those come
-            first for whom the high watermark waits, before those for whom it no longer does. The high watermark is
-            published after the row that allows it, and is never taken back: a death in between only leaves it too low
-            until the follower's next fetch.
+Crash rule: single words, each valid by itself: a follower keeps its row while it is a follower, and `lead` writes the
+            followers that the high watermark waits for before those that it no longer waits for. The high watermark is
+            published after the row that allows it, and never goes back: a death in between only leaves it too low until
+            the follower's next fetch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read(slot: Slot) -> list[Replica]:
 
 
 def find(slot: Slot, broker: int) -> int:
-    """Where the row of `broker` begins among the slot table's words; -1 when it is no follower."""
+    """The index of `broker`'s row in the slot table's words; -1 when it is not a follower."""
     words, at, wanted = slot.words, slot.at + FIRST, broker + 1
     for row in range(at, at + ROWS * WIDTH, WIDTH):
         if words[row] == wanted:
@@ -61,10 +61,10 @@ def find(slot: Slot, broker: int) -> int:
 
 
 def lead(slot: Slot, followers: Iterable[int], isr: Iterable[int], now_ms: int, keep: Container[int]) -> None:
-    """Set the rows for a leader of `followers`, of whom those in `isr` are IN. Caller holds the lock.
+    """Set the rows for a leader of `followers`; those in `isr` are IN. Caller holds the lock.
 
-    `keep`: of whom the leader goes on to know what it knew; of others nothing is known yet, and everybody has
-    replica.lag.time.max.ms from now on. More than ROWS followers are ValueError.
+    `keep`: the followers whose known state the leader keeps; the state of others starts as unknown, and each of those
+    has replica.lag.time.max.ms from now on. ValueError for more than ROWS followers.
     """
     followers, members = list(followers), set(isr)
     if len(followers) > ROWS:
@@ -80,7 +80,7 @@ def lead(slot: Slot, followers: Iterable[int], isr: Iterable[int], now_ms: int, 
 
 
 def _rows(slot: Slot, followers: Iterable[int]) -> dict[int, int]:
-    """A row for each follower: the one it has; to others free ones, and those of former followers when none is free."""
+    """A row for each follower: its own if it has one, else a free row, else a former follower's row."""
     rows = {broker: row for broker in followers if (row := find(slot, broker)) >= 0}
     others = sorted(set(_all(slot)) - set(rows.values()), key=lambda row: (slot.words[row] != 0, row))
     return rows | dict(zip((broker for broker in followers if broker not in rows), others, strict=False))
@@ -91,10 +91,11 @@ def _all(slot: Slot) -> range:
 
 
 def _enter(slot: Slot, row: int, replica: Replica) -> None:
-    """Word by word, the log end first and the name last.
+    """Write a row word by word, the log end first and the broker id last.
 
-    Where no row is free, a former follower's is taken. Beside its name stands UNKNOWN for a moment, and stays there if
-    this process dies: the high watermark waits then until all is entered. No log end counts for another follower.
+    When no row is free, this reuses a former follower's row. That row then has the old id with UNKNOWN for a moment,
+    and keeps it if this process dies: the high watermark then waits until the row is complete. No log end counts for
+    another follower.
     """
     values = (replica.broker + 1, *replica[1:])
     for word in (_LEO, _LOG_START, _CAUGHT_UP, _SEEN_LEO, _SEEN_MS, _STANDING, _ID):
@@ -102,7 +103,7 @@ def _enter(slot: Slot, row: int, replica: Replica) -> None:
 
 
 def stand(slot: Slot, standings: Mapping[int, int]) -> None:
-    """Set the standing of some followers. Caller holds the lock."""
+    """Set the ISR standing of some followers. Caller holds the lock."""
     for broker, standing in standings.items():
         row = find(slot, broker)
         if row >= 0:
@@ -112,10 +113,11 @@ def stand(slot: Slot, standings: Mapping[int, int]) -> None:
 def fetched(
     slot: Slot, values: Fields, row: int, offset: int, log_start: int, leo: int, now_ms: int
 ) -> None:  # fmt: skip
-    """The follower of `row` fetches from `offset` on: it has all below. `leo` is the leader's log end at that moment.
+    """Record a fetch from `offset` by the follower of `row`: it has all records below. `leo` is the leader's log end.
 
-    Caller holds the lock, of which `values` are the fields; those of no leader are ValueError. Caught up is who has now
-    what the leader has, or had at the follower's fetch before (Kafka's Replica.updateFetchStateOrThrow).
+    Caller holds the lock and passes the slot's fields as `values`; ValueError when this is not the leader. A follower
+    is caught up when it has what the leader has now, or had at the follower's previous fetch (Kafka's
+    Replica.updateFetchStateOrThrow).
     """
     if values[F_STATE] != LEADER:
         raise ValueError("followers fetch from leaders only")
@@ -131,12 +133,12 @@ def fetched(
 
 
 def any_silent(slot: Slot, now_ms: int) -> bool:
-    """Whether a follower in the ISR has not fetched for longer than it waits for records: it may lead by now."""
+    """Whether a follower in the ISR has not fetched for longer than a fetch waits: it may be the leader by now."""
     return any(one.standing == IN and now_ms - one.seen_ms > _SILENT_MS for one in read(slot))
 
 
 def standing(slot: Slot, broker: int) -> int:
-    """Where `broker` stands; OUT when it is no follower."""
+    """The ISR standing of `broker`; OUT when it is not a follower."""
     row = find(slot, broker)
     return OUT if row < 0 else slot.words[row + _STANDING]
 
@@ -147,13 +149,13 @@ def log_end(slot: Slot, row: int) -> int:
 
 
 def committed(slot: Slot, leo: int) -> tuple[int, int]:
-    """The offset up to which all voters have the log, and the number of voters, the leader among them.
+    """The offset up to which all voters have the log, and the number of voters, including the leader.
 
     Voters are the replicas that the high watermark waits for. `leo` is the leader's own log end. Publish both together:
-    a controller process that dies between the rows and the slot leaves the former number of voters in the slot.
+    a controller process that dies between writing the rows and the slot leaves the old number of voters in the slot.
     """
     at, voters = slot.at + FIRST, 1
-    rows = slot.words[at : at + ROWS * WIDTH].tolist()  # asked with each fetch: no Replica is made
+    rows = slot.words[at : at + ROWS * WIDTH].tolist()  # every fetch calls this: it makes no Replica
     for row in range(0, ROWS * WIDTH, WIDTH):
         if rows[row] and rows[row + _STANDING] != OUT:
             voters += 1

@@ -1,4 +1,4 @@
-"""The processes of a broker by number.
+"""The role numbers of a broker's processes.
 
 A role's number is its byte in the role lock file, its row in the process table and its byte in each
 partition's waiter row. Every role exists at most once; workers take the numbers from `FIRST_WORKER` on.
@@ -33,7 +33,7 @@ def worker_role(worker_id: int) -> int:
 
 
 def role_name(role: int) -> str:
-    """`worker-3`, `janitor`, …: the name in logs, in `odradek status` and of sockets."""
+    """`worker-3`, `janitor`, …: the name in logs, in `odradek status` and in socket names."""
     if role >= FIRST_WORKER:
         return f"worker-{role - FIRST_WORKER}"
     return _NAMES.get(role, f"role-{role}")

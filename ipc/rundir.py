@@ -1,8 +1,8 @@
-"""Where a running broker keeps its sockets and locks: a private directory derived from its data directory.
+"""The run directory of a broker's sockets and locks: a private directory derived from its data directory.
 
-UNIX socket paths end at 107 bytes, and Kafka refuses unknown sub-directories in a log directory, so neither
-sockets nor their folder can live beside the data. The name is a digest of the data directory's real path,
-so that every command given the same `log.dirs` finds the same broker.
+UNIX socket paths are limited to 107 bytes, and Kafka refuses unknown sub-directories in a log directory, so
+neither sockets nor their folder can live in the data directory. The name is a digest of the data directory's
+real path, so that every command with the same `log.dirs` finds the same broker.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LONGEST = 107 - len("/control-coordinator.ipc")  # bytes of a run directory's pa
 
 
 class RunDirError(Exception):
-    """The run directory cannot be trusted or made; the message says what to change."""
+    """The run directory is not safe or cannot be created; the message says what to change."""
 
 
 def broker_key(data_dir: str | os.PathLike[str]) -> str:
-    """Twelve hex digits that name the broker serving `data_dir`: run directory and shared memory carry them."""
+    """Twelve hex digits that identify the broker on `data_dir` in the names of run directory and shared memory."""
     return hashlib.sha256(os.path.realpath(data_dir).encode()).hexdigest()[:12]
 
 
@@ -31,7 +31,7 @@ def shm_prefix(data_dir: str | os.PathLike[str]) -> str:
 
 
 def run_dir(data_dir: str | os.PathLike[str]) -> Path:
-    """The directory for the broker on `data_dir`, not yet made (see `make_run_dir`)."""
+    """The directory for the broker on `data_dir`; `make_run_dir` creates it."""
     explicit = os.environ.get("ODRADEK_RUN_DIR")
     if explicit:
         return Path(explicit)
@@ -56,7 +56,7 @@ def make_run_dir(path: Path) -> Path:
 
 
 def _check_parent(path: Path) -> None:
-    """Whoever owns it could put another directory in the place of ours."""
+    """Refuse a parent of another user, who could replace our directory by another one."""
     if os.stat(path).st_uid not in (0, os.getuid()):
         raise RunDirError(f"{path} belongs to someone else: remove it, or set ODRADEK_RUN_DIR to a directory of yours")
 

@@ -1,14 +1,14 @@
-"""All the fixed shared memory of one broker, created by the supervisor and attached to by everyone else.
+"""All fixed shared memory of one broker: the supervisor creates it, the other processes attach to it.
 
 Layout    : region `control`: words 0 metadata version, 1 draining, 2 log-level version, 3 bound ports known,
-            4 the cluster is left, words 8 to 15 one byte a log directory, 1 when its disk has failed (`fail_dir`),
-            words 16.. the process table (ipc.processes), then what throttles count (ipc.traffic).
+            4 the broker has left the cluster, words 8 to 15 one byte for each log directory, 1 when its disk has failed
+            (`fail_dir`), words 16.. the process table (ipc.processes), then the throttles' counters (ipc.traffic).
             Regions `slots-<k>`: ipc.slots. `meta-<v>`: ipc.metadata. `producers-…`: ipc.producers.
 Owner     : the supervisor creates all at start, and unlinks all at stop.
-Writers   : see each module; words 1 to 3 the supervisor, 4 the controller; a log directory's byte whoever met the
-            failure. Words 1 and 4 and those bytes go from 0 to 1 and stay so until the next start.
+Writers   : see each module; words 1 to 3 the supervisor, 4 the controller; a log directory's byte any process that met
+            the failure. Words 1 and 4 and those bytes go from 0 to 1 and stay so until the next start.
 Lock      : none; replacing a former run's regions requires that no role byte is held.
-Crash rule: what a killed broker left behind is found by its prefix and replaced.
+Crash rule: the next start finds the regions of a killed broker by their prefix and replaces them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Shared:
 
     @classmethod
     def create(cls, prefix: str, incarnation: int, slots: int) -> Shared:
-        """Replace whatever a former run left under `prefix`. Caller knows that no process of it lives."""
+        """Replace the regions that a former run left under `prefix`. Caller ensures that no process of it lives."""
         region.unlink_all(prefix)
         try:
             control = Region.create(f"{prefix}control", (_TRAFFIC + TRAFFIC_WORDS) * 8, _KIND, incarnation)
@@ -55,7 +55,7 @@ class Shared:
 
     @classmethod
     def attach(cls, prefix: str) -> Shared:
-        """Map a running broker's memory; RegionError when there is none."""
+        """Map a running broker's memory; RegionError when no broker runs."""
         shared = cls(prefix, Region.attach(f"{prefix}control", _KIND))
         shared.slots.attach()
         return shared
@@ -67,15 +67,15 @@ class Shared:
 
     @property
     def left(self) -> bool:
-        """Whether the controller process has nothing more to do in the cluster, so that the others may stop."""
+        """Whether the controller process has finished its work in the cluster, so that the others may stop."""
         return bool(self.control.words[LEFT])
 
     def fail_dir(self, number: int) -> None:
-        """Say to all processes that log directory `number` must not be used any more."""
+        """Mark log directory `number` as failed for all processes."""
         self.control.buf[_FAILED][number] = 1
 
     def failed_dirs(self) -> list[int]:
-        """The log directories that must not be used."""
+        """The numbers of the failed log directories."""
         return [number for number, failed in enumerate(self.control.buf[_FAILED]) if failed]
 
     def destroy(self) -> list[str]:

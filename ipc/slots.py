@@ -2,32 +2,35 @@
 
 Layout    : regions `slots-<k>` of CHUNK slots, STRIDE words each:
               word 0 sequence   1 dirty   2 holder's pid   3 contended since (ms, CLOCK_MONOTONIC)
-              word 4 one more than the base offset of a segment whose indexes a reader found damaged, 0 for none
-              words 8..17 waiter bytes, one for each role (ipc.roles): of what it is told, NOTHING when it does not wait
+              word 4 base offset + 1 of a segment whose indexes a reader found damaged, 0 for none
+              words 8..17 waiter bytes, one for each role (ipc.roles): which changes wake it, NOTHING when it does not
+              wait
               words 20..59 and 60..99 two copies of FIELDS; copy (sequence & 1) is the current one
-              words 100..155 what the leader knows of its followers (ipc.replicas)
+              words 100..155 the leader's rows about its followers (ipc.replicas)
 Owner     : the controller hands slots out and takes them back; it grows the table by whole regions.
-Writers   : fields, dirty and holder: who holds the partition's byte in partition.lock. Waiter bytes: each role sets
-            its own, appenders clear any. `contended`: a process that waits for the lock sets it at each try, unless it
-            is set; the process that gets the lock clears it, and clears it again while it works (ipc.renewal).
+Writers   : fields, dirty and holder: the process that holds the partition's byte in partition.lock. Waiter bytes: each
+            role sets its own, appenders clear any. `contended`: a process that waits for the lock sets it at each try,
+            unless it is set; the process that gets the lock clears it, and clears it again while it works
+            (ipc.renewal).
             The damaged segment: any reader sets it, the janitor clears it.
 Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
 Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store
-            (why it is seen in that order: ipc.memory_order). Dying before that store changes nothing; a reader that
-            sees the same sequence before and after its read has a whole copy. struct.pack_into zeroes before it writes,
-            so the current copy is never written in place, but for single words that readers do not read (`note`).
-            `dirty` stays set when a writer dies: the next holder repairs.
-Contention: a holder is stuck when at two looks of the supervisor's (broker.supervisor.stuck_lock_holders) the lock is
-            held, by the same pid, and the note is the same and older than odradek.lock.stall.ms. No lock is wanted for
-            that: whatever comes between a waiter's look at the word and its store, or between the sweep's reads, does
-              no harm. The lock changes hands, or the waiter dies or gives up: the note outlives the wait. The next
-              taker clears it; one who keeps the lock that long without a renewal is as stuck as if it were waited for.
-              A renewal: the wait counts from a moment before it, and the next one comes in time or does not.
-              Another waiter's store, of the same millisecond or so: either will do.
-              A taker that has the lock and not yet written its pid: the former holder's is read. Who is stopped there
-              for as long as the looks are apart is killed before (broker.supervisor.stopped_processes).
-              A note that is cleared while a process waits: that process writes it again at its next try.
-Slots are used again, incarnations never: a caller compares its incarnation with the slot's under the lock.
+            (why other processes see this order: ipc.memory_order). A death before that store changes nothing; a reader
+            that sees the same sequence before and after its read has a whole copy. struct.pack_into zeroes before it
+            writes, so writers never write the current copy in place, except single words that readers do not read
+            (`note`). `dirty` stays set when a writer dies: the next holder repairs.
+Contention: a holder is stuck when two checks of the supervisor (broker.supervisor.stuck_lock_holders) find the lock
+            held by the same pid, and the `contended` note the same and older than odradek.lock.stall.ms. This needs no
+            lock: an event between a waiter's read of the word and its store, or between the sweep's reads, is harmless.
+              The lock changes hands, or the waiter dies or gives up: the note outlives the wait. The next holder clears
+              it; a holder that keeps the lock that long without a renewal is stuck whether a process waits or not.
+              A renewal: the wait counts from just before it, and the next renewal comes in time or does not.
+              Another waiter's store in about the same millisecond: either value is right.
+              A holder has the lock but has not yet written its pid: the sweep reads the former holder's pid. The
+              supervisor kills a process that is stopped there before the second check
+              (broker.supervisor.stopped_processes).
+              The note is cleared while a process waits: that process writes it again at its next try.
+Slots are reused, incarnations never: a caller compares its incarnation with the slot's under the lock.
 """
 
 from __future__ import annotations
@@ -54,17 +57,17 @@ FREE, RECOVERING, LEADER, FOLLOWER, OFFLINE, DELETING = range(6)
 
 
 class SlotState(NamedTuple):
-    """What all processes know of a partition's log. Offsets and sizes in records and bytes, times in ms.
+    """The state of a partition's log that all processes share. Offsets in records, sizes in bytes, times in ms.
 
     `active_*` describe the segment being written (`active_since`: its first timestamp, -1 while empty); `flushed`
     is the recovery point; `unstable` is the first offset of an open transaction or -1; `pstate_leo` is the offset up
     to which producer state has been applied; `epoch_noted` is the last leader epoch in the epoch checkpoint;
-    `aborted` counts the aborted transactions that the `.txnindex` files name. Of replication: `isr_count` is the size
-    of the ISR as the metadata has it (min.insync.replicas is held against it), `voters` how many replicas, the leader
-    among them, the high watermark waits for; it is larger while one is about to join. `epoch_start` is the log end at
-    which this broker became leader, in the epoch `led_since` (-1 as a follower). `recovers_to` is the state that a
-    RECOVERING partition gets, OFFLINE once recovery has found its log damaged; `used`: its log may have been in use in
-    this run, so that no clean stop speaks for it.
+    `aborted` counts the aborted transactions in the `.txnindex` files. Replication: `isr_count` is the size of the ISR
+    in the metadata (compared with min.insync.replicas); `voters` is the number of replicas, including the leader, that
+    the high watermark waits for; it is larger while a replica is about to join. `epoch_start` is the log end at which
+    this broker became leader, in the epoch `led_since` (-1 as a follower). `recovers_to` is the state of a RECOVERING
+    partition after recovery, OFFLINE once recovery has found its log damaged; `used`: this run may have used its log,
+    so a clean stop before this run does not vouch for it.
     """
 
     incarnation: int = 0
@@ -77,7 +80,7 @@ class SlotState(NamedTuple):
     flushed: int = 0
     epoch_noted: int = -1
     pstate_gen: int = 0
-    # What every append changes, side by side: storage.log.append stores them with one slice.
+    # The fields that every append changes are contiguous: storage.log.append stores them with one slice.
     leo: int = 0
     hw: int = 0
     active_size: int = 0
@@ -102,7 +105,7 @@ class SlotState(NamedTuple):
     used: int = 0
 
     def serves(self, incarnation: int) -> bool:
-        """Whether the slot still is that partition's, which is not being deleted."""
+        """Whether the slot still belongs to that partition and the partition is not being deleted."""
         return self.incarnation == incarnation and self.state not in (FREE, DELETING)
 
 
@@ -141,24 +144,24 @@ FIELDS = SlotState._fields
     F_RECOVERS_TO,
     F_USED,
 ) = range(len(FIELDS))
-HOT = slice(0, F_PSTATE_LEO + 1)  # all that an append reads, and
-CHANGED = slice(F_LEO, F_PSTATE_LEO + 1)  # all that a plain one changes
+HOT = slice(0, F_PSTATE_LEO + 1)  # the fields that an append reads
+CHANGED = slice(F_LEO, F_PSTATE_LEO + 1)  # the fields that a plain append changes
 
 
 def last_stable(values: Sequence[int]) -> int:
-    """The last stable offset: the transactions of all records below it are decided, or their records are gone.
+    """The last stable offset: the transactions of all records below it are complete, or their records are deleted.
 
-    It is never below the log start: retention and DeleteRecords go past transactions that are open (Kafka's
-    UnifiedLog.maybeIncrementFirstUnstableOffset), and a consumer that begins there would get OFFSET_OUT_OF_RANGE.
+    It is never below the log start: retention and DeleteRecords can pass open transactions (Kafka's
+    UnifiedLog.maybeIncrementFirstUnstableOffset), and a consumer that starts below it would get OFFSET_OUT_OF_RANGE.
     """
     hw, unstable = values[F_HW], values[F_UNSTABLE]
     return hw if unstable < 0 else max(values[F_LOG_START], min(hw, unstable))
 
 
-Fields = array  # of int64: a holder's own copy of the fields, in the order of FIELDS: changed, then published
+Fields = array  # of int64: a lock holder's own copy of the fields, in the order of FIELDS, to change and publish
 
 _COPY_STRUCT = struct.Struct(f"={len(FIELDS)}q")
-NOTHING, ANYTHING, GROWTH = range(3)  # changes of which a role is told: none, all, or all but a high watermark's
+NOTHING, ANYTHING, GROWTH = range(3)  # changes that wake a role: none, all, or all but those of the high watermark
 NOBODY = bytes(ROLES)
 
 
@@ -171,13 +174,13 @@ class Slot:
         self.number = number
         self.at = number % CHUNK * STRIDE
         self.words = region.words
-        self.map = region.map  # slices of the map itself cost a third of a memoryview's, and are kept by the thousand
+        self.map = region.map  # a slice of the map costs a third of a memoryview slice; thousands of slots keep one
         first = region.at + self.at * 8
         self._copies = tuple(slice(first + copy * 8, first + (copy + len(FIELDS)) * 8) for copy in _COPY)
         self.row_at = slice(first + _WAITERS * 8, first + _WAITERS * 8 + ROLES)
 
     def read(self) -> tuple[int, ...]:
-        """The fields in the order of FIELDS, all of one moment."""
+        """A consistent snapshot of the fields, in the order of FIELDS."""
         words, at = self.words, self.at
         while True:
             sequence = words[at]
@@ -186,7 +189,7 @@ class Slot:
                 return values
 
     def taken(self, pid: int) -> Fields:
-        """`fields`, for the lock's new holder, who is noted for the supervisor's sweep."""
+        """`fields` for the lock's new holder; records its pid for the supervisor's sweep."""
         words, at = self.words, self.at
         words[at + HOLDER] = pid
         if words[at + CONTENDED]:
@@ -198,7 +201,7 @@ class Slot:
         return array("q", self.map[self._copies[self.words[self.at] & 1]])
 
     def state(self) -> SlotState:
-        """`read` with names, for the paths where a microsecond does not count."""
+        """`read` with names, for paths where a microsecond does not matter."""
         return SlotState._make(self.read())
 
     def publish(self, values: Sequence[int]) -> None:
@@ -211,7 +214,7 @@ class Slot:
         words[at] = sequence
 
     def note(self, field: int, value: int) -> None:
-        """Change one field that only holders of the lock read: it needs no moment in common with the others."""
+        """Change one field that only lock holders read: it need not be consistent with the others for readers."""
         self.words[self.at + _COPY[self.words[self.at] & 1] + field] = value
 
     def update(self, **changes: int) -> None:
@@ -234,7 +237,7 @@ class Slot:
 
     @property
     def damaged(self) -> int:
-        """Base offset of a segment whose indexes a reader has found damaged, -1 for none. One is remembered."""
+        """Base offset of a segment whose indexes a reader has found damaged, -1 for none. Holds one at a time."""
         return self.words[self.at + DAMAGED] - 1
 
     @damaged.setter
@@ -242,21 +245,21 @@ class Slot:
         self.words[self.at + DAMAGED] = base + 1
 
     def contended(self, now_ms: int) -> None:
-        """Note that somebody waits for the lock since `now_ms`, unless somebody noted it before."""
+        """Note that a process has waited for the lock since `now_ms`, unless a note is there already."""
         words, at = self.words, self.at
         if not words[at + CONTENDED]:
             words[at + CONTENDED] = now_ms
 
     def renew(self) -> None:
-        """The lock's holder makes progress: the stall time of its waiters begins again."""
+        """Record that the lock's holder makes progress: the stall time of its waiters restarts."""
         words, at = self.words, self.at
         if words[at + CONTENDED]:
             words[at + CONTENDED] = 0
 
     def wait(self, role: int, what: int = ANYTHING) -> bool:
-        """Ask for a ring of `role`'s bell at the next change of that kind; False when it was asked for already.
+        """Request a ring of `role`'s bell at the next change of that kind; False when that was requested already.
 
-        If it was not: fence, then look again before sleeping.
+        If True: fence, then check again before sleeping.
         """
         at = self.row_at.start + role
         if NOTHING < self.map[at] <= what:
@@ -265,9 +268,9 @@ class Slot:
         return True
 
     def waiters(self, what: int = GROWTH) -> list[int]:
-        """Roles that asked to be rung for a change of that kind; forgets them. GROWTH is what all have asked for.
+        """Roles that requested a ring for a change of that kind; clears their requests. GROWTH includes all roles.
 
-        Call after the change was published and the lock given back.
+        Call after the publish and after releasing the lock.
         """
         at, asked, roles = self.row_at.start, self.map[self.row_at], []
         for kind in range(ANYTHING, what + 1):
@@ -280,7 +283,7 @@ class Slot:
 
 
 class FencedSlot(Slot):
-    """A slot on a machine that may reorder stores (ipc.memory_order): the same, in an order that others see."""
+    """A slot on a machine that may reorder stores (ipc.memory_order): barriers keep the order that others see."""
 
     __slots__ = ()
 
@@ -293,7 +296,7 @@ class FencedSlot(Slot):
         self.map[self._copies[sequence & 1]] = values  # type: ignore[assignment]
         memory_order.barrier()  # the copy before the sequence that makes it current
         words[at] = sequence
-        memory_order.barrier()  # the sequence before the next copy, and before looking at waiters
+        memory_order.barrier()  # the sequence before the next copy, and before reading the waiters
 
     @property
     def dirty(self) -> int:
@@ -303,11 +306,11 @@ class FencedSlot(Slot):
     @dirty.setter
     def dirty(self, what: int) -> None:
         self.words[self.at + DIRTY] = what
-        memory_order.barrier()  # before files are replaced: readers that find those ask whether it is so
+        memory_order.barrier()  # before files are replaced: readers that find new files check `dirty`
 
 
 class SlotTable:
-    """All slots; regions are mapped when first needed."""
+    """All slots; maps regions on first use."""
 
     def __init__(self, prefix: str, incarnation: int) -> None:
         self._prefix = prefix
@@ -319,13 +322,13 @@ class SlotTable:
         return f"{self._prefix}slots-{chunk}"
 
     def create(self, slots: int) -> None:
-        """Make room for at least `slots` slots. Called by the supervisor at start and the controller to grow."""
+        """Make room for at least `slots` slots. The supervisor calls it at start, the controller to grow."""
         while len(self._regions) * CHUNK < slots:
             name = self._name(len(self._regions))
             self._regions.append(Region.create(name, CHUNK * STRIDE * 8, _KIND, self._incarnation))
 
     def attach(self) -> None:
-        """Map every region that exists; one that the controller is just making is mapped when it is needed."""
+        """Map every region that exists; a region that the controller is still creating is mapped on first use."""
         while os.path.exists("/dev/shm" + self._name(len(self._regions))):
             try:
                 self._regions.append(Region.attach(self._name(len(self._regions)), _KIND))
@@ -349,7 +352,7 @@ class SlotTable:
         return slot
 
     def sequences(self, chunk: int = 0) -> bytes:
-        """The sequence words of a region: as long as they are the same, no field of any slot has changed."""
+        """The sequence words of a region: while they are the same, no field of any slot has changed."""
         return self._regions[chunk].words[SEQUENCE::STRIDE].tobytes()
 
     def column(self, field: int, chunk: int = 0) -> list[int]:
@@ -359,7 +362,7 @@ class SlotTable:
         copies = [words[copy + field :: STRIDE].tolist() for copy in _COPY]
         after = words[SEQUENCE::STRIDE].tolist()
         values = [copies[sequence & 1][row] for row, sequence in enumerate(before)]
-        if before != after:  # published meanwhile: what was read of those may be half of two states
+        if before != after:  # published meanwhile: the values of those slots may mix two states
             for row in (row for row in range(CHUNK) if before[row] != after[row]):
                 values[row] = self[chunk * CHUNK + row].read()[field]
         return values
@@ -374,7 +377,7 @@ class SlotTable:
         ]
 
     def contended(self) -> list[tuple[int, int, int]]:
-        """(slot, holder's pid, contended since ms) of every slot that somebody waits for."""
+        """(slot, holder's pid, contended since ms) of every slot with a `contended` note."""
         found: list[tuple[int, int, int]] = []
         for chunk, region in enumerate(self._regions):
             words = region.words
@@ -384,7 +387,7 @@ class SlotTable:
         return found
 
     def damaged(self) -> list[int]:
-        """The slots in which a segment is said to have a damaged index."""
+        """The slots that name a segment with a damaged index."""
         found: list[int] = []
         for chunk, region in enumerate(self._regions):
             bases = region.words[DAMAGED::STRIDE].tolist()

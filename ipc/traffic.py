@@ -1,13 +1,13 @@
-"""How much each process has sent or got of throttled replicas of late (KIP-73), in samples of time.
+"""The recent traffic of throttled replicas that each process sent or received (KIP-73), in time samples.
 
-Layout    : in region `control` behind the process table, ROW words a role: SAMPLES pairs of sample number, bytes.
-            Sample number n has the pair n % SAMPLES. It is of the time n * width ≤ t < (n + 1) * width, in ms of
-            CLOCK_MONOTONIC; all processes have the width from the same configuration.
+Layout    : in region `control` after the process table, ROW words for each role: SAMPLES pairs of sample number, bytes.
+            Sample number n has the pair n % SAMPLES. It covers the time n * width ≤ t < (n + 1) * width, in ms of
+            CLOCK_MONOTONIC; all processes take the width from the same configuration.
 Owner     : the supervisor creates the region.
-Writers   : each row only its own process: a worker what it sends to followers, the replicator what it gets.
-Lock      : none; single words. A pair that is used anew has no bytes before it has its number, so that no reader
-            takes an old sample's bytes for a new one's.
-Crash rule: a row outlives its process, and counts for less as time goes by; a death in between loses one count.
+Writers   : each row only its own process: a worker the bytes it sends to followers, the replicator those it receives.
+Lock      : none; single words. A reused pair gets zero bytes before its new number, so that no reader takes an old
+            sample's bytes for those of a new one.
+Crash rule: a row outlives its process, and its samples expire with time; a death in between loses one count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Traffic:
         self._first = first
 
     def add(self, role: int, number: int, size: int) -> None:
-        """`role` has moved so many bytes more in sample `number`. Only its own process, and never back in time."""
+        """Add `size` bytes to sample `number` of `role`. Only its own process calls it, and never back in time."""
         words, pair = self._words, self._first + role * ROW + 2 * (number % SAMPLES)
         if words[pair] != number:
             words[pair + 1] = 0
