@@ -1,13 +1,13 @@
-"""What compaction makes of one batch: kept as it is, rewritten without some records, emptied, or dropped.
+"""Compaction of one batch: kept as it is, rewritten without some records, emptied, or dropped.
 
 Kafka's rules. A record stays when no later one of its key is in the offset map; a tombstone, or a marker of a
-transaction of which nothing is left, until delete.retention.ms after compaction first saw it as such: that time is
-then written into its batch (KIP-534). Records of aborted transactions, and records without a key, go. A batch keeps
-its base and last offset and its producer's fields. One that would be empty stays, without records, when it holds its
+transaction without remaining records, stays until delete.retention.ms after compaction first saw it as such: that time
+is then written into its batch (KIP-534). Records of aborted transactions, and records without a key, are removed. A
+batch keeps its base and last offset and its producer's fields. An empty batch stays, without records, when it holds its
 producer's last sequence, or is the last below the end of the round, so that offsets do not seem to go back.
 In or behind the segment that holds the recovery point more stays, as producers are replayed from a snapshot below it
-after a death: markers, since that may have their transactions for open, and a producer's last sequence below those
-that a truncation may take.
+after a death: markers, since their transactions may be open in that snapshot, and a producer's last sequence below
+those that a truncation may remove.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from odradek.storage.compaction.old_records import old_records
 from odradek.storage.segment.bulk_records import LIMIT
 from odradek.storage.segment.scan import Batch
 
-_LATEST = 1 << 62  # a delete horizon; what is beyond is for ever too, and timestamps count from it
+_LATEST = 1 << 62  # the largest delete horizon: in effect for ever; timestamps count from it
 
 
 class LastOf(NamedTuple):
-    """A producer's last batch of data (-1: none is known), its epoch, its last marker if that is known (-1), and its
-    last batch of data that no truncation takes (-1)."""
+    """A producer's last data batch (-1: unknown), its epoch, its last marker (-1: unknown), and its last data batch
+    that no truncation can remove (-1: none)."""
 
     offset: int
     epoch: int
@@ -43,14 +43,14 @@ class LastOf(NamedTuple):
 
     @classmethod
     def of(cls, entry: ProducerEntry, marker: int, upto: int) -> LastOf:
-        """`upto`: how far the round may clean, so that the log is never cut below."""
+        """`upto`: the end of the range that the round may clean; the log is never cut below it."""
         known = [batch.last_offset for batch in entry.batches]
         settled = max((one for one in known if one < upto), default=-1)
         return cls(known[-1] if known else -1, entry.epoch, marker, settled)
 
 
 class Round(NamedTuple):
-    """What one compaction of a log goes by. Offsets; times in ms."""
+    """The inputs of one compaction of a log. Offsets; times in ms."""
 
     offsets: OffsetMap
     hasher: KeyHasher
@@ -62,22 +62,22 @@ class Round(NamedTuple):
 
 
 class BatchCleaner:
-    """For single batches: compaction.clean_chunks has the many. Give it those that it is for in offset order."""
+    """Cleans single batches; compaction.clean_chunks cleans in bulk. Callers pass batches in offset order."""
 
     def __init__(self, going: Round) -> None:
         self.going = going
         self.producers: Mapping[int, LastOf] = {}
-        self.replayed_from = 1 << 63  # what producers did from there on stays
-        self.legacy_tombstones = True  # whether the segment at hand is too young to lose those of magic 0 and 1
+        self.replayed_from = 1 << 63  # producer state from this offset on stays
+        self.legacy_tombstones = True  # whether the current segment is too young to lose those of magic 0 and 1
 
     def transactional(self, batch: Batch, payload: bytes) -> bytes:
-        """What to write in the place of a marker or an aborted batch; `payload` itself when nothing changes."""
+        """The replacement for a marker or an aborted batch; `payload` itself when nothing changes."""
         if batch.attributes & CONTROL:
             return self._clean_control(batch, payload)
         return self.emptied(batch, payload) if self.going.transactions.is_aborted(batch) else payload
 
     def horizon(self) -> int:
-        """The delete horizon of what compaction sees now for the first time; ms."""
+        """The delete horizon of tombstones and markers that compaction sees now for the first time; ms."""
         return min(self.going.now_ms + self.going.delete_retention_ms, _LATEST)
 
     def _clean_control(self, batch: Batch, payload: bytes) -> bytes:
@@ -96,7 +96,7 @@ class BatchCleaner:
             return payload
 
     def emptied(self, batch: Batch, payload: bytes) -> bytes:
-        """The batch without records where it must stay, else nothing."""
+        """The batch without records if it must stay, else b""."""
         if batch.last_offset + 1 != self.going.end and not self._is_last_of_producer(batch):
             return b""
         return slices.emptied(batch_v2.header(payload)) if batch.records else payload
@@ -112,7 +112,7 @@ class BatchCleaner:
         return bool(is_marker) and batch.last_offset >= last.marker
 
     def legacy(self, batch: Batch, payload: bytes) -> bytes:
-        """What to write in the place of one of magic 0 or 1: no empty batches, no horizon. RecordError."""
+        """The replacement for a batch of magic 0 or 1: no empty batches, no horizon. RecordError."""
         rows = old_records(batch, payload)
         kept = [row for row, stays in zip(rows, self._legacy_stays(rows), strict=True) if stays]
         if len(kept) == len(rows):

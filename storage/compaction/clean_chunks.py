@@ -2,9 +2,9 @@
 
 storage.compaction.clean_batches has the rules.
 
-Of records in the dirty part the map knows the latest ones by offset: a batch of which all, or none, are among them is
-decided by its header. In the clean part a key that is in the map has a later record. Batches of which some records stay
-are put together again from the stretches of bytes that stay.
+For records in the dirty part the map has the latest ones by offset: if all records of a batch are among them, or none,
+its header decides. In the clean part a key that is in the map has a later record. Batches that keep some records are
+assembled from the remaining byte ranges.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from odradek.storage.segment.bulk_records import LIMIT, RecordReader, Records
 
 
 class Judged(NamedTuple):
-    """Records of batches that may lose some, and which of them stay; `tombstones`: stay, but not for ever."""
+    """Records of batches that may lose some, and which of them stay; `tombstones`: stay, but expire."""
 
     records: Records
     stays: np.ndarray
@@ -61,7 +61,7 @@ class ChunkCleaner:
         self._reader = RecordReader()
 
     def clean(self, chunk: Chunk | OldBatch) -> tuple[list[Piece], bool]:
-        """What to write in the place of a chunk, and whether anything changes."""
+        """The replacement for a chunk, and whether anything changes."""
         return self._clean_old(chunk) if isinstance(chunk, OldBatch) else self._clean_chunk(chunk)
 
     def _clean_chunk(self, chunk: Chunk) -> tuple[list[Piece], bool]:
@@ -78,7 +78,7 @@ class ChunkCleaner:
         return _pieces(chunk, changed), bool(changed)
 
     def _clean_old(self, old: OldBatch) -> tuple[list[Piece], bool]:
-        """What was rewritten of magic 0 and 1 may be several messages."""
+        """`clean` for magic 0 and 1; the result may be several messages."""
         batch, payload = old
         try:
             kept = self.cleaner.legacy(batch, payload)
@@ -91,7 +91,7 @@ class ChunkCleaner:
         return [Piece(kept, rows)], True
 
     def _transactional(self, chunk: Chunk) -> dict[int, bytes]:
-        """What comes in the place of markers and of aborted batches that go or change, by index."""
+        """The replacements for markers and aborted batches that are removed or changed, by index."""
         changed = {}
         for index in np.flatnonzero(chunk.heads["attributes"] & (TRANSACTIONAL | CONTROL)).tolist():
             batch, payload = chunk.batch(index), chunk.payload(index)
@@ -101,7 +101,7 @@ class ChunkCleaner:
         return changed
 
     def _by_headers(self, chunk: Chunk, changed: dict[int, bytes]) -> np.ndarray:
-        """The indexes of batches of which some records may stay and some go; those that go whole are `changed`."""
+        """The indexes of batches that may keep some records and lose some; wholly removed ones go to `changed`."""
         heads, base, last = chunk.heads, chunk.heads["base_offset"], chunk.last_offsets
         open_ = (heads["attributes"] & CONTROL == 0) & (base <= self._offsets.latest)
         open_[list(changed)] = False
@@ -119,7 +119,7 @@ class ChunkCleaner:
         return ~np.isin(base, list(bad)) if bad else np.ones(len(base), bool)
 
     def _tombstones(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Which of the batches hold a tombstone that is the latest of its key."""
+        """Which of the batches hold a tombstone that is the latest record of its key."""
         first = int(begin[0])
         so_far = np.concatenate(([0], np.cumsum(self._offsets.tombstones(first, int(end[-1])))))
         return so_far[end - first] > so_far[begin - first]
@@ -144,7 +144,7 @@ class ChunkCleaner:
         return Judged(records, stays, tombstones & stays)
 
     def _rebuild(self, chunk: Chunk, judged: Judged, changed: dict[int, bytes]) -> None:
-        """Put what is left of batches that lose records, or get their delete horizon, into `changed`."""
+        """Put batches that lose records, or get their delete horizon, into `changed`."""
         records, count = judged.records, len(chunk.heads)
         left = np.bincount(records.batches[judged.stays], minlength=count)
         batches = np.flatnonzero(np.bincount(records.batches))
@@ -161,7 +161,7 @@ class ChunkCleaner:
             changed.update(_thinned(chunk, records, chosen))
 
     def _with_horizon(self, chunk: Chunk, index: int, judged: Judged, changed: dict[int, bytes]) -> None:
-        """Tombstones that compaction sees for the first time: KIP-534."""
+        """Rewrite a batch with tombstones that compaction sees for the first time: KIP-534."""
         payload = chunk.payload(index)
         first, last = np.searchsorted(judged.records.batches, (index, index + 1))
         stays = judged.stays[first:last].tolist()
@@ -169,7 +169,7 @@ class ChunkCleaner:
             body, head = batch_v2.payload(payload, LIMIT), batch_v2.header(payload)
             kept = [one for one, wanted in zip(slices.slices(body, head), stays, strict=True) if wanted]
             changed[index] = slices.with_records(head, body, kept, self.cleaner.horizon())
-        except RecordError as error:  # what reads records one by one is stricter
+        except RecordError as error:  # the reader of single records is stricter
             self._unreadable.note(chunk.batch(index), error)
 
 
@@ -179,7 +179,7 @@ def _messages(data: bytes) -> Iterator[tuple[message_sets.Message, int, int]]:
 
 
 def _thinned(chunk: Chunk, records: Records, chosen: np.ndarray) -> Iterator[tuple[int, bytes]]:
-    """(index, batch) of batches that keep the `chosen` of their records, in as few copies as there are gaps."""
+    """(index, batch) of batches that keep the `chosen` of their records, with one copy per gap."""
     batches, starts, ends = records.batches[chosen], records.starts[chosen], records.ends[chosen]
     first = np.flatnonzero(np.concatenate(([True], batches[1:] != batches[:-1])))
     highest = np.maximum.reduceat(records.timestamp_deltas[chosen], first).tolist()
@@ -195,7 +195,7 @@ def _thinned(chunk: Chunk, records: Records, chosen: np.ndarray) -> Iterator[tup
 
 
 def _batch(chunk: Chunk, index: int, body: bytes, count: int, highest: int) -> bytes:
-    """The batch with the records `body`, of which the largest timestamp delta is `highest`."""
+    """The batch with the records `body`, whose largest timestamp delta is `highest`."""
     start = int(chunk.starts[index])
     head = bytearray(chunk.data[start : start + HEADER_SIZE])
     attributes = head[ATTRIBUTES_AT + 1]
@@ -212,7 +212,7 @@ def _batch(chunk: Chunk, index: int, body: bytes, count: int, highest: int) -> b
 
 
 def _pieces(chunk: Chunk, changed: dict[int, bytes]) -> list[Piece]:
-    """The chunk with what is `changed`: stretches of whole batches that stay, and new ones between them."""
+    """The chunk with the `changed` batches: ranges of unchanged batches, and new ones between them."""
     lasts, times = chunk.last_offsets.tolist(), chunk.heads["max_timestamp"].tolist()
     starts, ends = chunk.starts.tolist(), chunk.ends.tolist()
     found, first = [], 0

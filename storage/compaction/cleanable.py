@@ -1,4 +1,4 @@
-"""What of a compacted log may be cleaned, which log is the filthiest, and which segments become one. Pure decisions.
+"""The cleanable range of a compacted log, its dirty ratio, and the grouping of its segments. Pure decisions.
 
 Kafka's rules. A log is clean below its cleaner checkpoint; cleanable from there up to the segment that holds the last
 stable offset, or the active one, or the first with a record younger than min.compaction.lag.ms, whichever is first.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from odradek.protocol.wire import INT64_MAX
 from odradek.storage.segment.index import MAX_RELATIVE
 
-_MOST = 64  # segments in a group: what a swap renames while it holds the lock
+_MOST = 64  # segments in a group: a swap renames them while it holds the lock
 
 
 class Segment(NamedTuple):
@@ -38,7 +38,7 @@ class Rules(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A log as a look has found it: what decides the transactions that begin below `stable` lies below `log_end`."""
+    """A log's state at a check: the markers of all transactions that begin below `stable` lie below `log_end`."""
 
     log_end: int
     stable: int
@@ -48,8 +48,8 @@ class Decided(NamedTuple):
 class Range(NamedTuple):
     """Offsets [first_dirty, upto) can be cleaned; `must`: at once, whatever the ratio.
 
-    `truncations` is how many the log had had then: after another one all this may be wrong. `undecided`: for the next
-    look, None where nothing waits for the in-sync replicas.
+    `truncations` is the log's number of truncations then: after another one all this may be wrong. `undecided`: input
+    for the next check, None if nothing waits for the in-sync replicas.
     """
 
     first_dirty: int
@@ -66,15 +66,15 @@ class Range(NamedTuple):
         return self.cleanable_bytes / total if total else 0.0
 
     def due(self, min_dirty_ratio: float) -> bool:
-        """Whether the log is to be cleaned now."""
+        """Whether the log is due for cleaning."""
         return self.cleanable_bytes > 0 and (self.must or self.ratio > min_dirty_ratio)
 
 
 def settled(now: Decided, hw: int, before: Decided | None) -> tuple[int, Decided | None]:
-    """Up to where nothing can undo what was decided, and what to give to the next look.
+    """The offset below which no failover can undo a marker, and the state for the next check.
 
-    A failover takes markers from the high watermark on. While there is always something above it, a marker in it or
-    not, what the look `before` has seen counts, once the high watermark has passed that; 0 if it has not.
+    A failover removes markers from the high watermark on. If there are always records above it, with a marker or
+    without, the state of the check `before` counts once the high watermark has passed its log end; until then 0.
     """
     if hw >= now.log_end:
         return now.stable, None
@@ -84,14 +84,14 @@ def settled(now: Decided, hw: int, before: Decided | None) -> tuple[int, Decided
 
 
 def first_dirty(checkpoint: int | None, log_start: int, leo: int) -> int:
-    """Where the dirty part begins; a checkpoint outside the log is not believed."""
+    """The start of the dirty part; a checkpoint outside the log is ignored."""
     return checkpoint if checkpoint is not None and log_start <= checkpoint <= leo else log_start
 
 
 def cleanable(
     segments: Sequence[Segment], active_base: int, dirty_from: int, stable: int, rules: Rules, now_ms: int
 ) -> Range:
-    """What of a log can be cleaned. `segments` are the sealed ones, rising; `stable` is the last stable offset."""
+    """The cleanable range of a log. `segments` are the sealed ones, rising; `stable` is the last stable offset."""
     ends = [segment.base for segment in segments[1:]] + [active_base]
     upto = max((base for base in (*(one.base for one in segments), active_base) if base <= stable), default=-1)
     dirty = [one for one, end in zip(segments, ends, strict=True) if end > dirty_from and one.base < upto]

@@ -1,7 +1,7 @@
-"""Writing the segment that a group of segments is compacted into: `.cleaned` files with their indexes.
+"""Writing the compacted segment of a group of segments: `.cleaned` files with their indexes.
 
-Owner and permitted writer: the janitor; nobody reads them before storage.log.swap renames them. Crash rule: worthless
-until then. All is on the disk before `finish` returns, as the segments it will replace may have been synced long ago.
+Owner and permitted writer: the janitor; no process reads them before storage.log.swap renames them. Crash rule:
+worthless until then. `finish` syncs everything, as the segments it will replace may have been synced long ago.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CleanedSegment:
     """The new segment at `base`; `interval` is index.interval.bytes.
 
     `source` is the log file of the only segment that it replaces, None if there are several. Nothing is written until
-    something differs from it: most segments of a log that was compacted before stay as they are.
+    a batch differs from it: most segments of a log that was compacted before stay as they are.
     """
 
     def __init__(self, directory: str, base: int, interval: int, source: str | None = None) -> None:
@@ -37,16 +37,16 @@ class CleanedSegment:
         self._indexes = IndexBuilder(base, interval)
         self.base = base
         self.size = 0
-        self._source = source  # has all bytes so far, which are not written yet
+        self._source = source  # has all bytes so far; None once they are written
         self._fd = FILES.open(self._path(names.LOG), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
     def _path(self, kind: str) -> str:
         return str(names.segment_path(self._directory, self.base, kind, names.CLEANED))
 
     def append(self, pieces: Iterable[Piece], differs: bool) -> int:
-        """Add batches, in one write; how many bytes were written. OSError when the disk is full or fails.
+        """Add batches, in one write; returns the bytes written. OSError when the disk is full or fails.
 
-        `differs`: whether these are not those of the source.
+        `differs`: whether these batches differ from the source.
         """
         position, add, data = self.size, self._indexes.add, list[bytes | memoryview]()
         for piece in pieces:
@@ -62,7 +62,7 @@ class CleanedSegment:
         return copied + position - before
 
     def _copy(self, size: int) -> int:
-        """Write what is as in the source so far; FileNotFoundError if that has been taken away. How much it was."""
+        """Copy the first `size` bytes of the source; FileNotFoundError if it was removed. Returns the bytes copied."""
         source, self._source, at = self._source, None, 0
         if source is None:
             return 0
@@ -91,7 +91,7 @@ class CleanedSegment:
             FILES.fsync(fd)
 
     def close(self) -> None:
-        """Let go of the log file; the files stay."""
+        """Close the log file; the files stay."""
         if self._fd >= 0:
             FILES.close(self._fd)
             self._fd = -1

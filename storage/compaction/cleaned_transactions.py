@@ -1,12 +1,12 @@
-"""Transactions as a compaction pass meets them: which batches were aborted, and which markers end nothing any more.
+"""Transactions in a compaction pass: which batches were aborted, and which markers no longer end anything.
 
 An aborted transaction is a row of a `.txnindex`: a producer, the first offset of its data and the offset of its marker.
-A data batch is aborted when a row of its producer spans it, whatever the pass has seen before: a pass may begin in the
-middle of a log, and the rows of one log never overlap for one producer. The pass is given the rows of all segments, the
-active one included, as a marker may lie far behind its data.
+A data batch is aborted when a row of its producer spans it, whatever the pass has read before: a pass may begin in the
+middle of a log, and the rows of one log never overlap for one producer. The pass gets the rows of all segments,
+including the active one, as a marker may lie far behind its data.
 
-Records of aborted transactions may go at once. A marker may go when no batch of its transaction is left; the rows of
-the new `.txnindex` are those of the abort markers that must stay.
+Records of aborted transactions can be removed at once. A marker can be removed when no batch of its transaction is
+left; the new `.txnindex` has the rows of the abort markers that must stay.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FIRST = attrgetter("first_offset")
 
 
 class PassState(NamedTuple):
-    """Where a pass stands, as Kafka's CleanedTransactionMetadata has it.
+    """The state of a pass, as in Kafka's CleanedTransactionMetadata.
 
     `committed` and `aborted`: producers with data batches of a transaction whose marker is still ahead. `ahead`: rows
-    of transactions that begin behind the last batch looked at.
+    of transactions that begin behind the last batch read.
     """
 
     committed: frozenset[int]
@@ -36,14 +36,14 @@ class PassState(NamedTuple):
 
 
 class CleanedTransactions:
-    """Feed it every batch in offset order; `kept` collects rows of the segment being written."""
+    """Takes every batch in offset order; `kept` collects rows of the segment being written."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._rows: dict[int, list[AbortedTxn]] = {}
         for row in sorted(set(aborted), key=_FIRST):
             self._rows.setdefault(row.producer_id, []).append(row)
         self._open: dict[int, bool] = {}  # producers with data since their last marker: whether it was aborted
-        self._seen = -1  # the last offset looked at
+        self._seen = -1  # the last offset read
         self.kept: list[AbortedTxn] = []
 
     @property
@@ -54,7 +54,7 @@ class CleanedTransactions:
         return PassState(frozenset(self._open) - aborted, aborted, tuple(sorted(rows, key=_FIRST)))
 
     def is_aborted(self, batch: Batch) -> bool:
-        """Take a data batch; whether its transaction was aborted."""
+        """Add a data batch; returns whether its transaction was aborted."""
         self._seen = batch.last_offset
         if batch.magic < 2 or not batch.attributes & TRANSACTIONAL:
             return False
@@ -63,7 +63,7 @@ class CleanedTransactions:
         return aborted
 
     def is_spent(self, batch: Batch, payload: bytes) -> bool:
-        """Take a control batch; whether nothing is left of the transaction it ends."""
+        """Add a control batch; returns whether no record is left of the transaction it ends."""
         self._seen = batch.last_offset
         if not batch.records:
             return True
@@ -77,7 +77,7 @@ class CleanedTransactions:
         return spent
 
     def _row(self, producer_id: int, offset: int) -> AbortedTxn | None:
-        """The aborted transaction of the producer that spans `offset`, its marker's included."""
+        """The producer's aborted transaction that spans `offset`, including its marker's offset."""
         rows = self._rows.get(producer_id, ())
         index = bisect_right(rows, offset, key=_FIRST) - 1
         return rows[index] if index >= 0 and offset <= rows[index].last_offset else None

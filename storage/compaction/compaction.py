@@ -1,16 +1,16 @@
 """Compaction of one log (KIP-58, KIP-98, KIP-280's default): only the last record of each key stays, offsets stay.
 
-Two passes: over the dirty sealed segments into the offset map, as far as it reaches; then over all segments from the
-first on, in groups that become one segment each. The active segment, and whatever begins at or after the first open
-transaction, is not touched. Done from the oldest on, so that no older value ever comes to light.
+Two passes: over the dirty sealed segments into the offset map, until it is full; then over all segments from the first
+on, in groups that become one segment each. The active segment, and everything at or after the first open transaction,
+stays untouched. It runs from the oldest segment on, so that no older value ever becomes visible.
 
 Layout    : storage.log.swap has the files.
 Owner     : the janitor, one log at a time, in small steps between its other tasks: `steps` is a generator.
-Lock      : held at the start (which also repairs), to read the producers, and for the swap of each group; not else.
-Crash rule: each group's swap stands for itself. Dying loses the round, which begins again from the checkpoint.
-            What a round goes by, markers included, is below the high watermark (`cleanable.settled`), and on the disk
-            before it begins. Else a failover or a power failure takes what made records go: the newer value of their
-            key, or the marker by which they were aborted; then that transaction is open again and some of it missing.
+Lock      : held at the start (which also repairs), to read the producers, and for the swap of each group; else free.
+Crash rule: each group's swap is independent. A death loses the round, which restarts from the checkpoint.
+            All data that a round relies on, markers included, is below the high watermark (`cleanable.settled`), and on
+            the disk before it begins. Else a failover or a power failure could lose the reason for a removal: the newer
+            value of the key, or the abort marker; then that transaction is open again and some of it is missing.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NEVER = 1 << 62  # a lag beyond this is none
-BUSY = -1  # yielded when the partition's lock is taken: try again in a moment
+_NEVER = 1 << 62  # a lag beyond this means no lag
+BUSY = -1  # yielded when the partition's lock is taken: retry soon
 
 
 class Unclean(Exception):
@@ -54,7 +54,7 @@ class Unclean(Exception):
 
 
 class Moved(Exception):
-    """The log was truncated or its segments deleted meanwhile: this round is worth nothing, the next may be."""
+    """The log was truncated or its segments deleted meanwhile: this round is void, the next may succeed."""
 
 
 class Memory(NamedTuple):
@@ -66,16 +66,16 @@ class Memory(NamedTuple):
 
 
 def rules(partition: Partition) -> Rules:
-    """The partition's configs that matter here."""
+    """The partition's configs for compaction."""
     config = partition.config
     lag = (config.min_compaction_lag_ms, config.max_compaction_lag_ms)
     return Rules(*lag, config.segment_bytes, config.segment_index_bytes)
 
 
 def look(partition: Partition, checkpoint: int | None, now_ms: int, before: Decided | None = None) -> Range:
-    """What of a log could be cleaned, if the last look left `before`. Takes no lock.
+    """The cleanable range of a log, given `before` from the last check. Takes no lock.
 
-    FileNotFoundError when it changes under the look.
+    FileNotFoundError when the log changes meanwhile.
     """
     state = partition.state()
     dirty_from = cleanable.first_dirty(checkpoint, state.log_start, state.leo)
@@ -90,7 +90,7 @@ def look(partition: Partition, checkpoint: int | None, now_ms: int, before: Deci
 
 
 def _facts(directory: str, base: int, wanted: Rules) -> Segment:
-    """What is wanted to decide; files are opened only where a lag is set."""
+    """The segment's data for the decision; opens files only if a lag is set."""
     size = os.stat(names.segment_path(directory, base)).st_size
     largest = index_files.largest_timestamp(directory, base) if wanted.min_lag_ms > 0 else -1
     first = _first_timestamp(directory, base) if wanted.max_lag_ms < _NEVER else -1
@@ -98,28 +98,28 @@ def _facts(directory: str, base: int, wanted: Rules) -> Segment:
 
 
 def _sizes(directory: str, base: int) -> Segment:
-    """What is wanted to group segments."""
+    """The segment's data for grouping."""
     kinds = (names.LOG, names.INDEX, names.TIME_INDEX)
     return Segment(base, *(os.stat(names.segment_path(directory, base, kind)).st_size for kind in kinds))
 
 
 def _first_timestamp(directory: str, base: int) -> int:
-    """Of the first batch, as Kafka: its largest; -1 in an empty segment."""
+    """The largest timestamp of the first batch, as in Kafka; -1 in an empty segment."""
     with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
         first = next(iter(Scan(fd, check=False)), None)
     return -1 if first is None else first.max_timestamp
 
 
 def _deciding(state: SlotState) -> int:
-    """Up to where batches decide what goes: markers in the active segment do, its records do not."""
+    """The end of the batches that decide removals: markers in the active segment do, its records do not."""
     return state.leo if state.pstate_gen else state.active_base
 
 
 class Compaction:
     """One round over one log. After the last of `steps`, `cleaned_upto` is the offset for the checkpoint.
 
-    `bytes_read`, `bytes_written`, `segments` and `swaps` count what was done. `told`: base offsets of unreadable
-    batches that were logged in former rounds.
+    `bytes_read`, `bytes_written`, `segments` and `swaps` count the work done. `told`: base offsets of unreadable
+    batches that former rounds have logged.
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class Compaction:
         self._unreadable = UnreadableBatches(partition.directory, set() if told is None else told)
         self._aborted: list[AbortedTxn] = []
         self._found: list[Segment] = []
-        self._ends: dict[int, int] = {}  # segment's base → where the next one begins
+        self._ends: dict[int, int] = {}  # segment's base → base of the next one
         self._writing = -1  # base of the segment that has `.cleaned` files
 
     def steps(self) -> Iterator[int]:
-        """Do it, a step at a time: yields the bytes read and written since the last yield, or BUSY.
+        """Run the round step by step: yields the bytes read and written since the last yield, or BUSY.
 
-        Raises Gone when the partition was deleted, Moved, Unclean, and OSError as the disk does. Closing it early
-        removes what was not swapped in.
+        Raises Gone when the partition was deleted, Moved, Unclean, and OSError from the disk. Closing it early removes
+        files not swapped in.
         """
         try:
             yield from self._sync()
@@ -170,7 +170,7 @@ class Compaction:
                 yield BUSY
 
     def _sync(self) -> Iterator[int]:
-        """Have on the disk what this round goes by."""
+        """Sync the data that this round relies on."""
         flush = Flush.begin(self.partition, _deciding)
         if flush.paths:
             flush.sync()
@@ -181,7 +181,7 @@ class Compaction:
                 self.partition.release()
 
     def _begin(self) -> Iterator[int]:
-        """Repair, remove what a former round left, note what the log is like, and take the memory for the map."""
+        """Repair, remove files of a former round, record the log's state, and allocate the map."""
         from odradek.storage.compaction.key_hashes import KeyHasher
         from odradek.storage.compaction.offset_map import OffsetMap
 
@@ -209,7 +209,7 @@ class Compaction:
         )
 
     def _recovery_point(self) -> int:
-        """Where a start after a kill begins to read: by the checkpoint, which may lag behind what is flushed."""
+        """The offset from which a start after a kill reads: by the checkpoint, which may lag behind the flushes."""
         partition = self.partition
         try:
             told = checkpoints.read_offsets(os.path.dirname(partition.directory), checkpoints.RECOVERY_POINT)
@@ -218,7 +218,7 @@ class Compaction:
         return min(self._flushed, told.get((partition.topic, partition.index), 0))
 
     def _aborted_below(self, bases: list[int], state: SlotState) -> Iterator[AbortedTxn]:
-        """Transactions with data in what is cleaned, wherever their markers lie; one at the end is not written yet."""
+        """Aborted transactions with data in the cleaned range, wherever the markers lie; without unwritten markers."""
         found = 0
         for base in bases:
             for row in transactions.rows_of(self.partition, base):
@@ -243,7 +243,7 @@ class Compaction:
         return since
 
     def _chunks(self, segment: Segment) -> Iterator[Chunk | OldBatch]:
-        """The batches of a segment, each chunk good until the next. Unclean at a bad one, or one that is not of it."""
+        """The batches of a segment, each chunk valid until the next. Unclean at a bad batch, or a foreign one."""
         from odradek.storage.segment.batch_chunks import ChunkReader
 
         with FILES.opened(self._path(segment), os.O_RDONLY) as fd:
@@ -267,7 +267,7 @@ class Compaction:
         return self.bytes_read + self.bytes_written - self._told >= self.memory.chunk_bytes
 
     def _see_whether_moved(self) -> None:
-        """A sealed segment that a truncation has made the active one may be cut and written to under our eyes."""
+        """Raise Moved after a truncation: it may make a sealed segment active, which is then cut and written to."""
         slot = self.partition.slot
         if slot.dirty == TRUNCATING or slot.read()[slots.F_TRUNCATIONS] != self._truncations:
             raise Moved("the log was truncated")
@@ -275,7 +275,7 @@ class Compaction:
     # --- the map
 
     def _build_map(self) -> Iterator[int]:
-        """Keys of the dirty part up to where the map is full, at least one of them."""
+        """Map the keys of the dirty part until the map is full, at least one of them."""
         from odradek.storage.compaction.map_pass import MapPass
 
         passing = MapPass(self.offsets, self.hasher, self._transactions(), self.what.first_dirty, self._unreadable)
@@ -312,15 +312,15 @@ class Compaction:
         end = self.offsets.latest + 1
         for group in cleanable.groups(self._found, self._active_base, end, self.rules):
             yield from self._read_producers(cleaner)
-            joined = group[-1].base >= self._replayed_from  # with the segment from which on a start replays
+            joined = group[-1].base >= self._replayed_from  # with the first segment that a start replays
             cleaner.replayed_from = group[0].base if joined else self._replayed_from
             yield from self._clean_group(group, chunks, legacy_horizon)
-        FILES.sync_dir(self.partition.directory)  # also of swaps whose janitor died over it: the checkpoint trusts them
+        FILES.sync_dir(self.partition.directory)  # also for swaps of a janitor that died: the checkpoint trusts them
         self._see_whether_moved()
         self.cleaned_upto = max(end, self.what.first_dirty)
 
     def _legacy_horizon(self) -> int:
-        """Tombstones of magic 0 and 1 go from segments last written before this; ms."""
+        """The time (ms): tombstones of magic 0 and 1 are removed from segments last written before it."""
         clean = [one for one in self._found if one.base < self.what.first_dirty]
         return self._modified_ns(clean[-1]) // 1_000_000 - self.partition.config.delete_retention_ms if clean else 0
 
@@ -388,7 +388,7 @@ class Compaction:
                 raise Moved("its segments are others now")
             if not self.partition.config.compacted:
                 raise Moved("its cleanup.policy is no longer compact")
-            self._writing = -1  # first: where a rename fails, `.cleaned` files tell repair to undo the others
+            self._writing = -1  # first: if a rename fails, `.cleaned` files make repair undo the others
             with renewal.of(self.partition.slot):
                 swap.put_in_place(self.partition, values, replaced)
             self.swaps += 1

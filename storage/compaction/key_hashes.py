@@ -1,13 +1,13 @@
-"""128 bits for each key of many records at once.
+"""128-bit hashes of many keys at once.
 
-A key of up to SHORT bytes is taken as words of 32 bits, zeros after its end, and its length plus one as one more word:
-that one is never 0, so that no key, not even one without bytes, has a hash that can be known. Each of four lanes is
-(Σ word × multiplier) mod 2^64, of which the upper 32 bits count: the multilinear family of Carter and Wegman, strongly
-universal (Lemire and Kaser, "Strongly universal string hashing is fast", 2014). Two different keys meet in one lane
-with a chance of 2^-32, in all four with 2^-128, whatever they are, as long as they were chosen without knowledge of the
-multipliers. These come from the system's random numbers for each pass and leave the process in no way, so that a
-producer who sends keys made to collide has the same chance as one who does not. Among the 5 million keys of a full map
-the chance that any two meet is below 2^-83. Longer keys are hashed one by one with BLAKE2b under a random key.
+A key of up to SHORT bytes becomes 32-bit words, padded with zeros, and its length plus one as another word: that word
+is never 0, so that no key, not even an empty one, has a predictable hash. Each of four lanes is
+(Σ word × multiplier) mod 2^64 and uses its upper 32 bits: the multilinear family of Carter and Wegman, strongly
+universal (Lemire and Kaser, "Strongly universal string hashing is fast", 2014). Two different keys collide in one lane
+with a probability of 2^-32, in all four with 2^-128, if they were chosen without knowledge of the multipliers. These
+come from the system's random numbers for each pass and never leave the process, so a producer of keys made to collide
+has the same probability as any other. Among the 5 million keys of a full map the probability of any collision is below
+2^-83. Longer keys are hashed one by one with BLAKE2b under a random key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Hashes(NamedTuple):
 
 
 class KeyHasher:
-    """Its hashes mean nothing to another one."""
+    """A hasher with its own random multipliers: hashes of different instances are not comparable."""
 
     def __init__(self) -> None:
         words = 2 * SHORT // _WORD + 1
@@ -44,7 +44,7 @@ class KeyHasher:
         self._key = os.urandom(32)
 
     def of(self, data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> Hashes:
-        """Of the keys data[at : at + size]; `data` has at least 8 more bytes behind the last one."""
+        """The hashes of the keys data[at : at + size]; `data` has at least 8 more bytes after the last one."""
         hashes = self._short(data, at, np.minimum(sizes, SHORT))
         for index in np.flatnonzero(sizes > SHORT).tolist():
             start = int(at[index])
@@ -65,7 +65,7 @@ class KeyHasher:
         self, lanes: list[np.ndarray], words: np.ndarray, index: int, at: np.ndarray, left: np.ndarray,
         some: np.ndarray | None,
     ) -> None:  # fmt: skip
-        """Take in word `index` of all keys, or of those that have one."""
+        """Add word `index` of all keys, or of those that have one."""
         if some is not None:
             at, left = at[some], left[some]
         word = words[at + index * _WORD]

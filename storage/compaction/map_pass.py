@@ -16,7 +16,7 @@ from odradek.storage.segment.bulk_records import RecordReader, Records
 
 
 class MapPass:
-    """Feed it the chunks from the segment of `first_dirty` on, until the map is `full`."""
+    """Takes the chunks from the segment of `first_dirty` on, until the map is `full`."""
 
     def __init__(
         self, offsets: OffsetMap, hasher: KeyHasher, transactions: CleanedTransactions, first_dirty: int,
@@ -32,7 +32,7 @@ class MapPass:
         self._reader = RecordReader()
 
     def add(self, piece: Chunk | OldBatch) -> None:
-        """Take what comes next in the log."""
+        """Add the next chunk or old batch of the log."""
         if isinstance(piece, OldBatch):
             self._add_old(piece)
         else:

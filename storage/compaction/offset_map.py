@@ -1,13 +1,13 @@
-"""Key → latest offset over the dirty part of a log: what compaction keeps and drops by, as Kafka's SkimpyOffsetMap.
+"""Key → latest offset over the dirty part of a log: it decides what compaction keeps, as Kafka's SkimpyOffsetMap.
 
 Layout    : three columns of anonymous memory, 24 bytes an entry: the two words of the key's hash
             (storage.compaction.key_hashes) and the offset, shifted by one bit that says whether the record is a
-            tombstone. An entry without an offset is empty. A key's entry is at the first place of its own sequence of
-            places that is empty or has its hash.
-End       : one place at least is always empty, as `put` leaves one. A key's places are scattered at first, and might
-            come back to one already seen; from _SCATTERED on each is the one behind the last. So every search ends
-            after _SCATTERED and the number of places at the latest, whatever the hash is.
-Owner     : one pass of compaction in one process. Filled first; then frozen, which sorts the offsets where they are.
+            tombstone. An entry without an offset is empty. A key's entry is at the first place of its probe sequence
+            that is empty or has its hash.
+End       : at least one place is always empty, as `put` leaves one. A key's probes are scattered at first, and may
+            repeat a place; from _SCATTERED on they are linear. So every search ends after _SCATTERED plus the number of
+            places at the latest, whatever the hash is.
+Owner     : one pass of compaction in one process. Filled first; then frozen, which sorts the offsets in place.
 Memory    : log.cleaner.dedupe.buffer.size at most, and no more than the offsets of the dirty part could fill.
 """
 
@@ -23,14 +23,14 @@ ENTRY_BYTES = 24
 _LEAST = 2
 _LARGE = 8 << 20
 _SPARSE = 64
-_SCATTERED = 1000  # of 100 places 99 may be taken: then one search in 20 000 gets there
+_SCATTERED = 1000  # 99 of 100 places may be taken: then one search in 20 000 gets there
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _USED = np.uint64(1)
 
 
 class OffsetMap:
-    """Room for `buffer_bytes` of entries, of which `load_factor` are used; `most` keys are all that can come."""
+    """Room for `buffer_bytes` of entries, used up to `load_factor`; at most `most` keys can come."""
 
     def __init__(self, buffer_bytes: int, load_factor: float = 0.9, most: int = 1 << 62) -> None:
         load_factor = min(max(load_factor, 0.01), 0.99)
@@ -38,7 +38,7 @@ class OffsetMap:
         self._slots = max(slots, _LEAST)
         self._room = max(1, int(self._slots * load_factor))
         memory = mmap.mmap(-1, self._slots * ENTRY_BYTES)
-        if self._slots * ENTRY_BYTES >= _LARGE:  # looked into here and there: a look would cost a miss in the TLB too
+        if self._slots * ENTRY_BYTES >= _LARGE:  # random access: otherwise each lookup would also cost a TLB miss
             memory.madvise(mmap.MADV_HUGEPAGE)
         columns = np.frombuffer(memory, np.uint64).reshape(3, self._slots)
         self._first, self._second = columns[0], columns[1]
@@ -52,11 +52,11 @@ class OffsetMap:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more should be put in."""
+        """Whether the map takes no more keys."""
         return self._size >= self._room
 
     def put(self, hashes: Hashes, offsets: np.ndarray, tombstones: np.ndarray) -> int:
-        """Note keys written at `offsets`, which rise, above all before; returns how many found room."""
+        """Add keys written at `offsets`, which rise and are above all earlier ones; returns how many fit."""
         count = done = len(offsets)
         entries = (offsets + 1) << 1 | tombstones
         done = 0
@@ -67,7 +67,7 @@ class OffsetMap:
         return done
 
     def _put(self, hashes: Hashes, entries: np.ndarray) -> None:
-        """There is room for all of them, and one more. Of entries that go to one place together the last one stays."""
+        """Add entries; there is room for them and one more. If several go to one place together, the last one stays."""
         first, second = hashes.first, hashes.second | _USED
         mixed, probe = first, 0
         while entries.size:
@@ -83,12 +83,12 @@ class OffsetMap:
             probe += 1
 
     def _places(self, mixed: np.ndarray, probe: int) -> np.ndarray:
-        """Where probe number `probe`, from 0 on, looks; `mixed` is what `_next` made of the hashes."""
+        """The places of probe number `probe` (from 0); `mixed` is the result of `_next` for the hashes."""
         at = ((mixed >> _HALF) * np.uint64(self._slots) >> _HALF).view(np.int64)
         return at if probe < _SCATTERED else (at + probe) % self._slots
 
     def freeze(self) -> None:
-        """From now on it is asked, and takes nothing more."""
+        """End the filling: from now on there are only lookups."""
         self._entries.sort()
         self._offsets = self._entries[self._slots - self._size :]
 
@@ -109,12 +109,12 @@ class OffsetMap:
     def _settle(
         self, found: np.ndarray, places: np.ndarray, at: np.ndarray, likely: np.ndarray, first: np.ndarray
     ) -> None:
-        """Half of the hash is looked at everywhere, the other half, in another place, only where that one is right."""
+        """Compare the other half of the hash, in another column, only for `likely` matches of the first."""
         some = np.flatnonzero(likely)
         found[places[some]] = self._first[at[some]] == first[some]
 
     def between(self, first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where among the latest records of all keys, by offset, those in [first, last] begin and end."""
+        """The begin and end places of those in [first, last] among the latest records of all keys, by offset."""
         return np.searchsorted(self._offsets, (first + 1) << 1), np.searchsorted(self._offsets, (last + 2) << 1)
 
     def tombstones(self, begin: int, end: int) -> np.ndarray:
@@ -136,5 +136,5 @@ class OffsetMap:
 
 
 def _next(mixed: np.ndarray, probe: int) -> np.ndarray:
-    """For the probe behind number `probe`: scattered, then always the same, to which `_places` adds."""
+    """The mixed hashes for the probe after number `probe`: scattered, then constant, and `_places` adds to them."""
     return (mixed ^ mixed >> np.uint64(31)) * _MIX if probe < _SCATTERED else mixed

@@ -1,4 +1,4 @@
-"""The records of a message of magic 0 or 1, or of a compressed set of them, as compaction wants them."""
+"""The records of a message of magic 0 or 1, or of a compressed set of them, for compaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.storage.segment.scan import Batch
 
 
 def old_records(batch: Batch, payload: bytes) -> list[Record]:
-    """In the order of their offsets. RecordError as message_sets.iterate, and INVALID_RECORD when they do not rise."""
+    """The records in offset order. RecordError as message_sets.iterate, and INVALID_RECORD if offsets do not rise."""
     rows = list(message_sets.iterate(payload, LIMIT))
     if rows[-1][0] != batch.last_offset or any(row[0] >= after[0] for row, after in pairwise(rows)):
         raise RecordError(INVALID_RECORD, "its offsets do not rise up to its last")

@@ -1,6 +1,6 @@
-"""Batches that a compaction cannot read though their checksums are right: they stay as they are.
+"""Batches that a compaction cannot read although their checksums are right: they stay as they are.
 
-A worker refuses such batches, but former releases took them, and it does where producers are trusted. They must not
+A worker refuses such batches, but former releases accepted them, and so do topics with trusted producers. They must not
 stop the compaction of their partition for ever.
 """
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class UnreadableBatches:
-    """Those of one round over the log in `directory`. `told` outlives the round: base offsets already logged."""
+    """Unreadable batches of one round over `directory`. `told` outlives the round: base offsets already logged."""
 
     def __init__(self, directory: str, told: set[int]) -> None:
         self._directory = directory
@@ -22,7 +22,7 @@ class UnreadableBatches:
         self.bases: set[int] = set()
 
     def note(self, batch: Batch, why: object) -> None:
-        """Remember it; a WARNING at the first time."""
+        """Record the batch; logs a WARNING the first time."""
         self.bases.add(batch.base_offset)
         if batch.base_offset not in self._told:
             self._told.add(batch.base_offset)

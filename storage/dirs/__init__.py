@@ -1,1 +1,1 @@
-"""The log directories: which are there and whose, the reserve of room, whether the machine has started since."""
+"""The log directories: their state and owner, the disk reserve, whether the machine has restarted since."""

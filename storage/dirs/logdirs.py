@@ -1,13 +1,13 @@
-"""The log directories of a broker (`log.dirs`): which can be used, whose they are, where a partition goes.
+"""The log directories of a broker (`log.dirs`): which are usable, which broker owns them, where a partition goes.
 
-A directory that cannot be used is offline; the others serve on.
+An unusable directory is offline; the broker continues with the others.
 
 Layout    : `.lock`, Kafka's, stays empty. Each process of a broker has a read lock on one byte of it, by an open file
-            description. The byte is the broker's own number (RoleLocks.number), so its processes share it. Who has his
-            byte looks whether any other is locked: then another broker has the directory. Of two that come at once both
-            may see the other, and give way; never does neither.
-            Apache Kafka, and Odradek before it had numbers, lock the whole file for writing, which excludes all that.
-Owner     : the supervisor makes the directories and what is in them, at start.
+            description. The byte is the broker's own number (RoleLocks.number), so its processes share it. A process
+            that holds its byte checks for locks on others: then another broker has the directory. Of two brokers that
+            start at once both may see the other, and give way; at least one always does.
+            Apache Kafka, and Odradek before it had numbers, lock the whole file for writing, which excludes all these.
+Owner     : the supervisor creates the directories and their contents, at start.
 Crash rule: the kernel frees a dead process's lock; a broker has the directory until its last process is dead.
 """
 
@@ -44,7 +44,7 @@ IGNORED_DIRS = frozenset({"remote-log-index-cache", "lost+found"})
 
 
 def _flock(kind: int, start: int = 0, length: int = 0) -> bytes:
-    """`struct flock`; without a length it goes to the end of all files."""
+    """`struct flock`; without a length it covers the file to any end."""
     return struct.pack("hhqqi0q", kind, os.SEEK_SET, start, length, 0)
 
 
@@ -52,7 +52,7 @@ _WHOLE_FILE = _flock(fcntl.F_WRLCK)
 
 
 class LogDirError(Exception):
-    """The directories do not fit together or are another broker's: a start must fail. Says what to change."""
+    """The directories are inconsistent or another broker's: a start must fail. The message says what to change."""
 
 
 class LogDir(NamedTuple):
@@ -64,7 +64,7 @@ class LogDir(NamedTuple):
 
 
 class PartitionPlace(NamedTuple):
-    """A partition directory that was found."""
+    """A partition directory found in a log directory."""
 
     path: Path
     name: names.PartitionDir
@@ -73,7 +73,7 @@ class PartitionPlace(NamedTuple):
 def open_log_dirs(paths: Sequence[StrPath], broker: int | None = None, *, files: Files = FILES) -> list[LogDir]:
     """Creates, checks and locks each directory, in order; `broker` as in `lock_dir`.
 
-    Raises LogDirError when one is given twice, is in use by another broker, or none can be used.
+    Raises LogDirError when one is named twice, another broker uses one, or none can be used.
     """
     real = [os.path.realpath(path) for path in paths]
     for path in real:
@@ -107,7 +107,7 @@ def _open(path: Path, broker: int | None, files: Files) -> LogDir:
 def lock_dir(path: StrPath, broker: int | None = None, *, files: Files = FILES) -> int:
     """Takes `.lock` of a log directory; the descriptor holds it. LogDirError when another broker has it.
 
-    `broker` is the number of the one that this process is of; None: alone, the whole file.
+    `broker` is the number of this process's broker; None locks the whole file exclusively.
     """
     fd = _open_lock(Path(path, LOCK), files)
     try:
@@ -122,9 +122,9 @@ def lock_dir(path: StrPath, broker: int | None = None, *, files: Files = FILES) 
 
 
 def _open_lock(path: Path, files: Files) -> int:
-    """Made only where it is not there, which a disk that hangs would not let us do.
+    """Opens `.lock`, and creates it only if missing, since a hanging disk would block creation.
 
-    For reading only where a disk allows no more: a lock that is shared needs no more.
+    Read-only if the disk allows only that: it suffices for a shared lock.
     """
     try:
         return files.open(path, os.O_RDWR)
@@ -141,20 +141,20 @@ def _lock_alone(fd: int) -> bool:
 
 
 def _share(fd: int, broker: int) -> bool:
-    """Looking first: a start that is refused must not be in the way of a process of the broker that is there."""
+    """Checks first: a refused start must not block a process of the broker that owns the directory."""
     return not _others(fd, broker) and _locked(fd, _flock(fcntl.F_RDLCK, broker, 1)) and not _others(fd, broker)
 
 
 def _locked(fd: int, flock: bytes) -> bool:
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, flock)
-    except (BlockingIOError, PermissionError):  # what the kernel says where somebody has it
+    except (BlockingIOError, PermissionError):  # the kernel's errors when another process has it
         return False
     return True
 
 
 def _others(fd: int, broker: int) -> bool:
-    """Whether somebody has locked what is not this broker's."""
+    """Whether another broker has locked a byte."""
     return _taken(fd, _flock(fcntl.F_WRLCK, 0, broker)) or _taken(fd, _flock(fcntl.F_WRLCK, broker + 1))
 
 
@@ -163,7 +163,7 @@ def _taken(fd: int, flock: bytes) -> bool:
 
 
 def is_in_use(path: StrPath) -> bool:
-    """Whether a broker on this machine, ours or Apache's, holds a log directory's `.lock`; OSError as opening it."""
+    """Whether a broker on this machine, ours or Apache's, holds a log directory's `.lock`; OSError from opening it."""
     with FILES.opened(Path(path, LOCK), os.O_RDONLY) as fd:
         return _taken(fd, _WHOLE_FILE)
 
@@ -171,10 +171,10 @@ def is_in_use(path: StrPath) -> bool:
 def agree_on_identity(
     log_dirs: Iterable[LogDir], node_id: int, cluster_id: str | None = None, *, files: Files = FILES
 ) -> MetaProperties:
-    """Reads meta.properties of all usable directories, and writes it where it is missing.
+    """Reads meta.properties of all usable directories, and writes missing ones.
 
-    `cluster_id` is the one to use if no directory has one yet (None: a new random one). Returns what
-    all agree on; raises LogDirError when they do not, or belong to another broker or cluster.
+    `cluster_id` is the one to use if no directory has one yet (None: a new random one). Returns the
+    common identity; raises LogDirError when they differ, or belong to another broker or cluster.
     """
     usable = [log_dir.path for log_dir in log_dirs if not log_dir.problem]
     found = {path: identity(path) for path in usable}
@@ -190,7 +190,7 @@ def agree_on_identity(
 
 
 def _name_new(path: Path) -> None:
-    """It is used as a new log directory, as Kafka does. Once only: from now on it has meta.properties."""
+    """Warns that a directory is used as a new one, as Kafka does. Once only: from now on it has meta.properties."""
     log.warning(
         "%s has neither meta.properties nor a log, though other log.dirs have: it is taken for a new log directory. "
         "If its disk is not mounted, stop the broker before it makes empty logs there, and mount the disk",
@@ -206,14 +206,14 @@ def _write_identity(path: Path, identity: MetaProperties, files: Files) -> None:
 
 
 def random_id() -> str:
-    """A new id in Kafka's base64 form; none begins with a dash, which commands would take for an option."""
+    """A new id in Kafka's base64 form; it never begins with a dash, which commands would parse as an option."""
     while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
         pass
     return text
 
 
 def identity(path: Path) -> MetaProperties | None:
-    """What meta.properties of a log directory says, None without one. LogDirError when it is damaged."""
+    """The meta.properties of a log directory, None without one. LogDirError when it is damaged."""
     try:
         return read_meta_properties(path)
     except CheckpointError as problem:
@@ -221,7 +221,7 @@ def identity(path: Path) -> MetaProperties | None:
 
 
 def _one(what: str, found: Mapping[Path, T | None], given: T | None) -> T | None:
-    """The value all directories have, else the given one."""
+    """The value that all directories have, else the given one."""
     known = {path: value for path, value in found.items() if value is not None}
     for path, value in known.items():
         other = next((p for p, v in known.items() if v != value), None)
@@ -235,7 +235,7 @@ def _one(what: str, found: Mapping[Path, T | None], given: T | None) -> T | None
 def partitions_in(log_dir: StrPath) -> list[PartitionPlace]:
     """All partition directories of a log directory, also those marked -delete, -future, -stray.
 
-    Raises LogDirError on a sub-directory that is none, as Kafka refuses to start with one, OSError as the disk does.
+    Raises LogDirError on any other sub-directory, since Kafka refuses to start with one; OSError from the disk.
     """
     places = []
     for entry in sorted(os.scandir(log_dir), key=_name):
@@ -249,14 +249,14 @@ def partitions_in(log_dir: StrPath) -> list[PartitionPlace]:
 
 
 def logs_in(log_dir: StrPath) -> list[tuple[str, int]]:
-    """(topic, partition) of each log in a log directory that bears no mark, sorted. OSError as the disk does."""
+    """(topic, partition) of each log in a log directory without a mark, sorted. OSError from the disk."""
     found = [names.parse_partition_dir(entry.name) for entry in os.scandir(log_dir) if entry.is_dir()]
     logs = [one for one in found if one is not None and not one.mark and one.topic != names.KRAFT_METADATA]
     return sorted((one.topic, one.partition) for one in logs)
 
 
 def holds_only(log_dir: StrPath, known: set[tuple[str, int]]) -> bool:
-    """Whether there is no other log in a log directory; False where that cannot be told."""
+    """Whether a log directory has no log outside `known`; False if it cannot be read."""
     try:
         return known.issuperset(logs_in(log_dir))
     except OSError:
@@ -266,7 +266,7 @@ def holds_only(log_dir: StrPath, known: set[tuple[str, int]]) -> bool:
 def refuse_doubles(places: Iterable[PartitionPlace]) -> None:
     """LogDirError when a partition has two logs: a start must fail, as Kafka's does (LogManager.loadLog).
 
-    One was created while the log directory of the other was offline; an operator has to say which one to keep.
+    One was created while the log directory of the other was offline; an operator has to choose which one to keep.
     """
     logs: dict[tuple[str, int], list[Path]] = {}
     for path, name in places:

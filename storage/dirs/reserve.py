@@ -1,13 +1,13 @@
-"""Room kept back on a log directory's disk, so that a broker can start, and delete topics, when the disk is full.
+"""Reserved space on a log directory's disk, so that a broker can start, and delete topics, when the disk is full.
 
 Layout    : `odradek-reserve`, blocks without contents, in each log directory (`odradek.disk.reserve.bytes`).
-Owner     : the janitor fills it when there is room to spare; the supervisor frees it to start, the controller for a
+Owner     : the janitor fills it when there is spare room; the supervisor frees it to start, the controller for a
             change of the metadata.
-Writers   : the same. Lock: none; two that free or fill it at once end with one file.
-Crash rule: a file that is too small is filled up, one that is missing is made again.
+Writers   : the same. Lock: none; two processes that free or fill it at once end with one file.
+Crash rule: a file that is too small is filled up, a missing one is recreated.
 
-Blocks that are allocated hold against everyone, also other programs; a limit that is only looked at now and then
-would be overrun by one second of producing.
+Allocated blocks are safe from all programs; one second of producing could exceed a limit that is only checked
+periodically.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.storage.files import disks
 from odradek.storage.files.durable import FILES, remove
 
 FILE_NAME = "odradek-reserve"
-_SHARE = 10  # of a small disk a tenth at most
+_SHARE = 10  # at most a tenth of a small disk
 _BLOCK = 4096
 _LEAST = 16 * _BLOCK  # less than this is not worth a call
 
@@ -34,14 +34,14 @@ class Reserve:
 
     @property
     def held(self) -> int:
-        """Bytes kept back now."""
+        """Bytes reserved now."""
         try:
             return os.stat(self._path).st_blocks * 512
         except FileNotFoundError:
             return 0
 
     def free_if_needed(self) -> int:
-        """Give the room back when less than that is left beside it; the bytes given. OSError as the disk does."""
+        """Free the reserve when less than its size is left on the disk; returns the bytes freed. OSError."""
         held = self.held
         if not held or disks.room(self._log_dir).free >= self._size:
             return 0
@@ -49,13 +49,13 @@ class Reserve:
         return held
 
     def free(self) -> bool:
-        """Give the room back; False when there was none."""
+        """Free the reserve; False when there was none."""
         return remove(self._path)
 
     def fill(self) -> int:
-        """Keep back what is missing, or what there is: the reserve goes before records. Returns the bytes held.
+        """Reserve the missing bytes, or as many as are free: the reserve goes before records. Returns the bytes held.
 
-        OSError as the disk does, but not for want of room.
+        OSError from the disk, except for lack of space.
         """
         held, room = self.held, disks.room(self._log_dir)
         goal = _whole(min(self._size, room.size // _SHARE))
@@ -66,7 +66,7 @@ class Reserve:
 
 
 def _allocate(fd: int, held: int, size: int) -> int:
-    """Allocate up to `size` bytes; the file system's own records of it may need a part of the last room."""
+    """Allocate up to `size` bytes; the file system's metadata may need a part of the last free space."""
     while size > held:
         try:
             os.posix_fallocate(fd, 0, size)

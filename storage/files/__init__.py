@@ -1,1 +1,1 @@
-"""Names of files, small text files, writes that a power failure cannot halve, errors of disks."""
+"""File names, small text files, writes that are atomic under a power failure, disk errors."""

@@ -1,17 +1,17 @@
 """Kafka's small text files: offset checkpoints, meta.properties, partition.metadata, the shutdown mark.
 
-    recovery-point-offset-checkpoint    offsets below are on the disk for sure
+    recovery-point-offset-checkpoint    all offsets below are synced to the disk
     replication-offset-checkpoint       high watermarks
     log-start-offset-checkpoint         log start offsets that are above the first segment's base
     cleaner-offset-checkpoint           compacted up to
-        one a log directory: version 0, count, then a line `<topic> <partition> <offset>` each
-    meta.properties                     one a log directory: cluster.id, broker.id, directory.id
-    partition.metadata                  one a partition: `version: 0`, `topic_id: <22 characters>`
-    .kafka_cleanshutdown                one a log directory: present after a clean stop
+        one per log directory: version 0, count, then one line `<topic> <partition> <offset>` per partition
+    meta.properties                     one per log directory: cluster.id, broker.id, directory.id
+    partition.metadata                  one per partition: `version: 0`, `topic_id: <22 characters>`
+    .kafka_cleanshutdown                one per log directory: present after a clean stop
 
 Owner: the janitor writes the offset checkpoints (not alone: broker.process.checkpoint_lock), the supervisor the
-rest, whoever creates a partition its metadata; anyone may read. Crash rule: all are replaced atomically
-and synced. A checkpoint that is missing or malformed stands for offset 0 (more to recover), never for trust.
+rest, the process that creates a partition its metadata; any process may read. Crash rule: all are replaced atomically
+and synced. A missing or malformed checkpoint means offset 0 (more to recover), never a trusted log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class CheckpointError(Exception):
-    """A file of this module is there but not readable as what it should be; the message says why."""
+    """A file of this module exists but is malformed; the message says why."""
 
 
 # --- Kafka's checkpoint text: version, count, one entry a line ---
@@ -107,14 +107,14 @@ def read_offsets(log_dir: StrPath, name: str) -> Offsets:
 
 
 class OffsetFile:
-    """Checkpoint `name` of `log_dir` for who asks often: read again only when it was replaced. Threads may share it."""
+    """A cached checkpoint `name` of `log_dir`: read again only when the file was replaced. Threads may share it."""
 
     def __init__(self, log_dir: StrPath, name: str) -> None:
         self.log_dir, self.name = log_dir, name
-        self._known: tuple[tuple[int, int, int], Offsets] | None = None  # which file was read, and what it says
+        self._known: tuple[tuple[int, int, int], Offsets] | None = None  # identity of the file read, and its offsets
 
     def read(self) -> Offsets:
-        """As `read_offsets`; not to be changed."""
+        """As `read_offsets`; callers must not change it."""
         try:
             found = os.stat(Path(self.log_dir, self.name))
         except FileNotFoundError:
@@ -136,15 +136,15 @@ def _parse_offset(words: list[str]) -> tuple[tuple[str, int], int]:
 
 
 def mark_clean_shutdown(log_dir: StrPath, broker_epoch: int = -1, *, files: Files = FILES) -> None:
-    """Leaves the mark that everything was flushed; the last act of a clean stop."""
+    """Writes the mark that everything was flushed; the last step of a clean stop."""
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     replace(Path(log_dir, CLEAN_SHUTDOWN), content.encode(), files=files)
 
 
 def take_clean_shutdown(log_dir: StrPath, *, files: Files = FILES) -> bool:
-    """Whether the last stop was clean; the mark is removed, durably, before anything is opened.
+    """Whether the last stop was clean; removes the mark durably before anything is opened.
 
-    Else a crash between this start and the next stop would be taken for a clean stop.
+    Otherwise a crash between this start and the next stop would count as a clean stop.
     """
     if not remove(Path(log_dir, CLEAN_SHUTDOWN), files=files):
         return False
@@ -163,7 +163,7 @@ def format_uuid(value: bytes) -> str:
 
 
 def parse_uuid(text: str) -> bytes:
-    """The 16 bytes that `text` stands for; ValueError when it is not such an id."""
+    """The 16 bytes of the id `text`; ValueError when it is not such an id."""
     if len(text) > 24:
         raise ValueError(f"{text!r} is too long for an id in base64")
     value = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -202,7 +202,7 @@ def read_partition_metadata(directory: StrPath) -> bytes | None:
 
 @dataclass(frozen=True)
 class MetaProperties:
-    """Which cluster, broker and directory a log directory belongs to (KIP-78, KIP-858).
+    """The cluster, broker and directory ids of a log directory (KIP-78, KIP-858).
 
     Version 0 is ZooKeeper's (`broker.id`), version 1 KRaft's (`node.id`). None: not recorded.
     """
@@ -271,7 +271,7 @@ def _number(name: str, text: str | None) -> int | None: ...
 
 
 def _number(name: str, text: str | None) -> int | None:
-    """A value that is an int32 of the protocol and not negative; None stays. ValueError says what it is instead."""
+    """A non-negative int32 value; None stays None. ValueError names any other value."""
     if text is None:
         return None
     if text.isascii() and text.isdigit() and int(text) <= INT32_MAX:

@@ -1,7 +1,7 @@
-"""What an error of a log directory's disk means, and how much room is left there.
+"""Classification of errors of a log directory's disk, and the free space there.
 
-A full disk, or a process out of descriptors, passes: what was asked for is refused and the next try may go through.
-A disk that cannot be read or written, or a failed fsync (nobody knows what it lost), ends the use of its log
+A full disk, or a process out of descriptors, is temporary: the request is refused and the next one may succeed.
+A disk that cannot be read or written, or a failed fsync (with unknown losses), ends the use of its log
 directory until the next start, as any I/O error does in Kafka.
 """
 
@@ -19,32 +19,32 @@ _BROKEN = frozenset(
 
 
 class SyncFailed(OSError):
-    """An fsync did not go through: what the kernel held for that file may be lost."""
+    """An fsync failed: the kernel may have lost unsynced data of that file."""
 
 
 def is_broken(error: OSError) -> bool:
-    """Whether the log directory must not be used any more."""
+    """Whether the log directory must no longer be used."""
     return isinstance(error, SyncFailed) or error.errno in _BROKEN
 
 
 def is_full(error: OSError) -> bool:
-    """Whether it passes when there is room again."""
+    """Whether the error ends when there is free space again."""
     return error.errno in FULL
 
 
 def is_short(error: OSError) -> bool:
-    """Whether the process or the machine lacks something, and the disk nothing."""
+    """Whether the process or the machine lacks a resource, and the disk is fine."""
     return error.errno in _SHORT
 
 
 class Room(NamedTuple):
-    """Bytes of a file system: all of it, and what this user may still write."""
+    """Bytes of a file system: total, and free for this user."""
 
     size: int
     free: int
 
 
 def room(path: str) -> Room:
-    """The room where `path` is. OSError as the disk does."""
+    """The space of the file system at `path`. OSError from the disk."""
     found = os.statvfs(path)
     return Room(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)

@@ -1,9 +1,9 @@
 """Writing files so that a power failure leaves the old contents or the new, never a mixture.
 
-All writes of this package's cold path go through one `Files` object, a thin seam over the system
-calls, so that a test can hand in one whose next write or fsync fails (tests/storage/faulty.py).
+All writes of this package's cold path go through one `Files` object, a thin layer over the system
+calls, so that a test can pass one whose next write or fsync fails (tests/storage/faulty.py).
 
-Whoever holds a partition's lock meanwhile renews it with each of these steps (ipc.renewal).
+If the caller holds a partition's lock meanwhile, each of these steps renews it (ipc.renewal).
 
 Crash rule: `replace` leaves at most a `<name>.tmp` behind, which recovery removes.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from odradek.ipc import renewal
 
 StrPath = str | os.PathLike[str]
-_PIECE = 4 << 20  # bytes read or written in one call: whoever holds a partition's lock says in between that it goes on
+_PIECE = 4 << 20  # bytes read or written in one call, between renewals of a partition's lock
 
 
 class Files:
@@ -32,7 +32,7 @@ class Files:
         os.close(fd)
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """Writes all of `data` at `offset`: a short write is continued, not reported. What cannot go on is OSError."""
+        """Writes all of `data` at `offset`: continues a short write. OSError when a write makes no progress."""
         view = memoryview(data)
         while view:
             written = self._pwrite_some(fd, view, offset)
@@ -65,7 +65,7 @@ class Files:
 
     @contextmanager
     def opened(self, path: StrPath, flags: int, mode: int = 0o644) -> Iterator[int]:
-        """`open` and `close` around a block."""
+        """Opens the file for the block and closes it after."""
         fd = self.open(path, flags, mode)
         try:
             yield fd
@@ -77,10 +77,10 @@ FILES = Files()
 
 
 def replace(path: StrPath, data: bytes | bytearray, *, sync: bool = True, files: Files = FILES) -> None:
-    """Gives `path` the contents `data` atomically: written beside it, synced, renamed over it.
+    """Gives `path` the contents `data` atomically: writes a temporary file, syncs it, renames it over `path`.
 
-    `sync=False` leaves out both fsyncs: for files that are rebuilt when found broken. The old
-    contents stay when any step raises OSError, and the temporary file is removed if it can be.
+    `sync=False` omits both fsyncs: for files that are rebuilt when found broken. The old
+    contents stay when any step raises OSError, and the temporary file is removed if possible.
     """
     path = Path(path)
     beside = path.with_name(path.name + ".tmp")
@@ -100,7 +100,7 @@ def replace(path: StrPath, data: bytes | bytearray, *, sync: bool = True, files:
 
 
 def remove(path: StrPath, *, files: Files = FILES) -> bool:
-    """Unlinks `path`; False when it was not there or could not be removed for lack of a path."""
+    """Unlinks `path`; False when the file or its directory did not exist."""
     try:
         files.unlink(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -117,7 +117,7 @@ def truncate(path: StrPath, size: int, *, sync: bool = True, files: Files = FILE
 
 
 def read_file(path: StrPath) -> bytes:
-    """All that is in `path`. A start reads thousands of small files; pathlib takes three times as long for one."""
+    """The contents of `path`. A start reads thousands of small files; pathlib takes three times as long for one."""
     with FILES.opened(path, os.O_RDONLY) as fd:
         return pread_exact(fd, os.fstat(fd).st_size, 0)
 

@@ -1,4 +1,4 @@
-"""What is wrong in a data directory: a fault, one promise that a file does not keep, one line; and a damaged index."""
+"""Faults in a data directory: a fault is one inconsistency of a file, on one line; and the damaged-index error."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class Fault(NamedTuple):
 
 
 class DamagedIndex(OSError):
-    """An index file of a segment does not say what its log does; it can be made again from the log."""
+    """An index file of a segment contradicts its log; it can be rebuilt from the log."""

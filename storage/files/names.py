@@ -1,18 +1,18 @@
 """Names of Kafka's files and directories, and their parsing.
 
-A log directory holds one directory a partition, `<topic>-<partition>`; a partition directory holds
-segments named by their first offset in 20 digits. A suffix tells the state of a file or directory:
+A log directory holds one directory per partition, `<topic>-<partition>`; a partition directory holds
+segments named by their first offset in 20 digits. A suffix gives the state of a file or directory:
 
     .deleted   to be removed after `file.delete.delay.ms`
-    .cleaned   output of a compaction that had not finished: worthless
-    .swap      output of a compaction that had finished: only its renames are missing
+    .cleaned   output of an unfinished compaction: worthless
+    .swap      output of a finished compaction: only its renames are missing
     .corrupt   damaged, and put aside: no broker reads it
     -delete    a partition directory waiting for removal      <topic>-<partition>.<32 hex>-delete
     -future    a copy being made in another log directory     <topic>-<partition>.<32 hex>-future
-    -stray     a directory that belongs to no topic any more  <topic>-<partition>.<32 hex>-stray
+    -stray     a directory that no longer belongs to a topic  <topic>-<partition>.<32 hex>-stray
 
-Only regular files are segment files, and only names as Kafka writes them count: what else is there was put there by
-hand, and is left alone.
+Only regular files are segment files, and only names as Kafka writes them count: all other files were put there by
+hand, and stay untouched.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FUTURE_DIR = "-future"
 STRAY_DIR = "-stray"
 MARKED_DIRS = (DELETE_DIR, FUTURE_DIR, STRAY_DIR)
 
-KRAFT_METADATA = "__cluster_metadata"  # the topic of Apache Kafka's own log; its directory is no partition of ours
+KRAFT_METADATA = "__cluster_metadata"  # the topic of Apache Kafka's own log; its directory is not our partition
 
 MAX_NAME = 255  # of a directory entry, on every file system we know
 _NUMBER = "0|[1-9][0-9]{0,9}"
@@ -84,13 +84,13 @@ def segment_path(directory: str | os.PathLike[str], offset: int, kind: str = LOG
     return _path(os.fspath(directory), f"{offset_name(offset)}{kind}{mark}")
 
 
-@lru_cache(maxsize=64)  # recovery comes back to the same few paths, and pathlib is a third of its time
+@lru_cache(maxsize=64)  # recovery uses the same few paths, and pathlib is a third of its time
 def _path(directory: str, name: str) -> Path:
     return Path(directory, name)
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """The parts of a segment file's name, or None when `name` is not one."""
+    """The parts of a segment file's name; None for any other name."""
     found = _DIGITS.fullmatch(name)
     if found is None or int(found[1]) > _LARGEST_OFFSET:
         return None
@@ -116,12 +116,12 @@ def segment_bases(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def regular_files(directory: str | os.PathLike[str]) -> list[str]:
-    """The names of the files in a directory, without what is no file."""
+    """The names of the files in a directory, without entries of other kinds."""
     return listed(directory)[0]
 
 
 def listed(directory: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
-    """The names of the files in a directory, and those of what is no file, nor a link to one."""
+    """The names of the files in a directory, and those of entries that are neither a file nor a link to one."""
     found: tuple[list[str], list[str]] = ([], [])
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -141,7 +141,7 @@ def partition_dir(topic: str, partition: int) -> str:
 
 
 def marked_dir(topic: str, partition: int, mark: str) -> str:
-    """A fresh name for a partition directory that is to be deleted, moved or put aside.
+    """A new name for a partition directory to delete, move or put aside.
 
     Topics may have 249 characters, and the mark needs up to 52: the topic is cut, as Kafka does.
     A future directory is never cut, because its name is parsed back to take the old one's place.

@@ -1,7 +1,7 @@
-"""Open files by reference, and slices of them on their way to a socket.
+"""Reference-counted open files, and slices of them to send to a socket.
 
-A segment may be deleted, or fall out of the cache of open files, while a slice of it waits for a slow reader. So the
-descriptor belongs to an object that closes it when the last slice lets go.
+A segment may be deleted, or leave the cache of open files, while a slice of it waits for a slow reader. So the
+descriptor belongs to an object that closes it when the last slice is gone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class OpenFile:
 
 
 class FileSlice:
-    """`size` bytes of `file` from `position` on; whole record batches. The connection advances it as it sends.
+    """`size` bytes of `file` from `position`; whole record batches. The connection advances it as it sends.
 
-    `following` is the offset behind the last record; `far` says that the slice lies so far behind the log's end that
+    `following` is the offset after the last record; `far` means that the slice lies so far before the log's end that
     it may have left the page cache.
     """
 
@@ -41,7 +41,7 @@ class FileSlice:
         self.far = far
 
     def read(self) -> bytes:
-        """The bytes themselves, for paths that must look inside; OSError when the disk fails, EOFError when cut."""
+        """The bytes, for paths that parse them; OSError when the disk fails, EOFError when the file was cut."""
         pieces = []
         position, left = self.position, self.size
         while left:

@@ -1,11 +1,11 @@
-"""Ending the active segment earlier by its indexes, without reading what stays. Caller holds the lock.
+"""Truncating the active segment by its indexes, without reading the part that stays. Caller holds the lock.
 
-Read are the headers from the last index entry that stays on, and those of what goes: the time it takes depends on how
-much goes, not on the segment's size (for producers see storage.log.former_producers). What stays was checked when it
-was received.
+This reads the headers after the last remaining index entry and those of the removed batches: the time depends on how
+much is removed, not on the segment's size (for producers see storage.log.former_producers). The part that stays was
+checked when it was received.
 
-Crash rule: storage.log.truncate's. All that is changed here behind the log is derived from it: a death on the way is
-mended by a recovery of the segment.
+Crash rule: storage.log.truncate's. All files changed here after the log are derived from it: after a death, a recovery
+of the segment repairs them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Cut(NamedTuple):
-    """Where the active segment is to end, in bytes and offsets, and what its indexes and its slot say of it then."""
+    """The new end of the active segment, in bytes and offsets, and the values of its indexes and its slot then."""
 
     position: int
     leo: int
@@ -42,9 +42,9 @@ class Cut(NamedTuple):
 
 
 def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
-    """How all batches go whose last offset is `offset` or higher; None where the segment has to be read for that.
+    """The cut that removes all batches whose last offset is `offset` or higher; None if it has to read the segment.
 
-    Changes nothing. Raises OSError and EOFError as reading does.
+    Changes nothing. Raises OSError and EOFError from reads.
     """
     base, size = values[slots.F_ACTIVE_BASE], values[slots.F_ACTIVE_SIZE]
     files = partition.active(base, values[slots.F_GENERATION])
@@ -70,9 +70,9 @@ def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
 
 
 def carry_out(partition: Partition, state: SlotState, cut: Cut) -> SlotState:
-    """Cut the files; the state to be published, but for high watermark and recovery point.
+    """Cut the files; returns the state to publish, except high watermark and recovery point.
 
-    The producers get a new generation of their table: what an append has remembered of them belongs to another log.
+    The producers get a new generation of their table: the state that an append has cached belongs to another log.
     """
     path = os.path.join(partition.directory, names.offset_name(state.active_base))
     cut_file(path + names.LOG, cut.position, sync=False)

@@ -1,12 +1,11 @@
-"""Appending: what many producers sent in one round becomes one lock, one write and one publish per partition.
+"""Appending: the batches of many producers become one lock, one write and one publish for each partition.
 
-Steps, with the lock held: mark dirty → check sequences, assign offsets in the receive buffer, let the producer table
-grow where a producer is new → pwritev → index → publish log end and size → apply producer updates, publish
-`pstate_leo` → clear dirty. The caller then gives the lock back and rings. Dying anywhere before the first publish
-leaves garbage past the published size; between the two, repair replays the producers; nothing is acknowledged before
-the end.
+Steps, with the lock held: mark dirty → check sequences, assign offsets in the receive buffer, grow the producer table
+for new producers → pwritev → index → publish log end and size → apply producer updates, publish `pstate_leo` → clear
+dirty. The caller then releases the lock and rings. A death before the first publish leaves garbage past the published
+size; after a death between the two, repair replays the producers; nothing is acknowledged before the end.
 A failed write (ENOSPC, EIO) publishes nothing: those batches are refused with KAFKA_STORAGE_ERROR. So is a batch whose
-producer the table has no room for, before it is written: nothing behind the publish can fail for lack of memory.
+producer does not fit into the table, before it is written: no step after the publish can fail for lack of memory.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ _IOV_MAX = 1024
 
 
 class Batch:
-    """One record batch of magic 2 on its way into a partition, and what became of it.
+    """One record batch of magic 2 to append to a partition, and the result.
 
     In: `view` (writable, the whole batch), `count` records, `max_timestamp` ms, producer fields (id -1 when not
-    idempotent), `guard` of a client's transactional one (storage.log.transactions.may_open). Out: `error`,
-    `base_offset`, `log_start`. What most batches leave as it is, is a default of the class: `append_time` (-1 unless
-    LogAppendTime, or a retry), `message` and `record_errors` of a refusal, `transactional`, `marker` (only in control
-    batches of our own, storage.log.transactions).
+    idempotent), `guard` of a client's transactional batch (storage.log.transactions.may_open). Out: `error`,
+    `base_offset`, `log_start`. Class attributes hold the values that most batches do not change: `append_time` (-1
+    unless LogAppendTime, or a retry), `message` and `record_errors` of a refusal, `transactional`, `marker` (only in
+    our own control batches, storage.log.transactions).
     """
 
     __slots__ = (
@@ -88,7 +87,7 @@ class Batch:
         self.log_start = -1
 
     def refuse(self, error: int, message: str | None = None) -> None:
-        """Mark as not appended."""
+        """Mark the batch as not appended."""
         self.error = error
         self.base_offset = -1
         if message is not None:
@@ -105,8 +104,8 @@ _NOT_LEADER = {
 def append(partition: Partition, values: Fields, batches: Sequence[Batch], now_ms: int) -> int:
     """Append `batches` in order; returns the log end, or -1 when nothing was written. Caller holds the lock.
 
-    `values` are the slot's fields as `Partition.acquire` gave them; they are published changed. When the disk fails
-    the slot stays dirty: the next holder of the lock repairs what is half done.
+    `values` are the slot's fields from `Partition.acquire`; this changes and publishes them. When the disk fails the
+    slot stays dirty: the next holder of the lock repairs the half-done append.
     """
     state, before = values[F_STATE], values[F_LEO]
     if state != LEADER:
@@ -131,12 +130,12 @@ def _refuse_all(batches: Sequence[Batch], error: int) -> int:
 
 
 def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at: int, now_ms: int) -> int:
-    """Append from `at` on until the batches or the segment end; returns where to go on: `at` if it is to be rolled.
+    """Append from `at` until the batches or the segment end; returns the next index: `at` if a roll is due.
 
-    The segment ends as Kafka's LogSegment.shouldRoll has it: full, too old, index full, or offsets too far from the
-    base. An empty one takes at least one batch.
-    This runs once a round and its loop once a batch: one function over local names, since every call and every
-    attribute in it was measured to matter.
+    The segment ends as in Kafka's LogSegment.shouldRoll: full, too old, index full, or offsets too far from the base.
+    An empty segment takes at least one batch.
+    This runs once for each append and its loop once for each batch: one function with local names, because
+    measurements showed that every call and every attribute access in it matters.
     """
     (
         _, generation, _, epoch, log_start, base, index_entries, flushed, epoch_noted, pstate_gen,
@@ -153,7 +152,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
     room, interval = config.segment_bytes, config.index_interval_bytes
     leo, size, last_allowed = begin, start, base + MAX_RELATIVE
     staged: Staged | None = None
-    entries: list[tuple[int, int, int, int]] = []  # for the indexes: offset, position, largest timestamp, its offset
+    entries: list[tuple[int, int, int, int]] = []  # index entries: offset, position, largest timestamp, its offset
     out: list[memoryview] = []
     for batch in batches[at:] if at else batches:
         view, count = batch.view, batch.count
@@ -205,7 +204,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
 
 
 def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Batch, leo: int) -> bool:
-    """Check an idempotent batch; False when it is refused or a retry (which is answered with its offset)."""
+    """Check an idempotent batch; False when it is refused or a retry (answered with the original's offset)."""
     if batch.guard is not None and not transactions.may_open(partition, values, staged, batch, leo):
         partition.unverified.append(batch)
         return False
@@ -218,11 +217,11 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
     else:
         error, original = staged.let_in(batch, leo, some_open=values[slots.F_UNSTABLE] >= 0)
     if error:
-        known = staged.known(batch.producer_id)  # its epoch, and the sequence that is next
+        known = staged.known(batch.producer_id)  # its epoch and next sequence
         log.debug("%r: batch %d/%d/%d rejected: %d, of %s", partition, *_sequence(batch), error, known)
         _refuse_sequence(partition, values, batch, error)
         return False
-    if original is not None:  # answered with its original's timestamp, as Kafka does whatever the timestamp's type
+    if original is not None:  # the answer has the original's timestamp, as in Kafka, for both timestamp types
         batch.base_offset, batch.append_time = original
         batch.log_start = values[slots.F_LOG_START]
         return False
@@ -232,7 +231,7 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
 
 
 def _begins(partition: Partition, values: Fields, staged: Staged, batch: Batch) -> bool:
-    """Whether a producer that the partition does not know may begin with this batch."""
+    """Whether a producer unknown to the partition may begin with this batch."""
     lowest, sequence = partition.lowest_sequences, batch.sequence
     if lowest and sequence >= 0 and lowest.refuses(batch.producer_id, sequence, time.monotonic()):
         _refuse_sequence(partition, values, batch, errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -251,8 +250,8 @@ def _admitted(partition: Partition, values: Fields, staged: Staged, batch: Batch
 
 
 def _refuse_sequence(partition: Partition, values: Fields, batch: Batch, error: int) -> None:
-    """Refuse with OUT_OF_ORDER_SEQUENCE_NUMBER only if all followers in the ISR fetch. Otherwise another broker may
-    lead and have the batch before in its log, and on that error producers fail the record.
+    """Refuse with OUT_OF_ORDER_SEQUENCE_NUMBER only if all followers in the ISR fetch. Otherwise another broker may be
+    the leader and have the previous batch in its log, and producers fail the record on that error.
     """
     gap, now_ms = error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER, time.monotonic_ns() // 1_000_000
     if gap and replicas.any_silent(partition.slot, now_ms):
@@ -266,9 +265,9 @@ def _sequence(batch: Batch) -> tuple[int, int, int]:
 
 
 def add_entries(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int, int]]) -> None:
-    """Index new batches of the active segment: an offset entry each, a time entry where the largest timestamp grew.
+    """Index new batches of the active segment: an offset entry each, a time entry when the largest timestamp grew.
 
-    `entries`: last offset, position, largest timestamp so far, its offset. The counts in `values` follow.
+    `entries`: last offset, position, largest timestamp so far, its offset. Updates the counts in `values`.
     """
     base, last = values[slots.F_ACTIVE_BASE], values[slots.F_TIME_LAST]
     timed = []
@@ -286,8 +285,8 @@ def add_entries(files: ActiveFiles, values: Fields, entries: list[tuple[int, int
 
 
 def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> None:
-    """What producers sent, once the log end is published: see the module's head."""
-    if staged.begun and partition.lowest_sequences:  # not before: a write that failed has let nobody in
+    """Apply the staged producer updates after the publish of the log end: see the module docstring."""
+    if staged.begun and partition.lowest_sequences:  # not before: a failed write admits no producer
         for producer_id, _ in staged.begun:
             partition.lowest_sequences.forget(producer_id)
     leo = values[F_LEO]
@@ -297,9 +296,9 @@ def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> 
 
 
 def failed(partition: Partition, values: Fields, batches: Sequence[Batch], error: OSError) -> None:
-    """A write failed. Nothing since the last publish counts: refuse it, and cut it off so that no recovery finds it.
+    """Undo a failed write: refuse all batches since the last publish, and truncate them so that no recovery finds them.
 
-    `values` become what is published; a broken disk takes the partition offline. The slot stays dirty.
+    Resets `values` to the published fields; a broken disk takes the partition offline. The slot stays dirty.
     """
     level = logging.ERROR if error.errno != errno.ENOSPC else logging.WARNING
     log.log(level, "%r: append failed: %s", partition, error)
@@ -319,7 +318,7 @@ def failed(partition: Partition, values: Fields, batches: Sequence[Batch], error
 
 
 def _write_rest(fd: int, views: list[memoryview], position: int) -> None:
-    """The write was short, or there are more buffers than one call takes: write all of them, from the first on."""
+    """Write all buffers again from the first: the write was short, or there are more than one call takes."""
     for start in range(0, len(views), _IOV_MAX):
         data = b"".join(views[start : start + _IOV_MAX])
         FILES.pwrite(fd, data, position)

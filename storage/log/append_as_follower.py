@@ -1,4 +1,4 @@
-"""Appending what a leader has sent: batches with their offsets and epochs, which are stored as they are.
+"""Appending as a follower: batches from the leader, stored with the leader's offsets and epochs.
 
 Layout    : as storage.log.append leaves it; a compacted leader's batches may have gaps between them, and fewer records
             than offsets.
@@ -6,11 +6,10 @@ Owner     : the partition, while this broker follows.
 Writers   : the replicator, with the partition's lock.
 Crash rule: the steps for each segment are an append's: dirty → aborted transactions → batches → indexes → epochs →
             publish (log end, size, high watermark, first unstable offset) → producers, publish `pstate_leo` → clear
-            dirty. What was not published is cut off by repair: bytes, index entries, epochs past the log end, rows of
-            aborted transactions; producers are replayed from `pstate_leo` on. A log start that grew moves last.
+            dirty. Repair cuts off what was not published: bytes, index entries, epochs past the log end, rows of
+            aborted transactions; it replays producers from `pstate_leo`. A log start that grew moves last.
 
-Nothing here looks into records, but for those of control batches. What of the data is sound storage.log.fetched_batches
-says.
+Nothing here reads records, except those of control batches. storage.log.fetched_batches validates the data.
 """
 
 from __future__ import annotations
@@ -39,11 +38,12 @@ def append(
     partition: Partition, values: Fields, data: bytes | memoryview, hw: int, log_start: int, now_ms: int,
     known: Found | None = None,
 ) -> int:  # fmt: skip
-    """Append a leader's `data` and take over its `hw` and `log_start`; the log end. Caller holds the lock, as follower.
+    """Append a leader's `data`, adopt its `hw` and `log_start`; returns the log end. Caller follows and holds the lock.
 
-    `known` is what `find` has found in the data before. Where a batch is bad, those before it are appended all the
-    same, then Misplaced or Corrupt is raised. On OSError nothing is published of the segment where it happened.
-    A first batch in whose midst an empty log begins (the leader's log start lies there) moves the log end back to it.
+    `known` is an earlier result of `find` for the data. Batches before a bad one are appended, then Misplaced or
+    Corrupt is raised. On OSError nothing is published for the segment where it happened.
+    If an empty log begins inside the first batch (the leader's log start lies there), the log end moves back to that
+    batch.
     """
     view = memoryview(data)
     try:
@@ -64,7 +64,8 @@ def append(
 
 
 def _begin_at_batch(partition: Partition, values: Fields, data: memoryview) -> None:
-    """DeleteRecords may move a leader's log start into a batch, which an empty follower then gets whole."""
+    """Restart an empty log at the first batch: DeleteRecords may move a leader's log start into a batch, and the
+    follower gets that batch whole."""
     leo = values[F_LEO]
     if len(data) < wire.HEADER_SIZE or values[slots.F_LOG_START] != leo:
         return
@@ -77,7 +78,7 @@ def _begin_at_batch(partition: Partition, values: Fields, data: memoryview) -> N
 def _piece(
     partition: Partition, values: Fields, data: memoryview, batches: list[Received], at: int, hw: int, now_ms: int
 ) -> int:  # fmt: skip
-    """Append from batch `at` on what belongs into the active segment, or begin the next one; where to go on."""
+    """Append the batches from `at` that fit the active segment, or roll; returns the next index."""
     upto = _fitting(partition, values, batches, at, now_ms)
     if upto == at:
         base = batches[at].header[0]
@@ -105,9 +106,9 @@ def _piece(
 
 
 def _fitting(partition: Partition, values: Fields, batches: list[Received], at: int, now_ms: int) -> int:
-    """Which batch is the first that is not for the active segment, by the rules of storage.log.append.
+    """The index of the first batch that does not fit the active segment, by the rules of storage.log.append.
 
-    At least one is for an empty segment, unless it is too far from its base.
+    An empty segment takes at least one batch, unless that is too far from its base.
     """
     config, base = partition.config, values[slots.F_ACTIVE_BASE]
     size, farthest = values[slots.F_ACTIVE_SIZE], base + MAX_RELATIVE
@@ -124,7 +125,7 @@ def _fitting(partition: Partition, values: Fields, batches: list[Received], at: 
 
 
 def _advance(config: LogConfig, values: Fields, piece: list[Received], now_ms: int) -> list[tuple[int, int, int, int]]:
-    """Let `values` follow the batches; the index entries to write."""
+    """Update `values` for the batches; returns the index entries to write."""
     begin, _, size, pending, top, top_offset, since, unflushed_since, _ = values[CHANGED]
     entries = []
     for one in piece:
@@ -145,7 +146,7 @@ def _advance(config: LogConfig, values: Fields, piece: list[Received], now_ms: i
 
 
 def _note_epochs(partition: Partition, values: Fields, piece: list[Received]) -> None:
-    """Those that begin within the batches; as in Kafka a batch without one leaves it at that."""
+    """Note the leader epochs that begin within the batches; as in Kafka, a batch without one changes nothing."""
     begun, noted = [], values[slots.F_EPOCH_NOTED]
     for one in piece:
         epoch = one.header[2]
@@ -158,7 +159,7 @@ def _note_epochs(partition: Partition, values: Fields, piece: list[Received]) ->
 
 
 def _stage(partition: Partition, values: Fields, data: memoryview, piece: list[Received]) -> Staged:
-    """What producers did in the batches; aborted transactions get their rows, `values` the first unstable offset."""
+    """Stage the producer updates of the batches; add rows of aborted transactions and the first unstable offset."""
     staged, going = Staged(None), None
     for one in piece:
         header = one.header
@@ -175,7 +176,7 @@ def _stage(partition: Partition, values: Fields, data: memoryview, piece: list[R
 
 
 class _Transactions:
-    """The transactions open in a partition, from its producer table and then batch by batch."""
+    """The open transactions of a partition, from its producer table and then batch by batch."""
 
     def __init__(self, partition: Partition, values: Fields) -> None:
         table = partition.producers.table(values[slots.F_PSTATE_GEN])
@@ -184,7 +185,7 @@ class _Transactions:
         self._partition, self._values = partition, values
 
     def first(self) -> int:
-        """The first offset of the oldest, -1 when none is open."""
+        """The first offset of the oldest open transaction, -1 when none is open."""
         return min(self._open.values(), default=-1)
 
     def take(self, header: tuple[int, ...], content: memoryview) -> None:
@@ -193,7 +194,7 @@ class _Transactions:
             self._open.setdefault(producer_id, base)
             return
         marker = parse_marker(content)
-        if marker is None:  # emptied by compaction: its transaction has no record left
+        if marker is None:  # compaction has emptied it: its transaction has no record left
             return
         begun, last = self._open.pop(producer_id, -1), base + header[6]
         if marker[0] == ABORT and begun >= 0:
@@ -203,7 +204,7 @@ class _Transactions:
 
 
 def _take_over(partition: Partition, values: Fields, hw: int, log_start: int) -> None:
-    """The leader's high watermark, where no batch brought it, and its log start, as far as the log goes."""
+    """Adopt the leader's high watermark, if no batch did, and its log start, up to the log end."""
     leo = values[F_LEO]
     visible = max(values[F_HW], min(hw, leo))
     if visible != values[F_HW]:

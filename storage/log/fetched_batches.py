@@ -1,7 +1,7 @@
-"""What a leader has sent, looked through before it is appended: the whole batches of it, up to the first bad one.
+"""Validating a leader's data before it is appended: the whole batches, up to the first bad one.
 
-Twice: at the headers, which tell where the log will end, and at the checksums. CRC-32C does not cover offsets and
-epochs: of those only the order is checked. Nothing here looks into records.
+Two passes: over the headers, which determine the new log end, and over the checksums. CRC-32C does not cover offsets
+and epochs: for those only the order is checked. Nothing here reads records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek.protocol import batch as wire
 
 
 class Misplaced(Exception):
-    """A batch from `offset` to `last` does not come behind the log end `leo`, or behind the batch before it."""
+    """A batch from `offset` to `last` begins below the log end `leo`, or below the end of the batch before it."""
 
     def __init__(self, offset: int, leo: int, last: int = -1) -> None:
         super().__init__(f"a batch begins at offset {offset}, but the log ends at {leo}")
@@ -22,7 +22,7 @@ class Misplaced(Exception):
 
 
 class Corrupt(Exception):
-    """What should be a batch at `offset` is none, or has changed on its way."""
+    """The data at `offset` is not a batch, or was corrupted in transit."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"the batch at offset {offset}: {reason}")
@@ -30,7 +30,7 @@ class Corrupt(Exception):
 
 
 class OldFormat(Corrupt):
-    """A message of magic 0 or 1, which only leaders keep that once ran Kafka before 0.11."""
+    """A message of magic 0 or 1; only leaders that once ran Kafka before 0.11 keep those."""
 
 
 class Received(NamedTuple):
@@ -46,7 +46,7 @@ class Received(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The whole batches for a log that ends at `leo`, and what is wrong with the one behind them."""
+    """The whole batches for a log that ends at `leo`, and the fault of the batch behind them."""
 
     leo: int
     batches: list[Received]
@@ -54,17 +54,17 @@ class Found(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the log ends with them."""
+        """The log end after these batches."""
         return self.batches[-1].last_offset + 1 if self.batches else self.leo
 
     @property
     def last_epoch(self) -> int:
-        """Of the last batch; -1 when it has none."""
+        """The leader epoch of the last batch; -1 when it has none."""
         return self.batches[-1].header[2] if self.batches else -1
 
 
 def find(data: memoryview, leo: int) -> Found:
-    """What is in `data` for a log that ends at `leo`, by the headers. A last batch that is cut short is passed over."""
+    """The batches in `data` for a log that ends at `leo`, by their headers. Ignores an incomplete last batch."""
     found: list[Received] = []
     fault: Exception | None = None
     at, size, end = 0, len(data), leo
@@ -86,7 +86,7 @@ def find(data: memoryview, leo: int) -> Found:
 
 
 def sound(data: memoryview, found: Found) -> Found:
-    """The same, if all checksums match; otherwise up to the first that does not."""
+    """`found` if all checksums match; otherwise the batches before the first mismatch."""
     for number, (at, size, header) in enumerate(found.batches):
         if crc32c(data[at + wire.CRC_START : at + size]) != header[4]:
             return Found(found.leo, found.batches[:number], Corrupt(header[0], "the checksum does not match"))

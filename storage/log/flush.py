@@ -1,11 +1,11 @@
-"""Bringing a partition's log to the disk, and saying so in its slot (`flushed`, Kafka's recovery point).
+"""Syncing a partition's log to the disk, and publishing that in its slot (`flushed`, Kafka's recovery point).
 
-All that syncs a log goes through `Flush`: the janitor, a worker's fsync thread, the coordinator, a stop. `begin` notes
-how often the log has been truncated, then finds the files; `sync` needs no lock, as it may take seconds; `publish`
-holds the lock and counts what was appended before `begin`, unless the log was truncated since. A truncation takes
-records away and others come at their offsets, of which the fsync saw nothing.
-Several may sync one log at once: each publishes what it knows, and the highest counts.
-Crash rule: dying at any moment leaves `flushed` too small, which costs recovery time and nothing else.
+Every sync of a log goes through `Flush`: the janitor, a worker's fsync thread, the coordinator, a stop. `begin` reads
+the number of truncations of the log, then finds the files; `sync` needs no lock, as it may take seconds; `publish`
+needs the lock and publishes the log end of `begin`, unless the log was truncated since. A truncation removes records,
+and others get their offsets, which the fsync did not cover.
+Several processes may sync one log at once: each publishes its result, and the highest wins.
+Crash rule: a death at any moment leaves `flushed` too small, which only costs recovery time.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SERVED = (slots.LEADER, slots.FOLLOWER)
 
 
 def files_to_sync(partition: Partition, state: SlotState, goal: int | None = None) -> list[str]:
-    """What must be synced for everything below `goal` (the log end) to be on the disk; the directory is the last."""
+    """The paths to sync so that everything below `goal` (the log end) is on the disk; the directory is the last."""
     try:
         bases = partition.bases(state.active_base, state.generation)
-    except FileNotFoundError:  # changed since: what compaction has put in place is synced already
+    except FileNotFoundError:  # changed since: compaction has already synced its new segments
         bases = names.segment_bases(partition.directory)
     first = max((base for base in bases if base <= max(state.flushed, state.log_start)), default=bases[0])
     paths = [
@@ -42,14 +42,14 @@ def files_to_sync(partition: Partition, state: SlotState, goal: int | None = Non
         if base >= first and (goal is None or base < goal)
         for kind in names.SEGMENT_SUFFIXES
     ]
-    # Until something of the active segment has been synced its files' names may not have been either.
-    # The same goes for the epochs' file, which recovery completes only from the last segment on.
+    # Until the first sync of the active segment, its file names may not be synced either.
+    # The same holds for the epoch file, which recovery completes only from the last segment on.
     first_time = [os.path.join(partition.directory, epochs.FILE_NAME), partition.directory]
     return paths + first_time if state.flushed <= state.active_base else paths
 
 
 def sync_files(paths: Sequence[str]) -> None:
-    """fsync each file or directory that is there (retention may have taken any). SyncFailed, or OSError of an open."""
+    """fsync each existing file or directory (retention may have deleted any). SyncFailed, or OSError of an open."""
     for path in paths:
         try:
             with FILES.opened(path, os.O_RDONLY) as fd:
@@ -66,13 +66,13 @@ def _fsync(fd: int, path: str) -> None:
 
 
 def log_end(state: SlotState) -> int:
-    """All that is in the log."""
+    """The log end, as the goal of a flush."""
     return state.leo
 
 
 @dataclass
 class Flush:
-    """What is to be synced of a log, as it is now, so that everything below `goal` is on the disk."""
+    """One sync of a log in its current state, so that everything below `goal` is on the disk."""
 
     partition: Partition
     state: SlotState
@@ -82,9 +82,9 @@ class Flush:
 
     @classmethod
     def begin(cls, partition: Partition, upto: Callable[[SlotState], int] = log_end) -> Flush:
-        """Up to the offset that `upto` picks; no `paths` where all of it is synced already. Raises OSError.
+        """A flush up to the offset that `upto` returns; no `paths` if all is synced already. Raises OSError.
 
-        The state is read before the files are looked for: a truncation in between is one that `publish` sees.
+        This reads the state before it finds the files: `publish` detects a truncation in between.
         """
         state = partition.state()
         goal = upto(state)
@@ -92,18 +92,18 @@ class Flush:
         return cls(partition, state, goal, files_to_sync(partition, state, goal) if wanted else [])
 
     def sync(self) -> None:
-        """fsync the files, in any thread and without the lock; what goes wrong `publish` raises."""
+        """fsync the files, in any thread and without the lock; `publish` raises an error of it."""
         try:
             sync_files(self.paths)
         except OSError as error:
             self.error = error
-            if disks.is_broken(error):  # a later fsync may succeed without what this one has lost
+            if disks.is_broken(error):  # a later fsync may succeed although this one has lost data
                 self.partition.owner.disk_failed(self.state.log_dir)
 
     def publish(self, values: Fields) -> None:
-        """Say that all below the goal is on the disk, unless the log was truncated since. Caller holds the lock.
+        """Publish that all below the goal is on the disk, unless the log was truncated since. Caller holds the lock.
 
-        Raises the OSError of `sync`, after which nothing may be believed of the log: a broken disk takes it offline.
+        Raises the OSError of `sync`, after which the log cannot be trusted: a broken disk takes it offline.
         """
         if self.error is not None:
             if disks.is_broken(self.error):

@@ -1,8 +1,8 @@
-"""The producers' state as of an offset in the active segment, from the state of now. Caller holds the lock.
+"""The producers' state as of an offset in the active segment, from the current state. Caller holds the lock.
 
-The table has the last batches of each producer: where one of them lies before the offset, it says how the producer
-stood. Of others (all known batches lie behind, or a marker does) the batches before the offset tell: they are read
-from as near as suffices, by the segment's index, and from the newest snapshot where nothing nearer does.
+The table has the last batches of each producer: if one of them lies before the offset, it gives the producer's state
+there. For others (all known batches lie behind, or a marker does) this reads the batches before the offset: from as
+near as suffices, by the segment's index, else from the newest snapshot.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from odradek.storage.files.openfile import OpenFile
     from odradek.storage.log.partition import Partition
 
-_WINDOW = 64 << 10  # bytes before the offset that are looked at first
+_WINDOW = 64 << 10  # bytes before the offset that are read first
 
 
 class Written(NamedTuple):
-    """Who wrote behind the offset: `begun` its first batch; `ended` a transaction, or wrote without sequences."""
+    """Producers that wrote behind the offset: `begun` a first batch; `ended` a transaction, or without sequences."""
 
     begun: set[int]
     ended: set[int]
 
     def note(self, header: tuple[int, ...]) -> None:
-        """Take in a batch of a producer."""
+        """Record a batch of a producer."""
         if header[5] & wire.CONTROL or header[11] < 0:
             self.ended.add(header[9])
         elif header[10] == 0 == header[11]:
@@ -59,10 +59,10 @@ def entries_at(
 
 
 def _without(entry: ProducerEntry, offset: int) -> ProducerEntry | None:
-    """A producer without its batches from `offset` on, behind which no transaction of its ended.
+    """A producer without its batches from `offset` on; none of its transactions ended behind that offset.
 
-    None when the table does not tell how it stood then: all known batches go, or its transaction began behind, so that
-    its last act before was a marker, or that may have been one, whose time nobody else knows.
+    None when the table does not have its state then: all known batches are removed, or its transaction began behind the
+    offset, so that its last write before was a marker, or may have been one, whose time is only in the log.
     """
     if not entry.batches or entry.batches[-1].last_offset < offset:
         return entry
@@ -73,9 +73,9 @@ def _without(entry: ProducerEntry, offset: int) -> ProducerEntry | None:
 
 
 def _is_new(entry: ProducerEntry, offset: int, behind: Written) -> bool:
-    """Whether it wrote nothing before the offset, no marker either; sequences begin at 0 again after 2^31 records."""
+    """Whether it wrote nothing before the offset, not even a marker; sequences wrap to 0 after 2^31 records."""
     earlier = bool(entry.batches) and entry.batches[0].last_offset < offset
-    earlier |= 0 <= entry.txn_first < offset  # by a batch without sequences, which no list of batches has
+    earlier |= 0 <= entry.txn_first < offset  # by a batch without sequences, which the entry does not list
     return entry.producer_id in behind.begun and entry.coordinator_epoch < 0 and not earlier
 
 
@@ -100,8 +100,8 @@ def _read(
 
 
 def _suffice(file: OpenFile, start: int, end: int, wanted: Iterable[int]) -> bool:
-    """Whether the batches between two bytes tell all of the `wanted`: one with data and, of a transactional producer,
-    a marker, so that its open transaction begins behind that."""
+    """Whether the batches between two positions suffice for all of `wanted`: a data batch each and, for a transactional
+    producer, a marker, so that its open transaction begins behind that."""
     written, ended = set(), set()
     for _, header in read.batch_headers(file, start, end):
         if not header[5] & wire.CONTROL:

@@ -1,8 +1,8 @@
-"""The leader epochs of a partition for who has not its lock: a leader's worker, a follower's replicator.
+"""The leader epochs of a partition for processes without its lock: a leader's worker, a follower's replicator.
 
-The file is read as it is. One that is broken, or has lost what the slot says was noted, is built again under the lock
-(storage.log.roll), as each change of it would do: a leader has nothing else to tell its followers where they part from
-it.
+This reads the file as it is. A file that is broken, or has lost epochs that the slot says were noted, is rebuilt under
+the lock (storage.log.roll), as each change of it would do: a leader has no other source to find where its followers
+diverge.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def read(partition: Partition, noted: int) -> EpochCache:
-    """The epochs, `noted` the newest by the slot. CheckpointError while another has the lock; OSError."""
+    """The epochs; `noted` is the newest in the slot. CheckpointError while another process has the lock; OSError."""
     try:
         return EpochCache.read_noted(partition.directory, noted)
     except CheckpointError as problem:

@@ -1,12 +1,12 @@
 """Becoming a partition's leader or follower, and a leader's changes of its ISR. Caller holds the partition's lock.
 
-Called by the controller process alone, which knows what the cluster has decided
-(broker.controller.replicas.replica_manager, broker.controller.member.isr). Each function ends with one publish; dying
-before it leaves the former role, and the decision is carried out again. An epoch that was noted then would begin too
-early: the former leader, or the one that is still followed, may write on meanwhile. So the slot is dirty from the note
-to the publish, and repair takes the note back before anything else is written. The high watermark waits for every
-replica that may be elected: a follower that is about to join the ISR counts before the metadata says so (JOINING), one
-that is to leave counts until it says so (KIP-497's maximal ISR).
+Only the controller process calls it, which knows the cluster's decisions
+(broker.controller.replicas.replica_manager, broker.controller.member.isr). Each function ends with one publish; a death
+before it leaves the former role, and the decision is executed again. An epoch noted before such a death would begin too
+early: the former leader, or the leader still followed, may continue to write meanwhile. So the slot is dirty from the
+note to the publish, and repair removes the note before anything else is written. The high watermark waits for every
+replica that may be elected: a follower that is about to join the ISR counts before the metadata has it (JOINING), one
+that is to leave counts until the metadata drops it (KIP-497's maximal ISR).
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.storage.log.partition import Partition
 
-_NOTING = 1  # what any change of the active segment is called: repair knows what to do
+_NOTING = 1  # the dirty value for any change of the active segment: repair handles it
 
 
 def lead(
     partition: Partition, values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int], now_ms: int
 ) -> None:
-    """Be the leader in `epoch`, with `isr` (broker ids, the leader's own among them) in sync.
+    """Become the leader in `epoch`, with `isr` (broker ids, including the leader's own) in sync.
 
-    The epoch begins at the log end, and is in the epoch checkpoint before anything is written in it: a follower that
-    asks where the former epoch ended is told rightly even if nothing follows (KIP-101). `now_ms` is CLOCK_MONOTONIC's.
+    The epoch begins at the log end, and is in the epoch checkpoint before the first write in it: a follower that
+    requests the former epoch's end gets the right answer even without such a write (KIP-101). `now_ms` is
+    CLOCK_MONOTONIC's.
     """
     went_on = _goes_on(values, epoch)
     if epoch > values[slots.F_EPOCH_NOTED]:
@@ -47,35 +48,35 @@ def lead(
 
 
 def _goes_on(values: Fields, epoch: int) -> bool:
-    """Whether this broker led up to `epoch` without a break. Every decision takes the next epoch, so above that one
-    another broker may have led, unnoticed here: followers may have truncated what they had fetched from this log, and
-    acks=all that waits for them must not be answered by what they had.
+    """Whether this broker led up to `epoch` without a break. Every decision takes the next epoch, so above the next one
+    another broker may have led, unnoticed here: followers may have truncated records fetched from this log, and their
+    former log ends must not complete an acks=all request.
     """
     return values[slots.F_STATE] == slots.LEADER and epoch <= values[slots.F_LEADER_EPOCH] + 1
 
 
 def _known(values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int]) -> Sequence[int]:
-    """Of whom a leader that goes on remembers how far they were.
+    """The followers whose progress a continuing leader keeps.
 
-    In a new epoch whoever is out of sync, perhaps because it died a moment ago, has to fetch before it may join again.
+    In a new epoch a follower out of sync, perhaps because it just died, has to fetch before it may join again.
     """
     return followers if epoch == values[slots.F_LEADER_EPOCH] else isr
 
 
 def follow(partition: Partition, values: Fields, epoch: int) -> None:
-    """Be a follower of the leader in `epoch`; with -1 of none, so that nothing is fetched."""
+    """Become a follower of the leader in `epoch`; -1 means no leader, so that nothing is fetched."""
     values[slots.F_STATE], values[slots.F_LEADER_EPOCH], values[slots.F_LED_SINCE] = slots.FOLLOWER, epoch, -1
     partition.slot.publish(values)
 
 
 def expect(partition: Partition, values: Fields, joining: Sequence[int]) -> None:
-    """From now on the high watermark waits for `joining` too: they are about to enter the ISR."""
+    """Make the high watermark wait for `joining` too: they are about to enter the ISR."""
     replicas.stand(partition.slot, dict.fromkeys(joining, JOINING))
     _publish(partition, values)
 
 
 def decided(partition: Partition, values: Fields, isr: Sequence[int]) -> None:
-    """The metadata has `isr`, the leader's own id among them: who is not in it counts no longer."""
+    """Apply the metadata's `isr`, which includes the leader's own id: other followers no longer count."""
     known = [replica.broker for replica in replicas.read(partition.slot)]
     replicas.stand(partition.slot, {broker: IN if broker in isr else OUT for broker in known})
     _publish(partition, values, members=len(isr))

@@ -1,4 +1,4 @@
-"""All partitions as one process sees them: what a worker, the coordinator and the janitor open first."""
+"""All partitions as one process sees them: the entry point for a worker, the coordinator and the janitor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILES_EACH = 8  # descriptors that a partition in use holds, roughly; 15 at mos
 
 
 class Place(NamedTuple):
-    """Where the metadata says a partition is."""
+    """The location of a partition in the metadata."""
 
     topic_id: bytes
     slot: int
@@ -80,7 +80,7 @@ class Log:
         return Partition(self, topic, index, place.topic_id, slot, place.incarnation, directory, config)
 
     def refresh(self) -> None:
-        """The metadata changed: drop partitions that went or were made anew, take over new configs."""
+        """Apply changed metadata: drop partitions that were deleted or recreated, use the new configs."""
         for (topic, index), partition in list(self._partitions.items()):
             place = self._resolve(topic, index)
             if place is None or place.incarnation != partition.incarnation:
@@ -91,20 +91,20 @@ class Log:
                 partition.config = self._configure(topic)
 
     def opened(self, partition: Partition) -> None:
-        """`partition` has opened files: close those of the partition that opened first when there are many."""
+        """Record that `partition` has opened files; above the limit, close those of the partition that opened first."""
         self._open[partition] = None
         if len(self._open) > self._limit:
             oldest, _ = self._open.popitem(last=False)
             oldest.close_files()
 
     def sweep(self) -> None:
-        """Let go of files of former generations, or the space of deleted segments would never return."""
+        """Close files of former generations, to free the space of deleted segments."""
         for partition in [partition for partition in self._open if partition.outdated]:
             partition.close_files()
             del self._open[partition]
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all files, locks and the doorbell socket."""
         for partition in self._open:
             partition.close_files()
         self.locks.close()

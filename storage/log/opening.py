@@ -1,9 +1,9 @@
-"""Bringing recovered partitions into shared memory at start: any process may help, one partition lock at a time.
+"""Recovering partitions into shared memory at start: any process may help, one partition lock at a time.
 
-The controller puts every partition's slot into RECOVERING. Workers and the janitor each go through those slots, take
-the lock of one that nobody else has, recover its directory (storage.recovery.recovery) and publish it as what its slot
-says that it is to be (LEADER or FOLLOWER), or as OFFLINE when its log is damaged or its disk fails: that is said loudly
-and the others go on.
+The controller puts every partition's slot into RECOVERING. Workers and the janitor each iterate over those slots, take
+a free lock, recover the partition's directory (storage.recovery.recovery) and publish it in the state that its slot
+names (LEADER or FOLLOWER), or as OFFLINE when its log is damaged or its disk fails: that is logged as an error and the
+other partitions continue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class LogDir(NamedTuple):
-    """What a log directory says of its partitions: Kafka's checkpoints, and whether it was left cleanly."""
+    """A log directory's data about its partitions: Kafka's checkpoints, and whether the last stop was clean."""
 
     clean: bool
     cut: bool  # odradek.recovery.on.corruption
@@ -33,7 +33,7 @@ class LogDir(NamedTuple):
     log_starts: dict[tuple[str, int], int]
     high_watermarks: dict[tuple[str, int], int]
     compacted: dict[tuple[str, int], int]
-    restarted: bool = False  # the machine, since it was in use
+    restarted: bool = False  # whether the machine restarted since the directory was in use
 
     @classmethod
     def read(cls, path: str, clean: bool, cut: bool = False) -> LogDir:
@@ -61,9 +61,9 @@ def _offsets(path: str, name: str) -> dict[tuple[str, int], int]:
 
 
 def open_all(log_: Log, wanted: Iterable[tuple[str, int]], log_dirs: list[LogDir], done: Callable[[], None]) -> int:
-    """Recover every partition of `wanted` that is RECOVERING and that nobody else has; returns how many.
+    """Recover every partition of `wanted` that is RECOVERING and not locked by another process; returns how many.
 
-    `done` is called after each one (a process counts in its row of the process table).
+    Calls `done` after each one (a process counts in its row of the process table).
     """
     count = 0
     for topic, index in wanted:
@@ -73,7 +73,7 @@ def open_all(log_: Log, wanted: Iterable[tuple[str, int]], log_dirs: list[LogDir
         if partition is None:
             continue
         try:
-            values = partition.acquire()  # nobody waits: who has it recovers it
+            values = partition.acquire()  # no wait: a process that holds the lock recovers the partition
         except (Busy, Gone):
             continue
         try:
@@ -103,11 +103,11 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
             on_corruption="cut" if log_dir.cut else "refuse",
         )
         opened = _state(partition, log_dir, state, found)
-    except Exception as error:  # also a fault of ours: all who open it would end by it, one after the other
+    except Exception as error:  # also our own bugs: every process that opens it would die, one after the other
         expected = isinstance(error, (recovery.CorruptLog, OSError))
         log.error("%r is offline: %s", partition, error, exc_info=not expected)
         damaged = isinstance(error, recovery.CorruptLog)
-        to = slots.OFFLINE if damaged else state.recovers_to  # all else may be another at the next start
+        to = slots.OFFLINE if damaged else state.recovers_to  # all other errors may be gone at the next start
         partition.slot.publish(state._replace(state=slots.OFFLINE, recovers_to=to))
         if isinstance(error, OSError) and disks.is_broken(error):
             partition.owner.disk_failed(state.log_dir)
@@ -119,7 +119,7 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
 
 
 def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) -> None:
-    """Say how much is missing by the checkpoints; what came after the last one nobody knows."""
+    """Log how many records are missing by the checkpoints; the loss after the last checkpoint is unknown."""
     key = (partition.topic, partition.index)
     synced, seen = log_dir.recovery_points.get(key, 0), log_dir.high_watermarks.get(key, 0)
     if found.leo < max(synced, seen):
@@ -131,7 +131,7 @@ def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered)
 
 
 def _state(partition: Partition, log_dir: LogDir, state: SlotState, found: recovery.Recovered) -> SlotState:
-    """A log that others have too is shown up to where it is known that they have it; alone, all of it."""
+    """The state to publish: a replicated log is visible up to the checkpointed high watermark, else all of it."""
     opened = described(partition, state, found)
     hw = opened.leo
     if state.recovers_to == slots.FOLLOWER or state.voters > 1:
@@ -142,7 +142,8 @@ def _state(partition: Partition, log_dir: LogDir, state: SlotState, found: recov
 
 
 def _ends_below_clean(partition: Partition, log_dir: LogDir, leo: int) -> bool:
-    """What comes above the new end was looked at by no round of the cleaner: the log counts as truncated."""
+    """Whether the log end is below the cleaner checkpoint: the cleaner has not read records appended later, so the log
+    counts as truncated."""
     upto = log_dir.compacted.get((partition.topic, partition.index), 0)
     if leo < upto:
         log.warning(

@@ -1,12 +1,12 @@
 """A partition as one process sees it: its slot, its lock, its files.
 
-Layout    : Kafka's partition directory (storage.files.names); the truth about how much of it counts is in the slot.
-Owner     : the broker; which process acts is decided by the partition lock, a call at a time.
-Writers   : whoever holds the lock (`locked`). Methods that need it say "caller holds the lock".
-Lock      : partition.lock byte of the slot, only ever tried. A process holds at most one.
-Crash rule: bytes past the published size and entries past the published counts are garbage. A taker of the lock
-            that finds `dirty` repairs first (storage.log.repair), whatever it came for, so nobody ever builds on a
-            half-done change.
+Layout    : Kafka's partition directory (storage.files.names); the slot says how much of it is valid.
+Owner     : the broker; the partition lock decides, for each call, which process acts.
+Writers   : the process that holds the lock (`locked`). Methods that need it say "caller holds the lock".
+Lock      : partition.lock byte of the slot, try-lock only. A process holds at most one.
+Crash rule: bytes past the published size and entries past the published counts are garbage. A process that takes the
+            lock and finds `dirty` repairs first (storage.log.repair), whatever its purpose, so no process ever builds
+            on a half-done change.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ log = logging.getLogger(__name__)
 
 
 class Busy(Exception):
-    """Another process holds the partition's lock: try again in a millisecond."""
+    """Another process holds the partition's lock: retry in a millisecond."""
 
 
 class Gone(Exception):
-    """The slot no longer serves this partition (deleted, or made again under the same name)."""
+    """The slot no longer serves this partition (deleted, or recreated under the same name)."""
 
 
 class Unrepaired(OSError):
-    """The partition cannot be brought into order at the moment (no memory, damaged files): a fault of its storage."""
+    """The partition cannot be repaired at the moment (no memory, damaged files): a storage error."""
 
 
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 _REPLACING = (swap.SWAPPING, truncate.TRUNCATING)
-_SEALED_KEPT = 4  # a reader goes through segments one after the other; each costs three descriptors
+_SEALED_KEPT = 4  # a reader reads one segment after the other; each costs three descriptors
 
 
 class Sealed:
-    """A segment that no longer changes: its files open on first use, stay open while someone refers to them."""
+    """A segment that no longer changes: its files open on first use and stay open while referenced."""
 
     __slots__ = ("_index", "_log", "_of", "_path", "_time", "base", "size")
 
@@ -138,10 +138,10 @@ class Partition:
         self._pid = log.pid
         self._lock, self._unlock = log.locks.calls(slot.number)
         self.producers = Producers(log.shared.prefix, slot.number, incarnation)
-        self.pending: list = []  # a worker's batches of this round
+        self.pending: list = []  # a worker's batches to append in this pass
         self.deferred = False  # they wait for the lock
-        self.unverified: list = []  # of them, what the last append left out: see storage.log.transactions.may_open
-        self.lowest_sequences = LowestSequences()  # of batches that were refused then
+        self.unverified: list = []  # those that the last append left out: see storage.log.transactions.may_open
+        self.lowest_sequences = LowestSequences()  # of batches refused as unverified
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
         self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.log.transactions
         self.largest: dict[int, int] = {}  # segment base → its largest timestamp, of sealed ones; see storage.log.times
@@ -154,17 +154,17 @@ class Partition:
         return f"{self.topic}-{self.index}"
 
     def state(self) -> SlotState:
-        """The published state; check `incarnation` before believing the rest."""
+        """The published state; check `incarnation` before using the rest."""
         return self.slot.state()
 
     # -- the lock
 
     @contextmanager
     def locked(self) -> Iterator[Fields]:
-        """Hold the lock over the block, repaired; yields the slot's fields. Busy or Gone instead when not to be had.
+        """Hold the lock during the block, after a repair if needed; yields the slot's fields. Raises Busy or Gone.
 
-        Busy is noted for the supervisor's sweep: who tries again waits. Waiters are rung after the lock is given back,
-        if anything was published.
+        Before Busy it notes the wait for the supervisor's sweep: a caller that retries counts as waiting. After the
+        release it rings the waiters.
         """
         try:
             values = self.acquire()
@@ -180,7 +180,7 @@ class Partition:
     def acquire(self) -> Fields:
         """Take the lock, repair if needed, and return the fields; Busy or Gone.
 
-        It is the lock of the log, of the slot's fields and of the rows of its followers (ipc.replicas).
+        The lock covers the log, the slot's fields and the followers' rows (ipc.replicas).
         """
         slot = self.slot
         try:
@@ -200,7 +200,7 @@ class Partition:
         return values
 
     def note_wait(self) -> None:
-        """Somebody waits for the lock: the supervisor looks whether its holder is stuck. Call at each try."""
+        """Note that this process waits for the lock: the supervisor checks for a stuck holder. Call at each try."""
         self.slot.contended(time.monotonic_ns() // 1_000_000)
 
     def _repaired(self, values: Fields) -> Fields:
@@ -216,7 +216,7 @@ class Partition:
             raise Unrepaired(f"{self!r}: {error}") from error
 
     def release(self, changed: int = GROWTH) -> None:
-        """Give the lock back and ring whoever waits for such a change of this slot (ipc.slots: GROWTH, …)."""
+        """Release the lock and ring the roles that wait for such a change of this slot (ipc.slots: GROWTH, …)."""
         self._unlock()
         slot = self.slot
         if changed and slot.map[slot.row_at] != NOBODY:
@@ -226,7 +226,7 @@ class Partition:
     # -- files
 
     def follow(self, generation: int) -> None:
-        """Forget what was known of the files when their set has changed."""
+        """Drop all cached data about the files when their set has changed."""
         if generation != self._generation:
             self._generation = generation
             self.active_files = None
@@ -237,9 +237,9 @@ class Partition:
             self.largest.clear()
 
     def active(self, base: int, generation: int, make: bool = False) -> ActiveFiles:
-        """The files being written; opened when first needed, and made if `make` (caller holds the lock).
+        """The active segment's files, opened on first use; `make` creates them (caller holds the lock).
 
-        A reader never makes them: what it read of the slot may be old, and the files gone or of another topic.
+        A reader never creates them: its copy of the slot may be old, and the files deleted or another topic's.
         """
         self.follow(generation)
         files = self.active_files
@@ -259,12 +259,12 @@ class Partition:
             raise
 
     def cut_active(self, base: int, size: int) -> None:
-        """Cut what lies past the published size off the active segment (caller holds the lock)."""
+        """Truncate the active segment to the published size (caller holds the lock)."""
         if self.active_files is not None and self.active_files.base == base:
             os.ftruncate(self.active_files.log.fd, size)
 
     def _opened(self) -> None:
-        """Files were opened by their names: FileNotFoundError if those may be another topic's by now."""
+        """Check files after opening them by name: FileNotFoundError if they may belong to another topic by now."""
         if self.slot.read()[slots.F_INCARNATION] != self.incarnation:
             raise FileNotFoundError(f"{self!r} is deleted")
         self.owner.opened(self)
@@ -279,10 +279,10 @@ class Partition:
         return self._bases
 
     def confirm(self) -> None:
-        """See to it that what was just looked up by name belongs to the generation that is followed.
+        """Check that files just looked up by name belong to the current generation.
 
         FileNotFoundError when the set of files has changed meanwhile, or a compaction or truncation is replacing some:
-        read the slot again. An old index beside a new log would lead anywhere, a list half old would skip records.
+        read the slot again. An old index with a new log would point anywhere, a list half old would skip records.
         """
         if self.slot.dirty in _REPLACING:
             self._await_swap()
@@ -291,24 +291,24 @@ class Partition:
         raise FileNotFoundError(f"{self!r}: the set of segments has changed")
 
     def damaged(self, base: int, why: str) -> DamagedIndex:
-        """What to raise where an index of the segment at `base` is wrong; the janitor will make it again."""
+        """The error for a wrong index of the segment at `base`; the janitor will rebuild the index."""
         self.slot.damaged = base
         self.owner.ring(roles.JANITOR)
         return DamagedIndex(f"{self!r}: {why}; it will be made again from the log")
 
     def lost(self, base: int, kind: str) -> None:
-        """An index of a segment is not there: DamagedIndex, unless the segment is just deleted or replaced."""
+        """Report a missing index of a segment: DamagedIndex, unless the segment is just deleted or replaced."""
         self.confirm()
         if self.slot.read()[slots.F_LOG_START] <= base:
             raise self.damaged(base, f"the {kind} of segment {base} is missing")
 
     def cut_short(self, base: int, why: str) -> DamagedIndex:
-        """What to raise where an index of the segment at `base` ends before an entry that counts."""
+        """The error for an index of the segment at `base` that ends before a published entry."""
         self.confirm()
         return self.damaged(base, f"segment {base}: {why}")
 
     def _await_swap(self) -> None:
-        """It takes a moment; when its process is dead, this finishes it."""
+        """Wait for a short swap; if its process is dead, taking the lock finishes it."""
         try:
             self.acquire()
             self.release()
@@ -341,12 +341,12 @@ class Partition:
 
     @property
     def outdated(self) -> bool:
-        """Whether the files held open are no longer the partition's: deleted segments among them keep their space."""
+        """Whether the open files are no longer the partition's: deleted segments among them keep their disk space."""
         values = self.slot.read()
         return values[slots.F_GENERATION] != self._generation or values[slots.F_INCARNATION] != self.incarnation
 
     def close_files(self) -> None:
-        """Let go of all open files; slices under way keep theirs."""
+        """Release all open files; slices in flight keep theirs."""
         self.active_files = None
         self._sealed = {}
         self._generation = -1

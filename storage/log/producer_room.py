@@ -1,9 +1,9 @@
-"""Room in a partition's producer table, before anything is written that needs it. Caller holds the partition's lock.
+"""Reserving room in a partition's producer table before a write that needs it. Caller holds the partition's lock.
 
-What has been written can no longer be refused: a table that could not grow after an append would answer an error for
-records that are in the log. So it grows first, and what it has no room for is not written.
-Crash rule: the larger table holds what the former one does when it is published. Dying before wastes its memory, dying
-behind leaves a table with room to spare.
+A written batch can no longer be refused: a table that could not grow after an append would cause an error response for
+records in the log. So it grows first, and a batch without room is not written.
+Crash rule: the larger table has the contents of the former one when it is published. A death before that wastes its
+memory, a death after it leaves a table with spare room.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 def reserve(partition: Partition, values: Fields, ids: Collection[int]) -> None:
-    """See to room for all of the producers `ids`. NoRoom (an OSError) when /dev/shm has none, and nothing is changed.
+    """Reserve room for all producers in `ids`. NoRoom (an OSError), without a change, when /dev/shm is full.
 
-    A larger table forgets none of them, so that those which the former one has need no room again.
+    A larger table drops none of them, so that those in the former table need no room again.
     """
     producers, former = partition.producers, values[F_PSTATE_GEN]
     missing = producers.missing(former, ids)
     if not missing or producers.has_room(former, missing):
         return
-    published = partition.slot.fields()  # and not `values`, which may be ahead of what is written
+    published = partition.slot.fields()  # not `values`, which may be ahead of the written data
     with renewal.of(partition.slot):
         published[F_PSTATE_GEN] = values[F_PSTATE_GEN] = producers.grow(former, ids, partition.config.producers_max)
     partition.slot.publish(published)
@@ -37,12 +37,12 @@ def reserve(partition: Partition, values: Fields, ids: Collection[int]) -> None:
 
 
 def reserve_staged(partition: Partition, values: Fields, staged: Staged) -> None:
-    """See to room for all that `staged` has let in unchecked. As `reserve`."""
+    """Reserve room for all producers that `staged` has admitted without a check. As `reserve`."""
     reserve(partition, values, staged.ids())
 
 
 def admit(partition: Partition, values: Fields, staged: Staged, producer_id: int) -> None:
-    """Provide for a producer that `staged` did not know. As `reserve`; it is not provided for then."""
+    """Reserve room for a producer new to `staged`. As `reserve`; on NoRoom it has none."""
     if not partition.producers.has_room(values[F_PSTATE_GEN], len(staged.fresh) + 1):
         reserve(partition, values, staged.ids() | {producer_id})
         staged.moved(partition.producers.table(values[F_PSTATE_GEN]))

@@ -1,8 +1,8 @@
 """Finding records: from offsets and timestamps to slices of segment files.
 
-No lock: the slot's fields, read once, say what counts. A file that vanished meanwhile (retention) is
-FileNotFoundError: the caller reads the slot again and retries. Record bytes are not looked at beyond batch headers,
-and those only when no index entry or remembered position answers.
+No lock: the slot's fields, read once, say which data is valid. A file deleted meanwhile (retention) raises
+FileNotFoundError: the caller reads the slot again and retries. Only batch headers are read, not records, and headers
+only when no index entry or remembered position gives the answer.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ Values = Sequence[int]
 
 _SCAN = 65536
 _REMEMBERED = 64
-_NEAR = 64 << 20  # bytes from the log's end that were written a moment ago
+_NEAR = 64 << 20  # bytes before the log's end that were written recently
 
 
 def fetch(
     partition: Partition, values: Values, offset: int, limit: int, max_bytes: int, whole: bool = True
 ) -> FileSlice | None:
-    """Whole batches from the one that holds `offset` on, of records below offset `limit`.
+    """Whole batches, starting with the one that holds `offset`, with records below offset `limit`.
 
-    At most `max_bytes`; with `whole`, the first batch is given even when it is larger. None when nothing
+    At most `max_bytes`; with `whole`, the first batch is returned even when it is larger. None when nothing
     fits or `offset` is at `limit`. `offset` must lie in [log start, limit].
     """
     if offset >= limit:
         return None
     base, position = locate(partition, values, offset)
     file, end, following = extent(partition, values, base, limit)
-    while position >= end and following < limit:  # compaction took the last offsets of that segment, or all of it
+    while position >= end and following < limit:  # compaction removed the last offsets of that segment, or all of them
         base, position = partition.segment_of(following, values), 0
         file, end, following = extent(partition, values, base, limit)
     size = end - position
@@ -62,7 +62,7 @@ def fetch(
 
 
 def end_of_log(partition: Partition, values: Values, offset: int, most: int) -> bytes | None:
-    """All records from `offset` on, where a reader stopped there before and they are few; else None."""
+    """All records from `offset` on, if a reader stopped there before and they fit in `most` bytes; else None."""
     partition.follow(values[F_GENERATION])
     known, files, base = partition.positions.get(offset), partition.active_files, values[F_ACTIVE_BASE]
     if known is None or files is None or base != known[0] or base != files.base:
@@ -79,9 +79,9 @@ def end_of_log(partition: Partition, values: Values, offset: int, most: int) -> 
 
 
 def locate(partition: Partition, values: Values, offset: int) -> tuple[int, int]:
-    """(segment base, position) of the batch that holds `offset`, or of the next one where compaction left a gap.
+    """(segment base, position) of the batch that holds `offset`, or of the next one if compaction left a gap.
 
-    When that one is in a later segment, the position is the end of the segment that would hold the offset.
+    If that batch is in a later segment, the position is the end of the segment that would hold the offset.
     """
     partition.follow(values[slots.F_GENERATION])
     known = partition.positions.get(offset)
@@ -99,9 +99,9 @@ def locate(partition: Partition, values: Values, offset: int) -> tuple[int, int]
 
 
 def check_entry(partition: Partition, base: int, file: OpenFile, position: int, size: int, most: int) -> int:
-    """The offset at which a batch begins where the index says so: in its segment, and `most` at the most.
+    """The base offset of the batch at an indexed position; it must lie in its segment and be at most `most`.
 
-    Else DamagedIndex: a wrong position leads into the middle of a batch, or past what is looked for.
+    Else DamagedIndex: a wrong position leads into the middle of a batch, or past the wanted offset.
     """
     data = os.pread(file.fd, HEADER_SIZE, position) if position < size else b""
     if len(data) == HEADER_SIZE:
@@ -113,7 +113,7 @@ def check_entry(partition: Partition, base: int, file: OpenFile, position: int, 
 
 
 def _files(partition: Partition, values: Values, base: int) -> tuple[OffsetIndex, int, OpenFile, int]:
-    """A segment's index, its entries that count, its log and its size that counts."""
+    """A segment's index, its number of valid entries, its log and its valid size."""
     if base == values[slots.F_ACTIVE_BASE]:
         active = partition.active(base, values[slots.F_GENERATION])
         return active.index, values[slots.F_INDEX_ENTRIES], active.log, values[slots.F_ACTIVE_SIZE]
@@ -156,7 +156,7 @@ def batch_headers(file: OpenFile, position: int, end: int) -> Iterator[tuple[int
                 return
         header = HEADER.unpack_from(data, position - start)
         yield position, header
-        if header[1] <= 0:  # damage, which must not make this go round for ever
+        if header[1] <= 0:  # damage, which must not cause an endless loop
             return
         position += header[1] + LOG_OVERHEAD
 
@@ -164,7 +164,7 @@ def batch_headers(file: OpenFile, position: int, end: int) -> Iterator[tuple[int
 def _whole_batches(
     partition: Partition, values: Values, base: int, file: OpenFile, position: int, end: int, max_bytes: int
 ) -> int:
-    """The size of the whole batches from `position` on that fit `max_bytes`: an indexed batch start ends them."""
+    """The size of the whole batches from `position` that fit `max_bytes`, up to an indexed batch start if possible."""
     index, entries, _, _ = _files(partition, values, base)
     boundary = index.boundary_before(min(position + max_bytes, end), entries)
     if boundary > position:
@@ -184,7 +184,7 @@ def _first_batch(file: OpenFile, position: int) -> int:
 
 
 def _remember(partition: Partition, offset: int, base: int, position: int) -> None:
-    """Where a reader stopped is where it goes on."""
+    """Cache the position where a reader stopped, for its next read."""
     positions = partition.positions
     if len(positions) >= _REMEMBERED:
         del positions[next(iter(positions))]

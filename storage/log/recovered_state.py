@@ -1,4 +1,4 @@
-"""What recovery has found in a partition's directory, as its slot says it."""
+"""The slot state for a recovered partition directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def described(partition: Partition, state: SlotState, found: Recovered) -> SlotState:
-    """`state` with all that the files tell, to be published; state and high watermark are the caller's to decide.
+    """`state` with all values from the files, to publish; the caller decides state and high watermark.
 
     Producers get a new generation of their table. Caller holds the lock.
     """

@@ -2,8 +2,8 @@
 
 Owner     : the janitor.
 Lock      : the partition's, to seal the segment if it is the active one and to put the new files in place, not to read.
-Crash rule: each file is replaced at once, and is right for its log whichever of the others are; the new generation
-            makes all processes open them again. A death before that leaves the damaged ones; the next reader reports
+Crash rule: each file is replaced atomically, and fits its log whatever the state of the others; the new generation
+            makes all processes open them again. A death before that leaves the damaged files; the next reader reports
             them.
 """
 
@@ -52,7 +52,7 @@ def mend(partition: Partition) -> None:
 
 
 def _scan(partition: Partition, base: int) -> Scanned | None:
-    """What the segment's batches say; None when it is gone, or is damaged itself."""
+    """The scan of the segment's batches; None when the segment is gone, or is damaged itself."""
     directory = Path(partition.directory)
     if base not in names.segment_bases(str(directory)):
         return None
@@ -69,7 +69,7 @@ def _producers_at(directory: Path, base: int) -> LogState:
 
 
 def _mend_rows(partition: Partition) -> None:
-    """Write the rows of transaction indexes that are missing, wherever they are: all markers have to be looked at."""
+    """Write missing rows of transaction indexes in all segments: this has to read every marker."""
     with partition.locked() as values:
         partition.slot.damaged = -1
         roll.roll(partition, values)
@@ -86,7 +86,7 @@ def _mend_rows(partition: Partition) -> None:
 
 
 def _missing_rows(directory: Path, bases: list[int]) -> dict[int, bytes]:
-    """The whole transaction indexes of those segments that lack a row."""
+    """The complete transaction indexes of the segments that lack a row."""
     found, state = {}, _producers_at(directory, bases[0])
     for base in bases:
         known = read_txn_index(names.segment_path(directory, base, names.TXN_INDEX))

@@ -1,7 +1,7 @@
-"""Mending what a dead holder of a partition's lock left half done.
+"""Repairing the half-done change of a dead holder of a partition's lock.
 
-The slot says how much of the files counts; `dirty` says what was being done. Called with the lock held, by
-whoever got it next. Repairing twice, or dying while repairing, is harmless: each step leads to the same end.
+The slot says how much of the files is valid; `dirty` says which operation was running. The next holder of the
+lock calls this. Repairing twice, or a death during repair, is harmless: each step leads to the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     log.warning("%r: repairing what a dead process left unfinished (%d)", partition, dirty)
     partition.close_files()
     if values[slots.F_STATE] != slots.LEADER and values[slots.F_STATE] != slots.FOLLOWER:
-        return values  # a recovery died: it will be done from the start
+        return values  # a recovery died: another process runs it from the start
     if dirty == truncate.TRUNCATING:
         truncate.finish(partition, values)
         return values
@@ -47,7 +47,7 @@ def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
 
 
 def _cut(path: str, size: int) -> None:
-    """Only the active segment's files are ever cut."""
+    """Truncate, or create, a file of the active segment; other segments are never cut."""
     try:
         if os.stat(path).st_size > size:
             os.truncate(path, size)
@@ -57,10 +57,10 @@ def _cut(path: str, size: int) -> None:
 
 
 def _drop_above(directory: str, base: int, end: int) -> None:
-    """Files of a roll that was never published.
+    """Remove the files of a roll that was never published.
 
-    Its snapshot is right at the log's end. Behind a gap it would speak for what may yet come into the gap, from another
-    leader, and a truncation would go by it.
+    Its snapshot is valid at the log's end. Behind a gap it would cover records that may yet fill the gap, from another
+    leader, and a truncation would use it.
     """
     for file in names.segment_files(directory):
         if file.offset > (end if file.kind == names.SNAPSHOT else base):
@@ -68,7 +68,7 @@ def _drop_above(directory: str, base: int, end: int) -> None:
 
 
 def _cut_epochs(partition: Partition, values: Fields) -> None:
-    """Epochs of batches, or of a leader, that were never published; one that begins at the log end may have been."""
+    """Remove epochs of batches, or of a leader, that were never published; one at the log end may be published."""
     latest = roll.cut_epochs(partition, values[slots.F_LEO] + 1)
     if latest > values[slots.F_EPOCH_NOTED]:
         latest = roll.cut_epochs(partition, values[slots.F_LEO])
@@ -78,7 +78,7 @@ def _cut_epochs(partition: Partition, values: Fields) -> None:
 
 
 def _finish_deletion(partition: Partition, values: Fields) -> None:
-    """Also where nothing is left to rename: others may still know the segments that are gone."""
+    """Finish a deletion, even if nothing is left to rename: other processes may still use the deleted segments."""
     trim.rename_below(partition.directory, names.segment_bases(partition.directory), values[slots.F_LOG_START])
     trim.put_orphans_aside(partition.directory)
     values[slots.F_ABORTED] = transactions.count(partition.directory)

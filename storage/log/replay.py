@@ -1,4 +1,4 @@
-"""Reading producer state back out of the log."""
+"""Rebuilding producer state from the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def staged_between(partition: Partition, values: Fields, start: int, end: int) -> Staged:
-    """What producers did in the batches with offsets in [start, end), for `Producers.apply`. Caller holds the lock."""
+    """The producer updates of the batches in [start, end), for `Producers.apply`. Caller holds the lock."""
     staged = Staged(None)
     offset = start
     while offset < end:
@@ -33,7 +33,7 @@ def staged_between(partition: Partition, values: Fields, start: int, end: int) -
 
 
 def stage(staged: Staged, header: tuple[int, ...], data: memoryview) -> None:
-    """Let one batch of the log in, unchecked: it was checked when it was appended. Compaction may have thinned it."""
+    """Admit one batch of the log without a check: the append checked it. Compaction may have removed records of it."""
     base, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, first, _ = header
     if attributes & batch.CONTROL:
         marker = parse_marker(data)
@@ -49,7 +49,7 @@ def stage(staged: Staged, header: tuple[int, ...], data: memoryview) -> None:
 
 
 def publish(partition: Partition, values: Fields, staged: Staged) -> None:
-    """Apply what producers did below the published log end, and say so. Caller holds the lock, and has seen to room."""
+    """Apply and publish the producer updates below the published log end. Caller holds the lock and reserved room."""
     partition.producers.apply(staged, values[F_PSTATE_GEN])
     values[F_PSTATE_LEO] = values[F_LEO]
     partition.slot.note(F_PSTATE_LEO, values[F_LEO])

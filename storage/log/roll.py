@@ -1,7 +1,7 @@
 """Sealing the active segment and opening the next. Caller holds the lock throughout.
 
-Order: last time-index entry → producer snapshot → new empty files → publish (base, size 0, generation + 1). Dying
-before the publish leaves files above the active base, which repair removes; the roll is then simply due again.
+Order: last time-index entry → producer snapshot → new empty files → publish (base, size 0, generation + 1). A death
+before the publish leaves files above the active base, which repair removes; the roll is then due again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _ROLLING = 2
 
 
 def roll(partition: Partition, values: Fields, base: int = -1) -> None:
-    """Seal the active segment and publish an empty one that begins at the log end; `values` follow.
+    """Seal the active segment and publish an empty one that begins at the log end; updates `values`.
 
-    With `base` the log end moves there, to the next offset that a leader's log has: what is between them was compacted
-    away. Then the active segment is sealed even when it is empty.
+    With `base` the log end moves there, to the next offset in a leader's log: compaction has removed the offsets in
+    between. Then an empty active segment is sealed too.
     """
     if base < 0 and not values[slots.F_ACTIVE_SIZE]:
         return
@@ -65,9 +65,9 @@ def _roll(partition: Partition, values: Fields, base: int) -> None:
 
 
 def seal_time_index(partition: Partition, values: Fields) -> None:
-    """End the active segment's time index with its largest timestamp, whatever the index interval.
+    """End the active segment's time index with its largest timestamp, regardless of the index interval.
 
-    Done when it is sealed and at a clean stop: Kafka reads a segment's largest timestamp from there.
+    Called when the segment is sealed and at a clean stop: Kafka reads a segment's largest timestamp from there.
     """
     if values[slots.F_MAX_TIMESTAMP] <= values[slots.F_TIME_LAST]:
         return
@@ -80,13 +80,13 @@ def seal_time_index(partition: Partition, values: Fields) -> None:
 
 
 def _snapshot_producers(partition: Partition, values: Fields) -> None:
-    """The producers' state at the log end, so that recovery need not read the log from its start (KIP-98)."""
+    """Write the producers' state at the log end, so that recovery need not read the log from its start (KIP-98)."""
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
     snapshots.write_table(partition.directory, values[slots.F_LEO], table)
 
 
 def _preallocate(path: str, size: int) -> None:
-    """Reserve blocks without growing the file: readers and recovery go by sizes."""
+    """Reserve blocks without growing the file: readers and recovery use its size."""
     import ctypes
 
     keep_size = 1
@@ -99,7 +99,7 @@ def _preallocate(path: str, size: int) -> None:
 
 
 def note_epoch(partition: Partition, epoch: int, start_offset: int) -> None:
-    """Enter the leader epoch of the batch about to become visible at `start_offset` into the epoch checkpoint."""
+    """Add the leader epoch of the batch that will be published at `start_offset` to the epoch checkpoint."""
     cache = read_epochs(partition)
     if cache.assign(epoch, start_offset):
         cache.write(partition.directory, files=_UNSYNCED)
@@ -108,7 +108,7 @@ def note_epoch(partition: Partition, epoch: int, start_offset: int) -> None:
 def note_received_epochs(partition: Partition, begun: Sequence[tuple[int, int]]) -> None:
     """`note_epoch` for each (epoch, first offset) in batches from a leader, which may be older than one noted here.
 
-    An epoch that was noted at or past its first offset has no batch: this broker led in it and nobody wrote.
+    An epoch noted at or past that first offset has no batch: this broker led in it and no producer wrote.
     """
     cache = read_epochs(partition)
     for epoch, start in begun:
@@ -118,7 +118,7 @@ def note_received_epochs(partition: Partition, begun: Sequence[tuple[int, int]])
 
 
 def cut_epochs(partition: Partition, end: int) -> int:
-    """Forget the leader epochs noted at or past offset `end`; the newest that stays, -1 for none."""
+    """Remove the leader epochs noted at or past offset `end`; returns the newest remaining one, -1 for none."""
     cache = read_epochs(partition)
     if cache.truncate_from_end(end):
         cache.write(partition.directory, files=_UNSYNCED)
@@ -126,11 +126,11 @@ def cut_epochs(partition: Partition, end: int) -> int:
 
 
 def read_epochs(partition: Partition) -> epochs.EpochCache:
-    """The epoch checkpoint, written anew by the batches where it is broken or has lost what was noted. OSError.
+    """The epoch checkpoint, rebuilt from the batches if it is broken or has lost noted epochs. OSError.
 
-    Kafka has the epochs in memory, so that damage to the file changes nothing before the next start. With none of the
-    former epochs, what is noted next would be taken for the log's first: a follower that parts from this log below it
-    would not be told so, and the next recovery has no reason to look at the batches.
+    Kafka has the epochs in memory, so damage to the file has no effect there before the next start. Without the former
+    epochs, the next noted epoch would count as the log's first: a follower that diverges below it would not learn so,
+    and the next recovery has no reason to read the batches.
     """
     published = partition.slot.fields()
     try:
@@ -144,7 +144,7 @@ def read_epochs(partition: Partition) -> epochs.EpochCache:
 
 
 def _epochs_of_batches(directory: Path, published: Fields) -> epochs.EpochCache:
-    """Those of what is published; behind it may be what was never appended."""
+    """The epochs of the published batches; bytes behind them may never have been appended."""
     cache, upto = epochs.EpochCache(), published[slots.F_LEO]
     for base in names.segment_bases(directory):
         if base < upto:
@@ -154,7 +154,7 @@ def _epochs_of_batches(directory: Path, published: Fields) -> epochs.EpochCache:
 
 
 class _Unsynced(Files):
-    """The epoch checkpoint can be rebuilt from the batches: an append need not wait for the disk."""
+    """Files without fsync for the epoch checkpoint: it can be rebuilt, so an append need not wait for the disk."""
 
     def fsync(self, fd: int) -> None:
         pass

@@ -1,8 +1,8 @@
 """The rules of the idempotent producer (KIP-98, KIP-360) over a partition's shared producer table.
 
-Everything here is called with the partition's lock held. A coalesced append checks its batches one after the other
-against the table *and* against what it has already let in (`staged`), and applies all of it once the log end is
-published: a death in between is mended by replaying the log from `pstate_leo` on.
+Callers hold the partition's lock. A coalesced append checks its batches one after the other against the table *and*
+against the batches it has already admitted (`staged`), and applies all of them once the log end is published: after a
+death in between, repair replays the log from `pstate_leo`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from odradek.storage.producers import producers as producers_file
 if TYPE_CHECKING:
     from odradek.storage.log.append import Batch
 
-# What a staged row is. A marker's has its coordinator epoch as first sequence; OWN is a transactional batch that the
-# coordinator wrote for a producer (offsets of a transaction): it opens the transaction and has no sequences.
+# The kinds of a staged row. A MARKER row has its coordinator epoch as first sequence; OWN is a transactional batch that
+# the coordinator wrote for a producer (offsets of a transaction): it opens the transaction and has no sequences.
 PLAIN, TRANSACTIONAL, MARKER, OWN = range(4)
 
 Original = tuple[int, int]
 """Base offset and timestamp of the batch that a retry repeats."""
 
-_EXPECTED = 1000  # producers remembered from one append to the next
+_EXPECTED = 1000  # producers kept from one append to the next
 
 
 class Producers:
@@ -43,18 +43,18 @@ class Producers:
         self._staged_at = (-1, -1)
 
     def staged(self, generation: int, leo: int) -> Staged:
-        """Something to stage an append in, whose table is `generation` and which begins at `leo`.
+        """A `Staged` for an append that begins at `leo`, with the table of `generation`.
 
-        What the last append of this process expected of producers still holds if nobody has appended since.
+        The expected sequences from this process's last append are still valid if no process has appended since.
         """
         staged = self._staged
         if staged is None or self._staged_at != (generation, leo):
             self._staged = staged = Staged(self.table(generation))
-        self._staged_at = (-1, -1)  # until all of it is applied
+        self._staged_at = (-1, -1)  # until everything staged is applied
         return staged
 
     def table(self, generation: int) -> ProducerTable | None:
-        """The table of `generation`, None for 0 (nobody idempotent wrote yet)."""
+        """The table of `generation`, None for 0 (no idempotent producer has written yet)."""
         if generation != self._generation:
             self._table = ProducerTable.attach(self._name(generation)) if generation else None
             self._generation = generation
@@ -64,8 +64,8 @@ class Producers:
         return ProducerTable.name(self._prefix, self._slot, self._incarnation, generation)
 
     def replace(self, entries: Iterable[ProducerEntry], generation: int, most: int) -> int:
-        """Make a table of `entries`, of the newest where they are more than `most`; its generation, for the caller to
-        publish. NoRoom."""
+        """Make a table of `entries`, or of the newest if there are more than `most`; returns its generation, for the
+        caller to publish. NoRoom."""
         kept = _newest(list(entries), most)
         table = self._next(generation, len(kept) + 1, most)
         for entry in renewal.along(kept):
@@ -73,7 +73,7 @@ class Producers:
         return self._use(table, generation + 1)
 
     def keep(self, places: Sequence[int], generation: int, more: int, most: int) -> int:
-        """Make a table of the entries at `places` of that of `generation`, with room for `more`; as `replace`."""
+        """Make a table of the entries at `places` in the table of `generation`, with room for `more`; as `replace`."""
         former = self.table(generation)
         table = self._next(generation, len(places) + more, most)
         if former is not None:
@@ -88,12 +88,12 @@ class Producers:
         return generation
 
     def retire(self, generation: int) -> None:
-        """Unlink a generation that a *published* newer one has replaced; dying before only wastes its memory."""
+        """Unlink a generation that a *published* newer one has replaced; a death before that only wastes its memory."""
         if generation:
             region.unlink(self._name(generation))
 
     def missing(self, generation: int, ids: Collection[int]) -> int:
-        """How many of the producers `ids` the table of `generation` does not have."""
+        """The number of producers in `ids` that the table of `generation` lacks."""
         table = self.table(generation)
         return len(ids) if table is None else sum(table.find(one) < 0 for one in ids)
 
@@ -103,20 +103,20 @@ class Producers:
         return table is not None and table.has_room(count)
 
     def grow(self, generation: int, ids: Collection[int], most: int) -> int:
-        """Make a table with room for all of `ids`, those that the table of `generation` has among them: what an append
-        has staged of a producer is applied to its entry, so that it is not the one to go. As `replace`."""
+        """Make a table with room for all of `ids`, including those in the table of `generation`: an append applies its
+        staged rows to a producer's entry, so that entry must stay. As `replace`."""
         table, count = self.table(generation), self.missing(generation, ids)
         if table is None:
             return self.keep((), generation, count, most)
         if table.used + count <= most:
             return self.keep(table.places(), generation, count, most)
         places = table.newest(most // 2, ids)
-        if (len(places) + count) * 4 > most * 3:  # open transactions: not to be gone through again for each new one
+        if (len(places) + count) * 4 > most * 3:  # many open transactions: avoid this scan for each new producer
             most = (len(places) + count) * 2
         return self.keep(places, generation, count, most)
 
     def publish(self, staged: Staged, generation: int, leo: int) -> None:
-        """`apply` what an append that ends at `leo` has staged, which may be the beginning of the next."""
+        """`apply` the staged rows of an append that ends at `leo`; the next append may reuse `staged`."""
         table = self._table if generation == self._generation else None
         followed = staged.followed
         if followed and not staged.rows and table and table.go_on(staged.producer_id, staged.epoch, followed):
@@ -127,7 +127,7 @@ class Producers:
         self._staged_at = (generation, leo)
 
     def apply(self, staged: Staged, generation: int) -> None:
-        """Note the staged rows, for which there is room (storage.log.producer_room)."""
+        """Write the staged rows to the table, which has room for them (storage.log.producer_room)."""
         staged.unfold()
         table = self.table(generation)
         producer_id, at = -1, -1
@@ -144,7 +144,7 @@ class Producers:
                 _note(table, at, row)
 
     def forget(self) -> None:
-        """Drop the mapping: a table that was made and not published may be made again by another process."""
+        """Drop the mapping: another process may recreate a table that was created and not published."""
         self._table, self._generation, self._staged_at = None, 0, (-1, -1)
 
 
@@ -161,43 +161,44 @@ def _note(table: ProducerTable, at: int, row: Row) -> None:
 
 
 class Staged:
-    """What one coalesced append has let in so far: `rows`, and then `followed`, the plain next ones of `producer_id`.
+    """The batches that one coalesced append has admitted so far: `rows`, then `followed`, plain next batches of
+    `producer_id`.
 
-    `one` while all rows are plain ones of a single producer; `fresh` are the producers that the table does not have;
-    `begun`: (id, epoch) of those with transactional batches.
+    `one` while all rows are plain rows of a single producer; `fresh` are the producers that the table lacks; `begun`:
+    (id, epoch) of producers with transactional batches.
     """
 
     __slots__ = ("_expected", "_next", "_table", "begun", "epoch", "followed", "fresh", "one", "producer_id", "rows")
 
     def __init__(self, table: ProducerTable | None) -> None:
         self._table = table
-        self._expected: dict[int, tuple[int, int]] = {}  # by producer id: its epoch, and the sequence that is next
-        self.producer_id = self.epoch = self._next = -1  # the same of the last one, which mostly goes on
+        self._expected: dict[int, tuple[int, int]] = {}  # by producer id: its epoch and next sequence
+        self.producer_id = self.epoch = self._next = -1  # the same for the last producer, which usually continues
         self.rows: list[Row] = []
-        self.followed: list[Entry] = []  # in the form in which they are kept, as nearly all batches are such
+        self.followed: list[Entry] = []  # in the table's own form, since nearly all batches are of this kind
         self.one = True
         self.fresh: set[int] = set()
         self.begun: set[tuple[int, int]] = set()
 
     def is_new(self, producer_id: int) -> bool:
-        """Whether a batch of this producer needs an entry that is not provided for yet."""
+        """Whether a batch of this producer needs an entry that has no reserved room yet."""
         if producer_id in self._expected or producer_id in self.fresh:
             return False
         return self._table is None or self._table.find(producer_id) < 0
 
     def ids(self) -> set[int]:
-        """The producers to which `Producers.apply` will come, or that are provided for."""
+        """The producers that `Producers.apply` will write, or that have reserved room."""
         self._park()
         return {row[0] for row in self.rows} | self.fresh
 
     def moved(self, table: ProducerTable | None) -> None:
-        """The producers are in another table now, but for those that it has forgotten: they are new again."""
+        """Switch to another table; producers that it dropped count as new again."""
         self._table, ids = table, self.ids()
         kept = {one for one in self._expected if one in ids or (table is not None and table.find(one) >= 0)}
         self._expected = {one: expected for one, expected in self._expected.items() if one in kept}
 
     def clear(self) -> None:
-        """All of it is applied."""
+        """Reset after everything is applied."""
         self.rows.clear()
         self.fresh.clear()
         self.begun.clear()
@@ -206,7 +207,7 @@ class Staged:
             self._expected.clear()
 
     def follows(self, batch: Batch, offset: int) -> bool:
-        """Let `batch` in at `offset` if it is plainly the next of the last producer; else it needs `let_in`."""
+        """Admit `batch` at `offset` if it is the plain next batch of the last producer; else it needs `let_in`."""
         first, count = batch.sequence, batch.count
         following = first + count
         if (
@@ -222,23 +223,23 @@ class Staged:
         return True
 
     def unfold(self) -> None:
-        """Bring `followed` into rows: something else than the next batch comes behind them, or all are applied."""
+        """Move `followed` to rows: a batch other than the next one comes behind them, or all are applied."""
         for span, base, end, timestamp in self.followed:
             self._append(self.producer_id, self.epoch, span >> 32, span & 0xFFFFFFFF, base, end, timestamp, PLAIN)
         self.followed.clear()
 
     def _park(self) -> None:
-        """Another batch than the next of the last producer: put away what is expected of that one."""
+        """Store the last producer's expected sequence before a batch that is not its next one."""
         self.unfold()
         if self._next > 0:
             self._expected[self.producer_id] = (self.epoch, self._next)
-        self.producer_id = self._next = -1  # what has no sequence follows nothing
+        self.producer_id = self._next = -1  # a batch without a sequence follows no other
 
     def let_in(self, batch: Batch, offset: int, some_open: bool = False) -> tuple[int, Original | None]:
-        """(error, original) of a batch that is to stand at `offset`.
+        """(error, original) for a batch to append at `offset`.
 
-        An error refuses it; an original means that it is a retry of what is already in the log.
-        `some_open`: the partition has open transactions. Within its own a producer sends transactional batches alone.
+        An error refuses it; an original means that it is a retry of a batch already in the log.
+        `some_open`: the partition has open transactions. Within its own, a producer may send only transactional ones.
         """
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.sequence
         last = first + batch.count - 1
@@ -266,11 +267,11 @@ class Staged:
         return is_open or any(one == producer_id for one, _ in self.begun)
 
     def known(self, producer_id: int) -> tuple[int, int] | None:
-        """A producer's epoch and next sequence, as far as is let in; None for one that nobody knows."""
+        """A producer's epoch and next sequence after the admitted batches; None for an unknown producer."""
         return self._expected.get(producer_id) or self._known(producer_id)
 
     def _known(self, producer_id: int) -> tuple[int, int] | None:
-        """A producer's epoch and next sequence by the table: -1 if it has written nothing in its epoch."""
+        """A producer's epoch and next sequence in the table: -1 if it has written nothing in its epoch."""
         table = self._table
         at = table.find(producer_id) if table is not None else -1
         if table is None or at < 0:
@@ -281,7 +282,7 @@ class Staged:
     def _unexpected(
         self, expected: tuple[int, int] | None, producer_id: int, epoch: int, first: int, last: int
     ) -> tuple[int, Original | None]:
-        """Not simply the next batch of its producer: one that nobody knows, a retry, or a fault."""
+        """(error, original) for a batch that is not its producer's next: unknown producer, retry, or error."""
         if expected is None:
             return _LET_IN
         if expected[0] == epoch:
@@ -291,7 +292,7 @@ class Staged:
         return _verdict(*expected, epoch, first), None
 
     def _original(self, producer_id: int, epoch: int, first: int, last: int) -> Original | None:
-        """The batch with just these sequences, of this append or among the producer's last five."""
+        """The batch with exactly these sequences, in this append or among the producer's last five."""
         for row in self.rows:
             if row[:4] == (producer_id, epoch, first, last):
                 return row[4], row[6]
@@ -302,7 +303,7 @@ class Staged:
         return table.duplicate(at, first, last)
 
     def enter(self, batch: Batch, offset: int) -> int:
-        """A transactional batch that the coordinator wrote for a producer: an error only for an older epoch."""
+        """Admit a transactional batch that the coordinator wrote for a producer: an error only for an older epoch."""
         self._park()
         known = self._known(batch.producer_id)
         if known is not None and batch.epoch < known[0]:
@@ -314,7 +315,7 @@ class Staged:
     def note(
         self, producer_id: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int, kind: int
     ) -> None:  # fmt: skip
-        """Let in what was checked before, as a replay of the log finds it."""
+        """Admit a batch that was checked before, for a replay of the log."""
         self.unfold()
         self._append(producer_id, epoch, first, last, base, end, timestamp, kind)
 
@@ -328,7 +329,7 @@ class Staged:
         self.rows.append((producer_id, epoch, first, last, base, end, timestamp, kind))
 
     def decide(self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int) -> None:
-        """Remember a marker that ends `producer_id`'s transaction; its epoch fences what was expected of a former."""
+        """Stage a marker that ends `producer_id`'s transaction; its epoch fences the sequence expected of an older."""
         self._park()
         if self._expected.get(producer_id, (epoch, 0))[0] != epoch:
             self._expected[producer_id] = (epoch, -1)
@@ -342,13 +343,13 @@ def _verdict(known_epoch: int, following: int, epoch: int, first: int) -> int:
     """Kafka's ProducerAppendInfo checks for a producer that the partition knows; `following` is -1 before its first."""
     if epoch < known_epoch:
         return errors.INVALID_PRODUCER_EPOCH
-    if epoch > known_epoch or following < 0:  # below 0: fenced by a bump before it wrote anything
+    if epoch > known_epoch or following < 0:  # below 0: an epoch bump fenced it before its first batch
         return errors.OUT_OF_ORDER_SEQUENCE_NUMBER if first != 0 else errors.NONE
     return errors.NONE if following == first else errors.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def recovered(producers: Mapping[int, producers_file.ProducerEntry]) -> list[ProducerEntry]:
-    """Producers as recovery found them, in the form of the shared table."""
+    """The recovered producers in the form of the shared table."""
     return [
         ProducerEntry(
             producer_id,

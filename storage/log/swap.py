@@ -1,30 +1,30 @@
-"""Putting a compacted segment in the place of those it was made from.
+"""Replacing segments by the compacted segment made from them.
 
 Layout    : `<base>.{log,index,timeindex[,txnindex]}.cleaned` while it is written; `.swap` from the moment it is
-            complete; then the plain names. What it replaces becomes `.deleted`. The `.txnindex` is there, maybe
+            complete; then the plain names. Replaced files become `.deleted`. The `.txnindex` exists, maybe
             empty, when any replaced segment has one.
 Owner     : the partition.
-Writers   : `.cleaned`: the janitor, without the lock. The renames: who holds the lock.
+Writers   : `.cleaned`: the janitor, without the lock. The renames: the process that holds the lock.
 Lock      : the partition's. Readers take none: they confirm the generation after they have opened a file.
 Crash rule: the slot's dirty word is SWAPPING from before the first rename until the new generation is published. The
-            steps, and what the next holder of the lock finds after a death in each:
-              `.cleaned` → `.swap`    a `.cleaned` is left, so nothing old was touched: it removes what is new
+            steps, and the action of the next holder of the lock after a death in each:
+              `.cleaned` → `.swap`    a `.cleaned` is left, so no old file was touched: it removes the new files
               putting aside           the other replaced segments, rising, in each the index first (trim.put_aside): it
                                       puts aside those that lie below the new segment's end, and those that have
                                       lost their index
               moving in               the new files over those of the same name, the index first and the log last: it
-                                      renames on
+                                      continues the renames
               publish                 nothing is left to rename: it publishes once more
-            The new segment may end before a replaced one, of which nothing is left in it. If that one still has its
-            index then none of its files was touched, nor of those behind it, and they stay: what they have is as true
-            as before the compaction, and no tombstone goes before what it deletes. If it has none, then the swap has
-            taken it, because all else that leaves a segment without index is mended before a swap begins, under a dirty
-            word of its own: a dead deletion is finished (storage.log.trim), a truncation ends with a recovery, which
-            makes missing indexes again (storage.log.truncate), files of a roll that was not published are removed
-            (storage.log.roll). A `.deleted` file says nothing: it may be of a former segment at an offset where the log
-            has grown again. At start storage.recovery.tidy does the same from the names alone. A segment that has lost
-            its index and stays gets it again there; its aborted transactions are put aside behind its log, so they are
-            there as long as it is.
+            The new segment may end before a replaced one from which it keeps no record. If that one still has its
+            index then its files and those of later segments are untouched, and they stay: their contents are as valid
+            as before the compaction, and no tombstone is removed before the records it deletes. If it has no index,
+            then the swap has taken it: every other cause of a missing index is repaired before a swap begins, under a
+            dirty word of its own: a dead deletion is finished (storage.log.trim), a truncation ends with a recovery,
+            which rebuilds missing indexes (storage.log.truncate), files of an unpublished roll are removed
+            (storage.log.roll). A `.deleted` file proves nothing: it may be of a former segment at an offset where the
+            log has grown again. At start storage.recovery.tidy does the same from the names alone. It rebuilds the
+            index of a segment that has lost it and stays; the rows of aborted transactions are put aside after the log,
+            so they exist as long as it does.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWAPPING = 4
-_KINDS = (*names.INDEXES, names.LOG)  # the index first, as a start goes by it; the log last
+_KINDS = (*names.INDEXES, names.LOG)  # the index first, since a start checks for it; the log last
 _BUSY_WITH_IT_NO_MORE = 1
 
 
 def put_in_place(partition: Partition, values: Fields, replaced: list[int]) -> None:
     """Replace the segments at `replaced` by the `.cleaned` one at the first of them. Caller holds the lock.
 
-    FileNotFoundError, with nothing changed, when the `.cleaned` log is not there: nothing may go that nothing replaces.
+    FileNotFoundError, without a change, when the `.cleaned` log is missing: no segment may go without a replacement.
     """
     os.stat(names.segment_path(partition.directory, replaced[0], names.LOG, names.CLEANED))
     slot = partition.slot
@@ -68,13 +68,13 @@ def put_in_place(partition: Partition, values: Fields, replaced: list[int]) -> N
 
 
 def _more_aborted(directory: str, replaced: list[int]) -> int:
-    """How many more aborted transactions the new segment names than those at `replaced`."""
+    """How many more aborted transactions the new segment has than the segments at `replaced`."""
     new = transactions.count_in(directory, replaced[0], names.CLEANED)
     return new - sum(transactions.count_in(directory, base) for base in replaced)
 
 
 def finish(partition: Partition, values: Fields) -> None:
-    """Finish, or undo, what a dead janitor left. Caller holds the lock and repairs."""
+    """Finish, or undo, the swap of a dead janitor. Caller holds the lock and repairs."""
     directory, undo = partition.directory, bool(names.segment_files(partition.directory, names.CLEANED))
     swaps = names.segment_files(directory, names.SWAP)
     if undo:
@@ -89,14 +89,14 @@ def finish(partition: Partition, values: Fields) -> None:
 
 
 def discard(directory: str) -> None:
-    """Remove what a compaction that did not finish has written. Nobody may be at it."""
+    """Remove the files of an unfinished compaction. No process may be working on it."""
     for mark in (names.SWAP, names.CLEANED):  # this order: a `.cleaned` says that the `.swap` files are worthless
         for file in names.segment_files(directory, mark):
             remove(names.segment_path(directory, *file))
 
 
 def _replaced(directory: str, base: int) -> list[int]:
-    """The other segments that a dead swap at `base` replaces and that are not wholly put aside, rising."""
+    """The other segments that a dead swap at `base` replaces and that are not completely put aside, rising."""
     end = _next_offset(directory, base)
     files = [file for file in names.segment_files(directory) if file.offset > base and file.kind != names.SNAPSHOT]
     whole = {file.offset for file in files if file.kind == names.INDEX}
@@ -125,9 +125,9 @@ def _publish(partition: Partition, values: Fields) -> None:
 
 
 def _next_offset(directory: str, base: int) -> int:
-    """One past the last offset of the new segment, whose log is still a `.swap`; `base` when nothing is left of it.
+    """One past the last offset of the new segment, whose log is still a `.swap`; `base` when it is empty or gone.
 
-    The old index may stand there already or not, so the log is walked from its start.
+    The index may be the old or the new one, so this scans the log from its start.
     """
     try:
         with FILES.opened(names.segment_path(directory, base, names.LOG, names.SWAP), os.O_RDONLY) as fd:

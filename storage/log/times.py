@@ -1,13 +1,13 @@
-"""Offsets by timestamp (ListOffsets): which record is the first that is not older, and which is the newest.
+"""Offsets by timestamp (ListOffsets): the first record at or after a timestamp, and the newest record.
 
-Indexes narrow it down to one batch; only that batch is opened. Record timestamps of a compressed batch are inside it.
+Indexes narrow the search to one batch; only that one is opened. Record timestamps of a compressed batch are inside it.
 
 A log may have ten thousand segments, a segment a million batches whose times do not rise, a batch a hundred thousand
-records. So a question is answered in steps of bounded work, each on the slot's fields as they are at that moment, and
-whoever asks does other things between them. Meanwhile segments are rolled, deleted and compacted. What a question keeps
-from step to step is an offset below which nothing is left to look at, and that stays true: deletion and compaction take
-records away, appends come behind. After a truncation it need not be true; one follows a change of the leader epoch, or
-leaves a lower log end, and then the question begins again. A step that raises has kept nothing and may be repeated.
+records. So a query runs in steps of bounded work, each on the slot's current fields, and the caller does other work
+between them. Meanwhile segments are rolled, deleted and compacted. Between steps a query keeps an offset below which
+nothing is left to check, and that stays valid: deletion and compaction remove records, appends go behind it. After a
+truncation it may be invalid; a truncation follows a change of the leader epoch, or lowers the log end, and then the
+query restarts. A step that raises keeps nothing and can be repeated.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
     from odradek.storage.log.read import Values
 
-SEGMENTS, BATCHES, RECORDS = 32, 2048, 4096  # looked at in one step: a few milliseconds each
-_WALKED = 1 << 16  # bytes at a segment's end that may tell of a larger timestamp than its time index
+SEGMENTS, BATCHES, RECORDS = 32, 2048, 4096  # checked in one step: a few milliseconds each
+_WALKED = 1 << 16  # bytes at a segment's end that may hold a larger timestamp than its time index
 _LAST_OFFSET = INT64_MAX
 
 
@@ -44,15 +44,15 @@ class Found(NamedTuple):
 
 
 class Question(ABC):
-    """One question by timestamp. `found` is the answer once `step` has said so, None: there is no such record."""
+    """One query by timestamp. `found` is the answer once `step` returns True; None if there is no such record."""
 
     def __init__(self) -> None:
         self.found: Found | None = None
-        self._epoch: int | None = None  # None before the first step: LeaderAndIsr may name any number
+        self._epoch: int | None = None  # None before the first step: LeaderAndIsr may contain any number
         self._end = 0
 
     def step(self, partition: Partition, values: Values, limit: int) -> bool:
-        """Go on for a step; whether that was the last. `values`: the slot's fields, read just now.
+        """Run one step; returns whether it was the last. `values`: the slot's fields, read just now.
 
         Only a record below offset `limit` is an answer. FileNotFoundError: read the slot again and repeat the step.
         """
@@ -63,11 +63,11 @@ class Question(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Forget what was kept."""
+        """Reset the state kept between steps."""
 
     @abstractmethod
     def _go_on(self, partition: Partition, values: Values, limit: int) -> bool:
-        """`step`."""
+        """Run one `step`."""
 
 
 class FirstNotBefore(Question):
@@ -78,8 +78,8 @@ class FirstNotBefore(Question):
         self._timestamp = timestamp
 
     def _begin(self) -> None:
-        self._next = 0  # below it every record is older
-        self._last = False  # nothing is left to look at behind it
+        self._next = 0  # every record below this offset is older
+        self._last = False  # nothing is left to check behind it
         self._search: _Search | None = None  # in the segment that ends there
 
     def _go_on(self, partition: Partition, values: Values, limit: int) -> bool:
@@ -90,7 +90,7 @@ class FirstNotBefore(Question):
         return self.found is not None or (self._last and self._search is None)
 
     def _pass_segments(self, partition: Partition, values: Values, limit: int) -> None:
-        """Past segments whose records are all older, up to one that has another."""
+        """Skip segments whose records are all older, up to the first other segment."""
         for base, end in _segments(partition, values, self._next):
             upto, search = min(end, limit), None
             if base < limit and _largest(partition, values, base) >= self._timestamp:
@@ -104,16 +104,16 @@ class FirstNotBefore(Question):
 class Newest(Question):
     """The first record with the largest timestamp in the log's files (KIP-734).
 
-    As with Kafka that may be one below the log start, of a segment that DeleteRecords has left: no index knows the
-    largest timestamp of what is behind it. None too when it is not below the limit.
+    As in Kafka it may lie below the log start, in a segment that DeleteRecords has left: no index has the largest
+    timestamp of the records above the log start alone. None also when it is not below the limit.
     """
 
     def _begin(self) -> None:
         self._phase: Callable[[Partition, Values], bool] = self._compare_segments
         self._search: _Search | None = None
-        self._next, self._best = 0, (-1, 0)  # the largest timestamp below that offset, and less the base of its segment
+        self._next, self._best = 0, (-1, 0)  # the largest timestamp below that offset, and minus its segment's base
         self._batches: _Batches | None = None
-        self._generation = -1  # of the files in which it searches
+        self._generation = -1  # of the files that it searches
 
     def _go_on(self, partition: Partition, values: Values, limit: int) -> bool:
         if self._search is None:
@@ -125,7 +125,7 @@ class Newest(Question):
             self.found = found if found.offset < limit else None
             return True
         if self._batches is not None and self._generation != values[slots.F_GENERATION]:
-            self._begin()  # it was deleted meanwhile
+            self._begin()  # the record was deleted meanwhile
             return False
         return self._batches is not None
 
@@ -138,7 +138,7 @@ class Newest(Question):
         return False
 
     def _search_segment(self, partition: Partition, values: Values) -> None:
-        """Where no record has a timestamp, the first is as new as any."""
+        """Search the best segment; if no record has a timestamp, the first record is the newest."""
         (best, below), first = self._best, _first(partition, values)
         base, end = next(_segments(partition, values, -below)) if best >= 0 else (first, values[slots.F_LEO])
         start = _start(partition, values, base, best) if base == -below and best >= 0 else base
@@ -147,7 +147,7 @@ class Newest(Question):
         self._next, self._best, self._generation = values[slots.F_LEO], (-1, -first), values[slots.F_GENERATION]
 
     def _compare_batches(self, partition: Partition, values: Values) -> bool:
-        """Without the help of indexes: compaction has emptied the batch that they, and its header, still tell of."""
+        """Search without indexes: compaction has emptied the batch that they, and its header, still refer to."""
         if self._batches is None:
             self._batches = _Batches(_first(partition, values), self._next)
         heads = [head for _, _, head in self._batches.some(partition, values, _first(partition, values))]
@@ -159,13 +159,13 @@ class Newest(Question):
 
 
 class _Batches:
-    """The headers of the batches with records in [start, end), so many at a time."""
+    """The headers of the batches with records in [start, end), BATCHES at a time."""
 
     def __init__(self, start: int, end: int) -> None:
         self._at = start
         self._end = end
-        self._segment = (-1, 0)  # the generation of the files and the segment that were looked into last
-        self._position = -1  # of what begins at `_at` in it; -1: unknown
+        self._segment = (-1, 0)  # the generation of the files and the segment read last
+        self._position = -1  # position of `_at` in that segment; -1: unknown
 
     @property
     def over(self) -> bool:
@@ -175,7 +175,7 @@ class _Batches:
     def some(
         self, partition: Partition, values: Values, lowest: int
     ) -> list[tuple[OpenFile, int, tuple[int, ...]]]:  # fmt: skip
-        """The next of them, as file, position and header; those below offset `lowest` are gone."""
+        """The next batches, as file, position and header; those below offset `lowest` are deleted."""
         at = max(self._at, lowest)
         if at >= self._end:
             self._at = at
@@ -198,23 +198,23 @@ class _Batches:
         return read.locate(partition, values, at)
 
     def go_on_behind(self, position: int, head: tuple[int, ...]) -> None:
-        """Next come those behind one of the last `some`."""
+        """Continue after the batch at `position`, one of the last `some`."""
         self._at, self._position = head[0] + head[6] + 1, position + head[1] + LOG_OVERHEAD
 
 
 class _Search:
-    """Looks for the first record in [start, end) that is not older than `timestamp`; `found` once `step` says so."""
+    """Search for the first record in [start, end) that is not older than `timestamp`; `found` once `step` is True."""
 
     def __init__(self, timestamp: int, start: int, end: int) -> None:
         self.found: Found | None = None
         self._timestamp = timestamp
         self._end = end
         self._batches = _Batches(start, end)
-        self._records: Iterator[Record] | None = None  # what is left of the batch that is open
+        self._records: Iterator[Record] | None = None  # the remaining records of the open batch
         self._head: tuple[int, ...] = ()
 
     def step(self, partition: Partition, values: Values, lowest: int) -> bool:
-        """Go on for a step; whether it is over. Records below offset `lowest` are gone."""
+        """Run one step; returns whether the search is over. Records below offset `lowest` are deleted."""
         from odradek.protocol.records.errors import RecordError
 
         try:
@@ -222,12 +222,12 @@ class _Search:
                 self._open_next(partition, values, lowest)
             elif self._look_inside(lowest):
                 self._records = None
-        except RecordError:  # its producer's fault: nothing is skipped when all of it is read
+        except RecordError:  # the producer's fault: a consumer that reads the whole batch skips nothing
             self.found = Found(self._head[8], max(lowest, self._head[0]), self._head[2])
         return self.found is not None or (self._records is None and self._batches.over)
 
     def _open_next(self, partition: Partition, values: Values, lowest: int) -> None:
-        """The next batch that says it has such a record."""
+        """Open the next batch whose header promises such a record."""
         from odradek.protocol.records import batch_v2, codecs
 
         for file, position, head in self._batches.some(partition, values, lowest):
@@ -239,7 +239,7 @@ class _Search:
                 break
 
     def _look_inside(self, lowest: int) -> bool:
-        """At some records of the batch; whether that was all."""
+        """Check some records of the batch; returns whether those were the last."""
         assert self._records is not None
         looked_at = 0
         for offset, timestamp, *_ in islice(self._records, RECORDS):
@@ -251,7 +251,7 @@ class _Search:
 
 
 def _segments(partition: Partition, values: Values, at: int) -> Iterator[tuple[int, int]]:
-    """Base and end offset of some segments, from the one that holds offset `at` on."""
+    """Base and end offset of some segments, starting with the one that holds offset `at`."""
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     first = max(0, bisect_right(bases, at) - 1)
     some = bases[first : first + SEGMENTS + 1]
@@ -274,7 +274,7 @@ def _largest(partition: Partition, values: Values, base: int) -> int:
 
 
 def _checked_largest(partition: Partition, base: int) -> int:
-    """By the time index of a sealed segment; DamagedIndex where the batches at the end have a larger one."""
+    """The largest timestamp by a sealed segment's time index; DamagedIndex if batches at the end have a larger one."""
     segment = partition.sealed(base)
     newest, relative = segment.time_index.last(segment.time_index.entries)
     index, entries = segment.index, segment.index.entries

@@ -1,11 +1,11 @@
 """Transactions as a partition sees them (KIP-98): open ones hold the last stable offset back, markers end them.
 
-Layout    : markers are control batches in the log; `.txnindex` of the segment that holds an abort marker names the
-            aborted transaction (storage.producers.producers: 34 bytes a row). The slot has the first unstable offset
-            and how many aborted transactions there are; the producer table has each producer's open transaction.
+Layout    : markers are control batches in the log; `.txnindex` of the segment that holds an abort marker has a row for
+            the aborted transaction (storage.producers.producers: 34 bytes a row). The slot has the first unstable
+            offset and the number of aborted transactions; the producer table has each producer's open transaction.
 Owner     : the partition.
-Writers   : who holds the lock; markers only at the transaction coordinator's word.
-Lock      : the partition's; readers of `.txnindex` take none, and leave out what is no whole row.
+Writers   : the process that holds the lock; markers only at the transaction coordinator's request.
+Lock      : the partition's; readers of `.txnindex` take none, and ignore a partial row.
 Crash rule: a marker is written as: index row → batch → publish (log end, first unstable offset) → producer table. A row
             whose marker was never published has a last offset at or above the log end, and repair cuts it.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Guard(NamedTuple):
-    """The partition as it was when the coordinator was asked about a transaction: no marker may have come since."""
+    """The partition's state at the verification request to the coordinator: no marker may have come since."""
 
     generation: int  # of the producer table
     log_end: int
@@ -42,11 +42,11 @@ class Guard(NamedTuple):
 
 NOT_ASKED = Guard(-1, -1)
 EVERY_SEGMENT = INT64_MAX - 1
-"""Where a reader names the base offset of a damaged segment: rows are missing, and nothing says in which."""
+"""Replaces the base offset of a damaged segment when rows are missing in an unknown segment."""
 
 
 class Marker(NamedTuple):
-    """What a control batch of ours says. `only_open`: see write_marker."""
+    """The content of our own control batch. `only_open`: see write_marker."""
 
     commit: bool
     coordinator_epoch: int
@@ -57,10 +57,11 @@ def write_marker(
     partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, now_ms: int,
     only_open: bool = False,
 ) -> int:  # fmt: skip
-    """End the producer's transaction in this partition; Kafka's error code. Busy when the lock is taken.
+    """End the producer's transaction in this partition; returns Kafka's error code. Busy when the lock is taken.
 
-    `only_open`: of someone who may be no coordinator. It must end a transaction that is open, of just this epoch, and
-    name no coordinator later than the last one that wrote here: that one's next markers would be refused for ever.
+    `only_open`: the sender may not be a coordinator. The marker must end an open transaction of exactly this epoch, and
+    its coordinator epoch must not exceed that of the last marker: the real coordinator's next markers would be refused
+    for ever.
     """
     from odradek.storage.log.append import Batch, append
     from odradek.storage.log.partition import Gone
@@ -82,12 +83,13 @@ def write_marker(
 
 
 def may_open(partition: Partition, values: Fields, staged: Staged, batch: Batch, offset: int) -> bool:
-    """Whether a client's transactional batch may be appended at `offset` (KIP-890). Called by the append, lock held.
+    """Whether a client's transactional batch may be appended at `offset` (KIP-890). The append calls it, lock held.
 
-    One that goes on with the producer's open transaction may. One that would open it may if the coordinator has said
-    that the transaction has this partition, and no marker of the producer was appended since it was asked: a batch that
-    comes after its transaction's end would hold the last stable offset back for ever. Else `batch.guard` becomes what
-    to ask under. A table of another generation counts as one with a marker, since it may have lost that word.
+    A batch that continues the producer's open transaction may. A batch that would open it may if the coordinator has
+    confirmed that the transaction includes this partition, and no marker of the producer was appended since the
+    request: a batch after its transaction's end would hold the last stable offset back for ever. Else `batch.guard`
+    becomes the guard for the next request. A table of another generation counts as one with a marker, since it may have
+    lost the marker's offset.
     """
     if (batch.producer_id, batch.epoch) in staged.begun:
         return True
@@ -107,7 +109,7 @@ def may_open(partition: Partition, values: Fields, staged: Staged, batch: Batch,
 
 
 def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Batch, offset: int) -> bool:
-    """Let a marker in at `offset`; False when it is fenced. Called by the append, lock held."""
+    """Admit a marker at `offset`; False when it is fenced. The append calls it, lock held."""
     marker = batch.marker
     assert marker is not None
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
@@ -121,7 +123,7 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
         return False
     if table is None:
         values[slots.F_UNSTABLE] = -1
-    elif 0 <= first == values[slots.F_UNSTABLE]:  # else the oldest is another's, or nothing is open
+    elif 0 <= first == values[slots.F_UNSTABLE]:  # else another producer's is the oldest, or none is open
         values[slots.F_UNSTABLE] = table.first_unstable(batch.producer_id)
     if not marker.commit and first >= 0:
         stable = values[slots.F_UNSTABLE]
@@ -133,23 +135,23 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
 
 
 def _refusal(marker: Marker, of: int, epoch: int, coordinator_epoch: int, first: int) -> int:
-    """Why a marker of the producer epoch `of` is not taken where these are the producer's; 0 when it is.
+    """The error that refuses a marker of producer epoch `of`, given the producer's known values; 0 for none.
 
-    INVALID_TXN_STATE: of the past while a transaction is open, which nothing ends then.
+    INVALID_TXN_STATE: the epoch is old while a transaction is open; that transaction stays open.
     """
     if of < epoch:
         return errors.INVALID_PRODUCER_EPOCH if first < 0 else errors.INVALID_TXN_STATE
-    if marker.coordinator_epoch < coordinator_epoch:  # of a coordinator that has a successor
+    if marker.coordinator_epoch < coordinator_epoch:  # from a replaced coordinator
         return errors.TRANSACTION_COORDINATOR_FENCED
     if marker.only_open and (first < 0 or of > epoch or marker.coordinator_epoch > max(coordinator_epoch, 0)):
-        return errors.NOT_LEADER_OR_FOLLOWER  # a coordinator whose address is not known yet tries again
+        return errors.NOT_LEADER_OR_FOLLOWER  # a coordinator whose address is not known yet retries
     return errors.NONE
 
 
 def append_row(partition: Partition, values: Fields, row: AbortedTxn) -> None:
-    """Name an aborted transaction whose marker goes into the active segment next. Caller holds the lock.
+    """Add the index row of an aborted transaction whose marker the active segment gets next. Caller holds the lock.
 
-    Behind the last whole row: what is left of one that could not be written is written over.
+    The row goes after the last whole row: it overwrites the rest of a failed write.
     """
     path = _path(partition.directory, values[slots.F_ACTIVE_BASE])
     with FILES.opened(path, os.O_WRONLY | os.O_CREAT, 0o600) as fd:
@@ -162,9 +164,9 @@ def _path(directory: str, base: int) -> str:
 
 
 def cut(path: str, log_end: int) -> None:
-    """Remove rows of markers that were never published, and half a row. Caller holds the lock.
+    """Remove rows of markers that were never published, and a partial row. Caller holds the lock.
 
-    A row that is damaged stays, for readers to find.
+    A damaged row stays, for readers to find.
     """
     try:
         data = read_file(path)
@@ -178,7 +180,7 @@ def cut(path: str, log_end: int) -> None:
 
 
 def count_in(directory: str, base: int, mark: str = "") -> int:
-    """How many aborted transactions the index of one segment names."""
+    """The number of aborted transactions in the index of one segment."""
     try:
         return os.stat(_path(directory, base) + mark).st_size // TXN_ENTRY.size
     except FileNotFoundError:
@@ -186,7 +188,7 @@ def count_in(directory: str, base: int, mark: str = "") -> int:
 
 
 def count(directory: str) -> int:
-    """How many aborted transactions the indexes of a partition name."""
+    """The number of aborted transactions in the indexes of a partition."""
     return sum(
         entry.stat().st_size // TXN_ENTRY.size
         for entry in os.scandir(directory)
@@ -208,9 +210,9 @@ def aborted_between(partition: Partition, values: Values, start: int, end: int) 
 
 
 def check_count(partition: Partition, values: Values, found: int) -> None:
-    """DamagedIndex where all indexes have fewer rows than the slot says: what they aborted would be shown.
+    """DamagedIndex if all indexes have fewer rows than the slot says: aborted records would become visible.
 
-    Kafka holds the files open, so that one that is removed changes nothing before the next start.
+    Kafka holds the files open, so a removed file has no effect there before the next start.
     """
     if found >= values[slots.F_ABORTED]:
         return
@@ -222,7 +224,7 @@ def check_count(partition: Partition, values: Values, found: int) -> None:
 
 
 def _rows(partition: Partition, values: Values, base: int) -> list[AbortedTxn]:
-    """A segment's rows, read again only when there are more aborted transactions than when they were read."""
+    """A segment's rows, read again only when aborted transactions were added since the last read."""
     cached = partition.aborted.get(base)
     if cached is not None and (cached[0] == values[slots.F_ABORTED] or base != values[slots.F_ACTIVE_BASE]):
         return cached[1]
@@ -233,7 +235,7 @@ def _rows(partition: Partition, values: Values, base: int) -> list[AbortedTxn]:
 
 
 def rows_of(partition: Partition, base: int) -> list[AbortedTxn]:
-    """The rows of one segment's index. Reports rows that cannot be right to the janitor and raises DamagedIndex."""
+    """The rows of one segment's index. Reports impossible rows to the janitor and raises DamagedIndex."""
     try:
         rows = read_txn_index(_path(partition.directory, base))
     except DamagedIndex as error:

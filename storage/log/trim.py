@@ -1,8 +1,9 @@
 """Moving a log's start: DeleteRecords and retention. Caller holds the lock.
 
 Order: publish the new log start → rename the files of segments wholly below it to `.deleted` → publish a new
-generation. Dying in between leaves segments below the log start, which repair renames; it publishes a new generation
-in any case, as others may know segments that are gone. The janitor unlinks `.deleted` files after file.delete.delay.ms.
+generation. A death in between leaves segments below the log start, which repair renames; it always publishes a new
+generation, as other processes may use deleted segments. The janitor unlinks `.deleted` files after
+file.delete.delay.ms.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
 
 DELETING = 3
-# The log behind what is built from it, so that a death leaves it to be found. Its aborted transactions and the snapshot
-# of what producers did before it are not built again: they are there as long as it is. (By the checkpoint, which may
-# lag behind, the log start may be in it again.)
+# The log goes after the files that can be rebuilt from it, so that it still exists after a death. Its aborted
+# transactions and the snapshot of the producers before it cannot be rebuilt: they exist as long as the log does. (By
+# the checkpoint, which may lag behind, the log start may lie in it again.)
 _ORDER = (names.INDEX, names.TIME_INDEX, names.LOG, names.TXN_INDEX, names.SNAPSHOT)
 
 
 def advance(partition: Partition, values: Fields, log_start: int) -> int:
-    """Make `log_start` (at most the log end) the first offset; returns how many segments were let go."""
+    """Make `log_start` (at most the log end) the first offset; returns the number of deleted segments."""
     if log_start <= values[slots.F_LOG_START]:
         return 0
     partition.slot.dirty = DELETING
@@ -38,7 +39,7 @@ def advance(partition: Partition, values: Fields, log_start: int) -> int:
 
 
 def let_go(partition: Partition, values: Fields) -> int:
-    """Mark the files of the segments wholly below the log start as deleted; how many."""
+    """Mark the files of the segments wholly below the log start as deleted; returns the number of segments."""
     partition.slot.dirty = DELETING
     bases = list(partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]))
     aborted = [transactions.count_in(partition.directory, base) for base in _below(bases, values[slots.F_LOG_START])]
@@ -65,7 +66,7 @@ def _below(bases: list[int], log_start: int) -> list[int]:
 
 
 def put_orphans_aside(directory: str) -> None:
-    """Mark the indexes that have no log any more as deleted, which a death in `put_aside` has left."""
+    """Mark indexes without a log as deleted, which a death in `put_aside` has left."""
     files = names.segment_files(directory)
     logs = {file.offset for file in files if file.kind == names.LOG}
     for base in {file.offset for file in files if file.kind in names.INDEXES} - logs:
@@ -74,7 +75,7 @@ def put_orphans_aside(directory: str) -> None:
 
 
 def put_aside(directory: str, base: int) -> None:
-    """Mark the files of the segment at `base` as deleted: the index first; what is not built again behind the log."""
+    """Mark the files of the segment at `base` as deleted: the index first; what cannot be rebuilt after the log."""
     path = os.path.join(directory, names.offset_name(base))
     for kind in _ORDER:
         try:

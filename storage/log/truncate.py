@@ -1,32 +1,32 @@
-"""Making a follower's log end earlier, where its leader's log differs from it. Caller holds the lock.
+"""Truncating a follower's log where it differs from its leader's log. Caller holds the lock.
 
 Layout    : the segment in which the new end lies becomes the active one. If it was sealed, `<base>.log.tmp` is its
             beginning until it is renamed over it; the segments behind it become `.deleted`.
 Owner     : the partition, while this broker follows.
 Writers   : the replicator, with the partition's lock.
-Lock      : the partition's. Readers take none: while the dirty word is TRUNCATING, `Partition.confirm` believes nothing
-            that was found by name, and afterwards the generation is another.
+Lock      : the partition's. Readers take none: while the dirty word is TRUNCATING, `Partition.confirm` rejects all
+            files found by name, and afterwards the generation has changed.
 Crash rule: dirty TRUNCATING → beginning of the sealed segment copied and synced → later segments put aside, the last
             one first, in each the log first → directory synced → the copy renamed over its original, or the active
             segment cut → recovery of the last segment (indexes, epochs, producers, snapshots above the end) → publish
             → clear dirty.
-            Where only the active segment ends earlier (storage.log.active_cut) its indexes, its rows of aborted
-            transactions and the snapshots above the end are cut instead of made again.
-            Each of these states is a whole log, only that it may be longer than wanted, since what goes always goes
-            from the end:
+            If only the active segment becomes shorter (storage.log.active_cut), its indexes, its rows of aborted
+            transactions and the snapshots above the end are cut instead of rebuilt.
+            Each of these states is a whole log, which may only be longer than the target, since files are always
+            removed from the end:
               copying            nothing is changed; recovery removes the copy
-              putting aside      the log ends with the segment before; indexes without their log are removed
+              putting aside      the log ends with the previous segment; recovery removes indexes without their log
               before the cut     the log ends with that segment's old end
-              after the cut      what is derived from the log says too much: recovery makes it again, as after any crash
-              after the publish  done; it is only done once more
-            So the next holder of the lock runs the same recovery, over whatever segment is the last now, and publishes
-            what it finds. The follower asks its leader again, and truncates the rest. When the broker dies with its
-            shared memory, its next start does the same. Nothing below the wanted end is ever changed, and a power
-            failure finds it synced as it was: the copy is synced before it is renamed, and the segments behind are
-            gone for good before the cut, or they could come back behind it with a gap between.
+              after the cut      derived files reach too far: recovery rebuilds them, as after any crash
+              after the publish  done; recovery only repeats it
+            So the next holder of the lock runs the same recovery over the segment that is the last now, and publishes
+            the result. The follower fetches from its leader again, and truncates the rest. When the broker dies with
+            its shared memory, its next start does the same. Data below the target end never changes, and a power
+            failure leaves it as synced: the copy is synced before its rename, and the removal of later segments is
+            synced before the cut; otherwise they could reappear behind it with a gap between.
             `restart` removes producers' snapshots, then all segments in that order. A death leaves a beginning of the
-            old log, or none: then an empty log begins at the former log start, which its leader refuses, and the
-            follower restarts again.
+            old log, or none: then an empty log begins at the old log start, which its leader refuses, and the follower
+            restarts again.
 Sealed files are replaced, never cut: readers map their indexes. An index that fits its log stays, and grows again.
 """
 
@@ -56,16 +56,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRUNCATING = 5
-_EPOCHS = 1  # what any change of the active segment is called: repair knows what to do
+_EPOCHS = 1  # the dirty value for any change of the active segment: repair handles it
 _COPY_SIZE = 1 << 20
 _SYNC_SIZE = 64 << 20
 
 
 def truncate(partition: Partition, values: Fields, offset: int) -> None:
-    """Let all batches go whose last offset is `offset` or higher; `values` follow, the high watermark too if it must.
+    """Remove all batches whose last offset is `offset` or higher; updates `values`, with the high watermark if needed.
 
-    The log then ends where the last batch that stays does. If it ends before `offset` anyway, only epochs are forgotten
-    that no batch has; if it begins behind it, the log starts anew there: both as Kafka does. Raises OSError; the next
+    The log then ends with the last remaining batch. If it already ends before `offset`, this only removes epochs that
+    no batch has; if it begins after `offset`, an empty log starts there: both as in Kafka. Raises OSError; the next
     holder of the lock then repairs.
     """
     if offset < 0:
@@ -91,7 +91,7 @@ def _truncate(partition: Partition, values: Fields, offset: int) -> None:
 
 
 def restart(partition: Partition, values: Fields, offset: int) -> None:
-    """Let all of the log go; it is empty and begins at `offset`. Raises OSError as `truncate`."""
+    """Remove the whole log; an empty one begins at `offset`. Raises OSError as `truncate`."""
     bases = list(partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]))
     with renewal.of(partition.slot), _changing(partition, values):
         for one in snapshots.snapshot_offsets(partition.directory):
@@ -102,7 +102,7 @@ def restart(partition: Partition, values: Fields, offset: int) -> None:
 
 
 def finish(partition: Partition, values: Fields) -> None:
-    """Bring into order what a dead process has left of a truncation; `values` follow. Called by repair, lock held."""
+    """Finish the truncation of a dead process; updates `values`. Repair calls it, lock held."""
     _reopen(partition, values, values[slots.F_LOG_START])
 
 
@@ -117,12 +117,12 @@ def _forget_epochs(partition: Partition, values: Fields) -> None:
 
 @contextmanager
 def _changing(partition: Partition, values: Fields) -> Iterator[None]:
-    """Around all that changes files; what is looked up by name must be known before."""
+    """Wraps every change of files; the caller looks files up by name before it."""
     partition.close_files()
     partition.slot.dirty = TRUNCATING
     try:
         yield
-    except BaseException as error:  # of ours, too: whoever repairs makes the same generation of the producers' table
+    except BaseException as error:  # also our own bugs: a repair creates the same generation of the producer table
         partition.close_files()
         partition.producers.forget()
         if isinstance(error, OSError):
@@ -148,7 +148,7 @@ def _take_offline(partition: Partition, values: Fields) -> None:
 
 
 def _shorten(directory: str, base: int, position: int, later: list[int]) -> None:
-    """Let the segment at `base` end at byte `position` and all `later` ones go; without later ones it is the active."""
+    """End the segment at `base` at byte `position` and remove all `later` ones; if there are none it is the active."""
     path = names.segment_path(directory, base)
     beside = names.segment_path(directory, base, names.LOG, names.TEMPORARY)
     copied = bool(later) and position < os.stat(path).st_size
@@ -168,7 +168,7 @@ def _copy(path: os.PathLike[str], target: os.PathLike[str], size: int) -> None:
     with FILES.opened(path, os.O_RDONLY) as source, FILES.opened(target, flags) as copy:
         for at in range(0, size, _COPY_SIZE):
             FILES.pwrite(copy, pread_exact(source, min(_COPY_SIZE, size - at), at), at)
-            if at % _SYNC_SIZE == _SYNC_SIZE - _COPY_SIZE:  # all at once may take a slow disk longer than a stuck one
+            if at % _SYNC_SIZE == _SYNC_SIZE - _COPY_SIZE:  # one fsync of it all could exceed odradek.lock.stall.ms
                 FILES.fsync(copy)
             renewal.renew()
         FILES.fsync(copy)
@@ -191,14 +191,14 @@ def _put_aside(directory: str, offset: int, kinds: Iterable[str]) -> None:
 
 
 def _reopen(partition: Partition, values: Fields, start: int) -> None:
-    """Recover the directory and publish what is in it: an empty log at `start` if it has no segment."""
+    """Recover the directory and publish its log: an empty log at `start` if it has no segment."""
     bases = names.segment_bases(partition.directory)
     try:
         found = recovery.recover(
             partition.directory,
             partition.config,
             recovery_point=bases[-1] if bases else start,
-            log_start=0 if bases else start,  # not the former one: the log may end below it
+            log_start=0 if bases else start,  # not the old log start: the log may end below it
         )
     except recovery.CorruptLog as error:
         log.error("%r is offline: %s", partition, error)
@@ -208,7 +208,7 @@ def _reopen(partition: Partition, values: Fields, start: int) -> None:
 
 
 def _publish(partition: Partition, values: Fields, found: SlotState) -> None:
-    """What was found after the cut."""
+    """Publish the state found after the cut."""
     former = SlotState._make(values)
     state = _shortened(found, former)
     partition.slot.publish(state)
@@ -218,7 +218,7 @@ def _publish(partition: Partition, values: Fields, found: SlotState) -> None:
 
 
 def _shortened(state: SlotState, former: SlotState) -> SlotState:
-    """Log start, high watermark and recovery point go back no farther than the log end does."""
+    """`state` with log start, high watermark and recovery point moved back only as far as the log end."""
     start = max(state.log_start, min(former.log_start, state.leo))
     flushed = min(former.flushed, state.leo)
     return state._replace(

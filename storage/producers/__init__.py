@@ -1,1 +1,1 @@
-"""What a log remembers of its producers, as rebuilt from batches and as files keep it."""
+"""The producer state of a log, as rebuilt from batches and as kept in files."""

@@ -1,11 +1,11 @@
-"""What a partition remembers of its producers, replayed from batches (KIP-98), and aborted transactions.
+"""The producer state of a partition, replayed from batches (KIP-98), and aborted transactions.
 
-An entry keeps the last five batches of a producer id, so that a resent batch is known by its
+An entry keeps the last five batches of a producer id, so that a resent batch is recognized by its
 sequence numbers and answered with its first offset. A transaction is open from its first batch to
 its control batch (commit or abort); aborted ones are listed in `.txnindex`, 34 bytes each, big-endian:
 version h (0), producer id q, first offset q, last offset q (of the marker), last stable offset q.
 
-Pure memory, no clock. Owner of the txn index file: who holds the partition's lock.
+Pure memory, no clock. Owner of the txn index file: the process that holds the partition's lock.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ProducerEntry:
         return self.batches[-1] if self.batches else None
 
     def enter_epoch(self, epoch: int) -> None:
-        """A new epoch starts its sequences afresh."""
+        """Set the epoch; a new one restarts the sequences."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
@@ -94,13 +94,13 @@ class AbortedTxn(NamedTuple):
         return TXN_ENTRY.pack(0, *self)
 
     def is_possible(self, base: int) -> bool:
-        """Whether the segment at `base` may have such a row. The last stable offset is behind its marker at most."""
+        """Whether the segment at `base` may have such a row. The last stable offset is at most one past its marker."""
         producer_id, first, last, stable = self
         return producer_id >= 0 and 0 <= first < last and base <= last and 0 <= stable <= last + 1
 
 
 def txn_rows(data: bytes) -> Iterator[tuple[int, ...]]:
-    """The whole rows of a `.txnindex`, each with its version before what AbortedTxn has."""
+    """The whole rows of a `.txnindex`: the version, then the fields of AbortedTxn."""
     return TXN_ENTRY.iter_unpack(data[: len(data) // TXN_ENTRY.size * TXN_ENTRY.size])
 
 
@@ -132,13 +132,13 @@ def previous_sequence(sequence: int, count: int) -> int:
 
 
 class Replay:
-    """Producer entries after all batches given to `add` so far, in offset order."""
+    """Producer entries after all batches added so far, in offset order."""
 
     def __init__(self, producers: dict[int, ProducerEntry] | None = None) -> None:
         self.producers: dict[int, ProducerEntry] = {} if producers is None else producers
 
     def add(self, batch: Batch) -> None:
-        """Takes a data batch of a producer id (`batch.producer_id` >= 0, no control batch)."""
+        """Adds a data batch of a producer id (`batch.producer_id` >= 0, not a control batch)."""
         entry = self.producers.setdefault(batch.producer_id, ProducerEntry())
         delta = batch.last_offset - batch.base_offset
         first = batch.base_sequence
@@ -150,7 +150,7 @@ class Replay:
             entry.txn_first_offset = batch.base_offset
 
     def add_control(self, batch: Batch, payload: bytes) -> AbortedTxn | None:
-        """Takes a control batch with its bytes; the transaction when this aborted one."""
+        """Adds a control batch with its bytes; returns the transaction when this aborted one."""
         marker = parse_marker(payload)
         if marker is None:
             return None

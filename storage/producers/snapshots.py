@@ -1,12 +1,12 @@
-"""Producer snapshots: `<20 digits>.snapshot`, what the producers had written below that offset.
+"""Producer snapshots: `<20 digits>.snapshot`, the producers' state below that offset.
 
-Layout, big-endian: version h (1), CRC-32C I (of all that follows), count i, then 46 bytes a producer:
+Layout, big-endian: version h (1), CRC-32C I (of all that follows), count i, then 46 bytes per producer:
 producer id q, epoch h, last sequence i, last offset q, offset delta i, timestamp q,
-coordinator epoch i, first offset of its open transaction q (-1 without one). Only the last batch of
-a producer is kept, so more are known again only when they are replayed from the log.
+coordinator epoch i, first offset of its open transaction q (-1 without one). It keeps only the last
+batch of a producer; only a replay of the log restores earlier ones.
 
-Owner: who holds the partition's lock writes one at each roll and at a clean stop. Crash rule: one
-that does not read is removed and the one before it is used, with more of the log to replay.
+Owner: the process that holds the partition's lock writes one at each roll and at a clean stop. Crash
+rule: an unreadable one is removed and the one before it is used, with more of the log to replay.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _unpack(data: bytes, at: int) -> tuple[int, ProducerEntry]:
 
 
 def write_table(directory: StrPath, offset: int, table: ProducerTable | None) -> Path:
-    """Writes the snapshot of all producers' state just below `offset`, not synced; its path.
+    """Writes the snapshot of all producers' state just below `offset`, not synced; returns its path.
 
     Caller holds the partition's lock.
     """
@@ -124,10 +124,10 @@ def snapshot_offsets(directory: StrPath) -> list[int]:
 def newest_snapshot(
     directory: StrPath, offsets: list[int], upto: int, notes: list[str], *, files: Files = FILES
 ) -> tuple[int, dict[int, ProducerEntry]] | None:
-    """(offset, producers) of the newest intact one at or below `upto` of the snapshots at `offsets`, None without one.
+    """(offset, producers) of the newest intact snapshot at `offsets`, at or below `upto`; None without one.
 
-    Broken ones on the way, also above `upto`, are removed, with a line in `notes`: the next start may need them. They
-    leave `offsets`, as do any that are gone.
+    Removes broken ones that it reads, also above `upto`, with a line in `notes`: the next start might use them. It
+    also removes them, and missing ones, from `offsets`.
     """
     for offset in reversed(offsets.copy()):
         path = names.segment_path(directory, offset, names.SNAPSHOT)
@@ -146,7 +146,7 @@ def newest_snapshot(
 
 
 def _below(offset: int, producers: dict[int, ProducerEntry]) -> dict[int, ProducerEntry]:
-    """`producers`; SnapshotError where one of them did something at `offset` or later: they are another snapshot's."""
+    """`producers`; SnapshotError if one of them wrote at `offset` or later: then they are of another snapshot."""
     for producer_id, entry in renewal.along(producers.items()):
         last = max(entry.last.last_offset if entry.last else -1, entry.txn_first_offset)
         if last >= offset:
@@ -158,10 +158,10 @@ def prune_snapshots(
     directory: StrPath, offsets: Sequence[int], upto: int, bases: Collection[int] = (), *, keep: int = KEPT,
     files: Files = FILES,
 ) -> None:  # fmt: skip
-    """Of the snapshots at `offsets`, removes those above `upto` (the log's end), and others where no segment begins.
+    """Removes those snapshots at `offsets` that are above `upto` (the log's end), and others without a segment base.
 
-    Those at `bases` stay, as in Kafka: from whichever segment on the log has to be read again, what producers did in
-    segments that are deleted only they know. So do the `keep` newest.
+    Those at `bases` stay, as in Kafka: for a replay from any segment, only they have the producers' state from deleted
+    segments. So do the `keep` newest.
     """
     valid = [offset for offset in offsets if offset <= upto]
     kept = {*valid[-keep:], *(offset for offset in valid if offset in bases)}

@@ -1,8 +1,8 @@
 """A bad batch: a torn write to cut off, or damage to report.
 
-A write that was cut short leaves a bad batch with nothing intact behind it: the file ends there, or
+An interrupted write leaves a bad batch with nothing intact behind it: the file ends there, or
 holds zeros or the rest of that write. Anything else is damage; it is refused, or on request cut too,
-and then what is cut is kept beside the log as `.corrupt` files, which no broker reads.
+and then the removed data is kept next to the log as `.corrupt` files, which no broker reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CorruptLog(Exception):
 
 
 def intact_after(path: Path, scanned: Scanned, later: Sequence[tuple[int, int]]) -> str:
-    """What intact records follow the bad batch of `scanned`, in words; "" when none do: a torn write.
+    """A description of intact records after the bad batch of `scanned`; "" when there are none: a torn write.
 
     `later`: (base offset, size) of the segments after this one.
     """
@@ -50,7 +50,7 @@ def intact_after(path: Path, scanned: Scanned, later: Sequence[tuple[int, int]])
 
 
 def cut_off(path: Path, position: int, *, files: Files = FILES) -> int:
-    """Cuts the log at `position`; the number of bytes that are gone."""
+    """Cuts the log at `position`; returns the number of removed bytes."""
     gone = os.stat(path).st_size - position
     truncate(path, position, files=files)
     return gone
@@ -67,7 +67,7 @@ def set_aside(path: Path, position: int, later: Sequence[int], *, files: Files =
 
 
 def remove_segment(directory: Path, base: int, *, files: Files = FILES) -> None:
-    """Unlinks the log and the indexes of a segment, whichever are there."""
+    """Unlinks the existing log and index files of a segment."""
     for kind in (*names.INDEXES, names.LOG):
         remove(names.segment_path(directory, base, kind), files=files)
 

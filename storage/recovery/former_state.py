@@ -1,6 +1,6 @@
-"""What recovery knows of leader epochs and producers before it checks a batch: from their files, and trusted segments.
+"""The leader epochs and producers before recovery checks a batch: from their files, and trusted segments.
 
-Caller owns the directory alone. Only producer snapshots that are broken are removed.
+Caller owns the directory alone. This removes only broken producer snapshots.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _END = 1 << 63
 def read_epochs(
     directory: Path, trusted: Sequence[int], clean: bool, notes: list[str]
 ) -> tuple[EpochCache, tuple[Epoch, ...] | None]:
-    """The epochs, and what the file says of them: from the batches of `trusted` segments when it does not tell.
+    """The epochs, and the file's contents: from the batches of `trusted` segments if the file is missing or wrong.
 
-    An empty file is right only of a log whose batches have none. A power failure leaves one where it was renamed but
-    not synced.
+    An empty file is right only if the log's batches have no epochs. A power failure leaves one if the file was renamed
+    but not synced.
     """
     cache, as_read = EpochCache(), None
     try:
@@ -49,7 +49,7 @@ def read_epochs(
 
 
 def _has_epochs(directory: Path, trusted: Sequence[int]) -> bool:
-    """Whether the last of the `trusted` segments that holds anything begins with a batch of a leader epoch."""
+    """Whether the last non-empty one of the `trusted` segments begins with a batch that has a leader epoch."""
     for base in reversed(trusted):
         with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
             for batch in Scan(fd, check=False):
@@ -60,9 +60,10 @@ def _has_epochs(directory: Path, trusted: Sequence[int]) -> bool:
 def load_producers(
     directory: Path, contents: Contents, upto: int, cache: EpochCache, notes: list[str], files: Files = FILES
 ) -> LogState:
-    """Producers as of offset `upto`: the newest intact snapshot, and the batches from there on.
+    """Producers as of offset `upto`: the newest intact snapshot, and the batches after it.
 
-    One below the first segment is of a log, or of a part of one, that is gone: it may know transactions whose end is.
+    A snapshot below the first segment is of a deleted log, or a deleted part of one: it may have open transactions
+    whose end is deleted too.
     """
     bases = list(contents.sizes)
     there = [offset for offset in contents.snapshots if offset >= bases[0]]
@@ -77,14 +78,14 @@ def load_producers(
 
 
 def forget_compacted(directory: Path, sizes: Mapping[int, int], state: LogState, leo: int, clean_upto: int) -> None:
-    """Let a transaction that a snapshot has for open begin with the first of its batches that compaction has left.
+    """Make a transaction that is open in a snapshot begin with the first of its batches that compaction has left.
 
-    If it has left none, the transaction is over: it leaves open ones alone, but the marker may be gone as well, when it
-    was written behind the snapshot, and read from there on the log would never end it. If some are left, the marker
-    may still come (again): a power failure or a truncation has taken it, and only an open transaction is ended by it.
+    If none is left, the transaction is over: compaction does not touch open ones, but the marker may be gone as well,
+    if it was written after the snapshot, and a replay from there would never end the transaction. If some are left, the
+    marker may still come (again): a power failure or a truncation has removed it, and it only ends an open transaction.
 
-    `clean_upto`: the cleaner has come to there, 0 when it was only let go past what is deleted. A transaction of which
-    the beginning is deleted is open all the same, unless it began below that.
+    `clean_upto`: the end of the part that the cleaner has cleaned, 0 if that was only moved past deleted records. A
+    transaction whose beginning is deleted is still open, unless it began below `clean_upto`.
     """
     bases = list(sizes)
     clean_upto = clean_upto if clean_upto <= leo else 0
@@ -106,8 +107,8 @@ def _lacks_first(directory: Path, bases: list[int], producer_id: int, first: int
 
 
 def _first_batches(directory: Path, bases: list[int], begins: Mapping[int, int], leo: int) -> dict[int, int]:
-    """Where below `leo` the first batch is of the transaction that each of these producers has open, from these
-    offsets on: what is there behind its last marker is of one, since a former one has left nothing.
+    """The offset below `leo` of the first batch of each producer's open transaction, from the offsets in `begins`:
+    batches after the producer's last marker belong to it, since a former transaction has left none.
     """
     found: dict[int, int] = {}
     least = min(begins.values())

@@ -1,6 +1,6 @@
-"""The last segment of a log that is trusted, as a clean stop left it: its indexes, and the batches past their end.
+"""The last segment of a trusted log after a clean stop: its indexes, and the batches past their end.
 
-Only that end is read, however large the segment is. Caller owns the directory alone; nothing is written.
+This reads only that end, however large the segment is. Caller owns the directory alone; nothing is written.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from odradek.storage.segment.scan import Scan
 
 
 def looks_right(directory: Path, bases: Sequence[int], size: int, gaps_upto: int) -> bool:
-    """Whether the indexes end at batches of the log, which lead from there to its end, and know the largest timestamp.
+    """Whether the indexes end at batches that lead to the log's end, and have the largest timestamp.
 
-    The rows of the transaction index must be true as well. `bases` are those of the log; the last is looked at.
+    The rows of the transaction index must be right as well. `bases` are the log's; this checks the last one.
     """
     base, end = bases[-1], bases[-1] + MAX_RELATIVE + 1
     if not index_files.indexes_look_right(directory, base, size, end):
@@ -32,7 +32,7 @@ def looks_right(directory: Path, bases: Sequence[int], size: int, gaps_upto: int
 
 
 def as_it_is(directory: Path, base: int, size: int, interval: int) -> Scanned:
-    """What a scan from its first byte would find."""
+    """The result that a scan of the whole segment would give."""
     view = Scanned(base, index_files.IndexBuilder(base, interval), size, base)
     view.first_timestamp = _first_timestamp(directory, base)
     offset_path = names.segment_path(directory, base, names.INDEX)
@@ -54,7 +54,7 @@ def _first_timestamp(directory: Path, base: int) -> int:
 
 
 def _walk_tail(directory: Path, view: Scanned) -> None:
-    """Adds to `view` the batches from its last index entry on, whose timestamps no index may have yet."""
+    """Adds to `view` the batches from its last index entry, whose timestamps may not be in an index yet."""
     with FILES.opened(names.segment_path(directory, view.base), os.O_RDONLY) as fd:
         for batch in Scan(fd, view.indexes.last_indexed, check=False):
             view.indexes.note_timestamp(batch.max_timestamp, batch.last_offset)

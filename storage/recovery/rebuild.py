@@ -1,7 +1,7 @@
-"""Reading one segment from its first batch to its last, and building again what is derived from it.
+"""Reading one segment from its first batch to its last, and rebuilding the data derived from it.
 
-Derived are the two indexes, the transaction index, the leader epochs and the producers' state. Used
-by recovery and by the checker; caller owns the directory alone where anything is written.
+Derived are the two indexes, the transaction index, the leader epochs and the producers' state. Recovery
+and the checker use it; for writes the caller owns the directory alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogState:
         self.since = since  # batches below this offset are in `producers` already
 
     def take(self, batch: Batch, scan: Scan) -> AbortedTxn | None:
-        """Takes the batch that `scan` has just yielded; a transaction when the batch aborted one."""
+        """Adds the batch that `scan` has just yielded; returns a transaction when the batch aborted one."""
         if batch.leader_epoch > self.epochs.latest:
             self.epochs.assign(batch.leader_epoch, batch.base_offset)
         if batch.producer_id < 0 or batch.base_offset < self.since:
@@ -42,7 +42,7 @@ class LogState:
 
 @dataclass
 class Scanned:
-    """One segment as its batches have it. `end`: size in bytes up to which it is intact; `bad`: why it ends there."""
+    """One scanned segment. `end`: size in bytes up to which it is intact; `bad`: why it ends there."""
 
     base: int
     indexes: IndexBuilder
@@ -53,11 +53,11 @@ class Scanned:
     aborted: list[AbortedTxn] = field(default_factory=list)
 
     def write_indexes(self, directory: Path, *, files: Files = FILES) -> None:
-        """Replaces the segment's index files by what its batches say."""
+        """Replaces the segment's index files by those built from its batches."""
         self.indexes.write(directory, files=files)
 
     def write_txn_index(self, directory: Path, *, files: Files = FILES) -> None:
-        """The same for the transaction index, which exists only where a transaction was aborted."""
+        """The same for the transaction index, which exists only if a transaction was aborted."""
         path = names.segment_path(directory, self.base, names.TXN_INDEX)
         if self.aborted:
             replace(path, b"".join(row.pack() for row in self.aborted), sync=False, files=files)
@@ -66,9 +66,9 @@ class Scanned:
 
 
 def scan_segment(directory: Path, base: int, interval: int, state: LogState | None = None) -> Scanned:
-    """Checks every batch of the segment at `base`; changes nothing but `state`, which takes them all.
+    """Checks every batch of the segment at `base` and adds it to `state`; changes nothing else.
 
-    `interval` is index.interval.bytes. Raises OSError as reading does.
+    `interval` is index.interval.bytes. Raises OSError from reads.
     """
     out = Scanned(base, IndexBuilder(base, interval), next_offset=base)
     add, limit = out.indexes.add, base + MAX_RELATIVE
@@ -89,7 +89,7 @@ def scan_segment(directory: Path, base: int, interval: int, state: LogState | No
 
 
 def position_before(directory: Path, base: int, offset: int) -> int:
-    """Where to begin to look for `offset` in a trusted segment, by its index; its start where that is wrong or lost."""
+    """The position to search from for `offset` in a trusted segment, by its index; 0 if that is wrong or missing."""
     try:
         index = OffsetIndex(str(names.segment_path(directory, base, names.INDEX)))
     except (FileNotFoundError, EOFError):
@@ -101,7 +101,7 @@ def position_before(directory: Path, base: int, offset: int) -> int:
 
 
 def walk_headers(directory: Path, base: int, state: LogState, *, position: int = 0, upto: int) -> None:
-    """Gives `state` the batches of a trusted segment from byte `position` on that begin below offset `upto`."""
+    """Adds to `state` the batches of a trusted segment from byte `position` that begin below offset `upto`."""
     with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
         scan = Scan(fd, position, check=False)
         for batch in scan:

@@ -1,14 +1,14 @@
-"""Opening a partition directory: what is in the log, and repair of what a crash left.
+"""Opening a partition directory: the state of the log, and its repair after a crash.
 
 After a clean stop the log is trusted and only the end of the active segment is read. Otherwise every
 batch from the segment that holds the recovery point on is checked (checksum, rising offsets), its
-indexes are built anew and the producers' state is replayed. The log is the truth, indexes and
-snapshots are disposable: missing or broken ones are made again from it. (`last_segment` is what is read of a trusted
-log, `former_state` what epochs and producers start from, `rebuild` the reading of a segment, `damage` the cutting.)
+indexes are rebuilt and the producers' state is replayed. The log is authoritative, indexes and
+snapshots are disposable: missing or broken ones are rebuilt from it. (`last_segment` reads a trusted
+log, `former_state` the epochs and producers to start from, `rebuild` a segment; `damage` cuts.)
 
-A torn write at the end is cut off. Damage in the middle raises `CorruptLog` before anything there is
-changed, unless the caller asks to cut it (see `damage`), or the machine went down: then any of what was
-not synced may be missing, with later records there, and the log ends before the first that is.
+A torn write at the end is cut off. Damage in the middle raises `CorruptLog` before any change there,
+unless the caller requests a cut (see `damage`), or the machine went down: then any unsynced data may be
+missing while later records exist, and the log ends before the first gap.
 
 Caller owns the directory alone. Crash rule: every step can be repeated from the start.
 """
@@ -38,9 +38,9 @@ __all__ = ["CorruptLog", "Recovered", "Segment", "recover"]
 
 
 class IndexConfig(Protocol):
-    """What recovery needs of a topic's config: `index.interval.bytes`, and whether its log may have gaps.
+    """The part of a topic's config that recovery needs: `index.interval.bytes`, and whether its log may have gaps.
 
-    Where the retention is not known (cluster.configs.adopted_configs) another broker may have compacted it.
+    If the retention is unknown (cluster.configs.adopted_configs) another broker may have compacted the log.
     """
 
     @property
@@ -60,12 +60,12 @@ class Segment(NamedTuple):
 
 @dataclass
 class Recovered:
-    """What a partition's state starts from. Offsets as in Kafka; sizes in bytes; timestamps in ms.
+    """The initial state of a partition. Offsets as in Kafka; sizes in bytes; timestamps in ms.
 
     `max_timestamp`, `max_timestamp_offset`, `index_pending` (bytes since the last index entry's batch
     began), `active_first_timestamp` (for segment.ms; -1 when empty) and the entry counts are of the
     active segment; a sealed segment's largest timestamp is the last entry of its time index.
-    `first_unstable` is -1 without an open transaction. `notes` has a line for everything mended.
+    `first_unstable` is -1 without an open transaction. `notes` has a line for each repair.
     """
 
     log_start: int = 0
@@ -100,11 +100,11 @@ def recover(
     compacted_upto: int = 0,
     files: Files = FILES,
 ) -> Recovered:
-    """Opens the partition directory, mending it as the module says; creates the first segment if none is there.
+    """Opens the partition directory and repairs it as described above; creates the first segment if there is none.
 
     `recovery_point` and `log_start` are the log directory's checkpoints (0 when unknown), `clean` its
     clean-shutdown mark; `restarted`: the machine has been down since; `compacted_upto`: there may be gaps below, also
-    when the topic is not compacted any more. Raises CorruptLog, and OSError as the disk does.
+    when the topic is no longer compacted. Raises CorruptLog, and OSError from the disk.
     """
     work = _Recovery(Path(directory), config.index_interval_bytes, clean, on_corruption == "cut", files)
     work.unsynced_from = recovery_point if restarted and not clean else None
@@ -127,38 +127,38 @@ class _Recovery:
         self.out = Recovered()
         self.notes = self.out.notes
         self.sizes: dict[int, int] = {}  # base offset → bytes, rising
-        self.snapshots: list[int] = []  # offsets of those that are not known to be broken, rising
-        self.knew_producers = False  # there was a snapshot when it was opened
+        self.snapshots: list[int] = []  # offsets of snapshots not known to be broken, rising
+        self.knew_producers = False  # whether there was a snapshot at the start
         self.state = LogState(EpochCache(), {}, 0)
         self.gaps_upto = 0  # below, compaction may have left gaps
         self.clean_upto = 0  # below, no transaction is open
-        self.unsynced_from: int | None = None  # offset from which on a power failure may have taken anything
+        self.unsynced_from: int | None = None  # from this offset on a power failure may have lost any data
         self.scanned_from: int | None = None  # base from which on every batch was checked
         self.epochs_as_read: tuple[Epoch, ...] | None = None
 
     # --- the segments ---
 
     def tidy(self) -> None:
-        """Brings the directory into order, and knows the segments from then on."""
+        """Tidies the directory and records its segments."""
         self.sizes, self.snapshots = tidy(self.directory, self.notes, files=self.files)
         self.knew_producers = bool(self.snapshots)
 
     def allow_gaps(self, compacted: bool, compacted_upto: int, log_start: int) -> None:
-        """Settles below which offset compaction may have left gaps, and ended all transactions.
+        """Sets the offsets below which compaction may have left gaps, and has ended all transactions.
 
-        A cleaner's checkpoint beyond the log's end is damaged, and says nothing, as for Kafka's cleaner: bounded by the
-        end alone it would still excuse whatever a power failure took in the middle of the log. What the cleaner went
-        through is on the disk before its checkpoint says so, the segment behind it as well, and a truncation lowers the
-        checkpoint first (broker.process.checkpoint_lock): so no checkpoint that is right is beyond the end.
+        A cleaner checkpoint beyond the log's end is damaged, and is ignored, as by Kafka's cleaner: limited to the end
+        it would still excuse any loss of a power failure in the middle of the log. The segments that the cleaner has
+        read, and the one after them, are on the disk before its checkpoint is written, and a truncation lowers the
+        checkpoint first (broker.process.checkpoint_lock): so a valid checkpoint is never beyond the end.
         """
         if compacted_upto > max(self.sizes, default=0) and compacted_upto > self._end():
             compacted_upto = 0
         self.gaps_upto = 1 << 63 if compacted else max(0, compacted_upto)
-        start = max(log_start, min(self.sizes, default=0))  # its checkpoint may lag behind what is deleted
+        start = max(log_start, min(self.sizes, default=0))  # the log start checkpoint may lag behind deletions
         self.clean_upto = compacted_upto if compacted_upto > start else 0
 
     def _end(self) -> int:
-        """Where the last segment ends by its headers, which may be of a torn write; 0 without a segment."""
+        """The end of the last segment by its headers, which may be of a torn write; 0 without a segment."""
         if not self.sizes:
             return 0
         base, end = max(self.sizes), 0
@@ -168,7 +168,7 @@ class _Recovery:
         return max(base, end)
 
     def open(self, recovery_point: int, log_start: int) -> None:
-        """Checks and mends the segments, and describes the active one."""
+        """Checks and repairs the segments, and describes the active one."""
         self.scanned_from = self._first_unsure(recovery_point)
         trusted = [base for base in self.sizes if self.scanned_from is None or base < self.scanned_from]
         epochs, self.epochs_as_read = former_state.read_epochs(self.directory, trusted, self.clean, self.notes)
@@ -186,11 +186,11 @@ class _Recovery:
         self.out.log_start = max(log_start, next(iter(self.sizes)))
 
     def _trusted_some(self) -> bool:
-        """Trusts no segment any more; whether some were.
+        """Stops trusting any segment; returns whether some were trusted.
 
-        A recovery point beyond the log's end is damaged, or records are gone that were on the disk: truncations lower
-        it first (broker.process.checkpoint_lock). What it says of other segments is worth nothing then, but it excuses
-        none of what is missing there: damage in them is refused, as if the machine had not been down.
+        A recovery point beyond the log's end is damaged, or synced records are missing: truncations lower it first
+        (broker.process.checkpoint_lock). It is then worthless for other segments too, but it does not excuse missing
+        data there: damage in them is refused, as if the machine had not been down.
         """
         trusted = self.scanned_from != min(self.sizes)
         self.scanned_from = min(self.sizes)
@@ -209,13 +209,13 @@ class _Recovery:
         return bases[-1]
 
     def _mend_trusted(self) -> None:
-        """Rebuilds indexes of trusted segments that are missing or do not look right; records stay as they are."""
+        """Rebuilds missing or implausible indexes of trusted segments; records stay as they are."""
         bases = list(self.sizes)
         upto = bases.index(self.scanned_from) if self.scanned_from is not None else len(bases) - 1
         state, reached = LogState(EpochCache(), {}, 0), -1
         for base, following in pairwise(bases[: upto + 1]):
             if sealed_segment.looks_right(self.directory, bases, base, following, self.gaps_upto):
-                if not self.sizes[base]:  # empty indexes fit it, but nothing empty is ever sealed
+                if not self.sizes[base]:  # empty indexes fit it, but an empty segment is never sealed
                     self._note_gap(base, following)
                 continue
             if reached != base:
@@ -236,7 +236,7 @@ class _Recovery:
         self._load_producers(bases[0])
         scanned = None
         for base, following in zip(bases, [*bases[1:], None], strict=True):
-            if base not in self.sizes:  # damage or a torn write before it has ended the log
+            if base not in self.sizes:  # damage or a torn write has ended the log before it
                 break
             if scanned is not None:
                 self._note_gap(scanned.next_offset, base)
@@ -251,16 +251,16 @@ class _Recovery:
         return scanned
 
     def _may_be_lost(self, offset: int) -> bool:
-        """Whether the records from there on may not have reached the disk before the machine went down."""
+        """Whether the records from `offset` may not have reached the disk before the machine went down."""
         return self.unsynced_from is not None and offset >= self.unsynced_from
 
     def _lacks_its_end(self, scanned: Scanned, following: int) -> bool:
-        """Whether a power failure took the last batches of a segment and left the next segment."""
+        """Whether a power failure lost the last batches of a segment and kept the next segment."""
         ends_early = scanned.bad is None and self.gaps_upto <= scanned.next_offset < following
         return ends_early and self._may_be_lost(scanned.next_offset)
 
     def _note_gap(self, end: int, following: int) -> None:
-        """Where nothing was compacted, each segment begins where the one before it ends."""
+        """Notes missing offsets: without compaction each segment begins at the end of the one before."""
         if self.gaps_upto <= end < following:
             self.notes.append(f"offsets {end} to {following - 1} are missing before the segment at offset {following}")
 
@@ -270,7 +270,7 @@ class _Recovery:
         scanned.write_indexes(self.directory, files=self.files)
 
     def _damaged(self, scanned: Scanned) -> None:
-        """Ends the log where `scanned` has its bad batch: a torn write is cut, damage refused or put aside."""
+        """Ends the log at the bad batch of `scanned`: cuts a torn write, refuses damage or puts it aside."""
         assert scanned.bad is not None
         path = names.segment_path(self.directory, scanned.base)
         later = [(base, size) for base, size in self.sizes.items() if base > scanned.base]
@@ -288,7 +288,7 @@ class _Recovery:
         self.notes.append(_cut_note(path, scanned, gone, follows, self._may_be_lost(scanned.next_offset)))
 
     def _start_over(self, log_start: int, active: Scanned | None) -> Scanned:
-        """An empty log that begins at `log_start`, in place of one that ends before it."""
+        """Replaces a log that ends before `log_start` by an empty one that begins there."""
         if active is not None:
             self.notes.append(f"the log ended at offset {active.next_offset}, before its start {log_start}: removed it")
         for base in list(self.sizes):
@@ -319,16 +319,16 @@ class _Recovery:
         self.state = former_state.load_producers(self.directory, contents, upto, cache, self.notes, self.files)
 
     def _producers_at(self, base: int) -> LogState:
-        """By which aborted transactions of a segment that is trusted can be found again."""
+        """The state from which aborted transactions of a trusted segment can be found again."""
         contents = Contents(self.sizes, self.snapshots)
         return former_state.load_producers(self.directory, contents, base, EpochCache(), self.notes, self.files)
 
     def load_state(self, log_start: int) -> None:
         """Producers and epochs as of the log's end."""
-        if self.scanned_from is None and self.knew_producers:  # also when all were broken: the log tells then
+        if self.scanned_from is None and self.knew_producers:  # also when all were broken: then from the log
             self._load_producers(self.out.leo)
         former_state.forget_compacted(self.directory, self.sizes, self.state, self.out.leo, self.clean_upto)
-        # Without any snapshot a clean stop means that there was no producer to remember, as in Kafka.
+        # A clean stop without any snapshot means that there was no producer state, as in Kafka.
         self.state.epochs.truncate_from_end(self.out.leo)
         self.state.epochs.truncate_from_start(log_start)
         if self.state.epochs.entries != self.epochs_as_read:

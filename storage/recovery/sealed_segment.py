@@ -1,7 +1,7 @@
-"""Whether the indexes of a segment that is trusted fit its log, without reading all of it.
+"""Checking that the indexes of a trusted segment fit its log, without reading all of it.
 
-Looked at are the ends of both indexes, the batches from the last time entry on, which may hold no larger timestamp, and
-of each aborted transaction its marker and its first batch. Entries in between a reader checks that uses them
+This checks the ends of both indexes, the batches from the last time entry, which may hold no larger timestamp, and the
+marker and first batch of each aborted transaction. Readers check the entries in between when they use them
 (storage.log.read, storage.log.times). Caller owns the directory alone; nothing is written.
 """
 
@@ -22,13 +22,13 @@ from odradek.storage.segment.index import OffsetIndex
 from odradek.storage.segment.index_files import TimestampOffset
 from odradek.storage.segment.scan import Batch, Scan
 
-_WALKED = 1 << 20  # bytes at a segment's end: a segment that has its largest timestamp early would be read whole
+_WALKED = 1 << 20  # bytes at a segment's end: a limit for segments with the largest timestamp early
 
 
 def looks_right(directory: Path, bases: Sequence[int], base: int, following: int, gaps_upto: int) -> bool:
-    """Whether all indexes of the sealed segment at `base` do. `following` is where the next segment begins.
+    """Whether all indexes of the sealed segment at `base` fit. `following` is the base of the next segment.
 
-    `bases` are those of the log; below `gaps_upto` compaction may have taken the first batch of a transaction.
+    `bases` are the log's; below `gaps_upto` compaction may have removed the first batch of a transaction.
     """
     size = os.stat(names.segment_path(directory, base)).st_size
     if not index_files.indexes_look_right(directory, base, size, following):
@@ -40,9 +40,9 @@ def looks_right(directory: Path, bases: Sequence[int], base: int, following: int
 
 
 def ends_right(directory: Path, base: int, size: int, following: int, sealed: bool = True) -> bool:
-    """Whether batches lead from the last time entry's to the segment's end, and none is newer than that says.
+    """Whether batches lead from the last time entry's batch to the segment's end, and none is newer than that entry.
 
-    If it is not `sealed` those behind the last offset entry may be: no time entry is due yet.
+    In a segment that is not `sealed`, batches after the last offset entry may be newer: no time entry is due yet.
     """
     newest = index_files.last_time_entry(names.segment_path(directory, base, names.TIME_INDEX), base)
     last = index_files.last_offset_entry(names.segment_path(directory, base, names.INDEX), base)
@@ -63,7 +63,7 @@ def ends_right(directory: Path, base: int, size: int, following: int, sealed: bo
 
 
 def _belies(batch: Batch, newest: TimestampOffset | None, due: bool) -> bool:
-    """Whether the last time entry is wrong about a batch; `due`: it must know of it."""
+    """Whether the last time entry contradicts a batch; `due`: the entry must cover the batch."""
     if newest is None:
         return due and batch.max_timestamp >= 0
     holds = batch.base_offset <= newest.offset <= batch.last_offset
@@ -72,7 +72,8 @@ def _belies(batch: Batch, newest: TimestampOffset | None, due: bool) -> bool:
 
 
 def rows_right(directory: Path, bases: Sequence[int], base: int, following: int, gaps_upto: int) -> bool:
-    """Whether each row of the transaction index names an abort marker in the segment, and a batch that began it."""
+    """Whether each row of the transaction index names an abort marker in the segment, and its transaction's first
+    batch."""
     path = names.segment_path(directory, base, names.TXN_INDEX)
     try:
         rows = read_txn_index(path)
@@ -102,7 +103,7 @@ def _is_true(directory: Path, bases: Sequence[int], base: int, row: AbortedTxn, 
 
 
 def batch_at(directory: Path, base: int, offset: int) -> tuple[Batch | None, bytes]:
-    """The batch that holds `offset` in the segment at `base`, and its bytes; None where it holds none."""
+    """The batch that holds `offset` in the segment at `base`, and its bytes; (None, b"") if there is none."""
     position = position_before(directory, base, offset)
     with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
         scan = Scan(fd, position, check=False)

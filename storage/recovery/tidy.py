@@ -1,15 +1,15 @@
-"""The first step of opening a partition: finish or undo what a crash left half done in its directory.
+"""The first step of opening a partition: finish or undo half-done changes of a crash in its directory.
 
     .deleted, .tmp    removed
     .cleaned          removed: a compaction that had not finished
     .swap             renamed into place, after the segments it replaces are removed
-    indexes           removed when their .log is gone; put aside as .corrupt when they are no files, as a directory or
-                      a link to nothing, so that they are made again; the leader epochs' file too
-    .snapshot         removed below the first segment: what it knows of may have ended in what is gone
+    indexes           removed when their .log is gone; put aside as .corrupt when they are not files, but a directory or
+                      a dangling link, so that they are rebuilt; the leader epoch file too
+    .snapshot         removed below the first segment: its open transactions may have ended in deleted segments
 
 Caller owns the directory alone. Crash rule: every step can be repeated; .swap files go into place
-only after what they replace is gone, and stay .swap until then. Beside a .log.swap without its .index.swap the indexes
-are the new ones, or about to be replaced by them: they stay, as aborted transactions would not be made again.
+only after the files they replace are gone, and stay .swap until then. With a .log.swap without its .index.swap the
+indexes are the new ones, or about to be replaced by them: they stay, as aborted transactions would not be rebuilt.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ UNFINISHED = (names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY)
 
 
 class Contents(NamedTuple):
-    """What is in a partition directory: the segments' sizes in bytes by base offset, the snapshots' offsets; rising."""
+    """The contents of a partition directory: segment sizes in bytes by base offset, snapshot offsets; rising."""
 
     sizes: dict[int, int]
     snapshots: list[int]
 
     @classmethod
     def of(cls, directory: Path) -> Contents:
-        """As it is; FileNotFoundError where a segment is deleted meanwhile."""
+        """The current contents; FileNotFoundError if a segment is deleted meanwhile."""
         bases = names.segment_bases(directory)
         sizes = {base: os.stat(names.segment_path(directory, base)).st_size for base in bases}
         return cls(sizes, snapshots.snapshot_offsets(directory))
 
 
 def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> Contents:
-    """Brings the directory's files in order and tells what there is, so that nobody need list it again.
+    """Tidies the directory's files and returns its contents, so that no caller need list it again.
 
-    Each thing done that touches records gets a line in `notes`.
+    Each change that touches records gets a line in `notes`.
     """
     regular, others = names.listed(directory)
     if any(name.endswith(UNFINISHED) for name in regular):
@@ -66,7 +66,7 @@ def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> Contents
 
 
 def _is_of(name: str, logs: Collection[int]) -> bool:
-    """Whether it is the name of a file that is made again from the segments at `logs` where it is missing."""
+    """Whether `name` is of a file that recovery rebuilds from the segments at `logs` if it is missing."""
     file = names.parse_segment_file(name)
     if file is None:
         return name == epochs.FILE_NAME
@@ -107,12 +107,12 @@ def _finish_swaps(directory: Path, notes: list[str], files: Files) -> None:
 
 
 def _is_former(file: names.SegmentFile, moving: set[int]) -> bool:
-    """Whether a file is of a replaced segment. `moving`: offsets where the new indexes have begun to move in."""
+    """Whether a file belongs to a replaced segment. `moving`: offsets at which the new indexes are moving in."""
     return file.kind != names.SNAPSHOT and not (file.offset in moving and file.kind in names.INDEXES)
 
 
 def _moving_order(file: names.SegmentFile) -> tuple[int, bool, bool]:
-    """Within a segment as storage.log.swap: `.index` first, `.log` last, so that it never has a foreign index."""
+    """Within a segment as in storage.log.swap: `.index` first, `.log` last, so that it never has a foreign index."""
     return file.offset, file.kind == names.LOG, file.kind != names.INDEX
 
 
