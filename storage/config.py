@@ -1,4 +1,4 @@
-"""What the log needs to know of a topic's configuration, resolved and typed."""
+"""A topic's configuration for the log, resolved and typed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INDEX_ENTRY = 8
 
 @dataclass(frozen=True)
 class LogConfig:
-    """A topic's configs under Kafka's names with dots turned to underscores; sizes in bytes, times in ms."""
+    """A topic's configs under Kafka's names, with underscores for dots; sizes in bytes, times in ms."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
@@ -51,7 +51,7 @@ class LogConfig:
 
     @classmethod
     def resolve(cls, values: Mapping[str, Any]) -> LogConfig:
-        """From a mapping of topic config names (`segment.bytes`, `odradek.visible.after.flush`) to typed values."""
+        """The config from a mapping of topic config names (`segment.bytes`, `odradek.visible.after.flush`)."""
         known = {}
         for field in fields(cls):
             name = field.name.replace("_", ".")
@@ -62,23 +62,23 @@ class LogConfig:
 
     @property
     def compacted(self) -> bool:
-        """Whether keys matter (KIP-71): every record needs one."""
+        """Whether the topic is compacted (KIP-71): every record needs a key."""
         return "compact" in self.cleanup_policy
 
     @cached_property
     def roll_ms(self) -> int:
-        """The age at which a segment is sealed: of a compacted topic soon enough for max.compaction.lag.ms."""
+        """The age at which a segment is sealed: for a compacted topic early enough for max.compaction.lag.ms."""
         return min(self.segment_ms, max(self.max_compaction_lag_ms, 1)) if self.compacted else self.segment_ms
 
     @cached_property
     def least_seal_ms(self) -> int:
-        """The age in ms beyond which an append seals a segment that has all of segment.jitter.ms taken off."""
+        """The age in ms beyond which an append seals a segment, with the full segment.jitter.ms subtracted."""
         return self.roll_ms - min(self.segment_jitter_ms, self.roll_ms)
 
     def seal_after_ms(self, log: str, base: int) -> int:
         """The age in ms beyond which the next append seals the segment of `log` that begins at `base`.
 
-        Kafka draws the jitter at random for each segment. Here every process has to know it: it is a hash.
+        Kafka draws the jitter at random for each segment. Here every process has to compute it: it is a hash.
         """
         most = self.roll_ms - self.least_seal_ms
         return self.roll_ms - crc32(f"{log} {base}".encode()) % most if most else self.roll_ms
@@ -95,17 +95,17 @@ class LogConfig:
 
     @cached_property
     def synced_after(self) -> int:
-        """Unsynced records at which an append waits for the disk; at once where only synced ones are shown."""
+        """Unsynced records at which an append waits for the disk; 1 if only synced records are visible."""
         return 1 if self.visible_after_flush else self.flush_messages
 
     @cached_property
     def largest_batch(self) -> int:
-        """Bytes of a producer's batch: what max.message.bytes says, and a segment holds (segment.bytes)."""
+        """The most bytes of a producer's batch: the smaller of max.message.bytes and segment.bytes."""
         return min(self.max_message_bytes, self.segment_bytes)
 
     @cached_property
     def plain(self) -> bool:
-        """Whether a producer's batch is stored as it came, looking at nothing but its header."""
+        """Whether a producer's batch is stored unchanged after a check of its header only."""
         return (
             self.compression_type == "producer"
             and self.message_timestamp_type == "CreateTime"

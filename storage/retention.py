@@ -1,9 +1,9 @@
-"""What is old enough to go: segments and producer ids. Pure decisions over facts and a clock handed in.
+"""Retention of segments and producer ids. Pure decisions over facts and a clock passed in.
 
-The rules are Kafka's. Segments go from the oldest on, in three passes: those wholly below the log
-start offset (DeleteRecords), then those beyond `retention.bytes`, then those whose largest timestamp
-is older than `retention.ms`. The first segment that stays ends a pass. None goes whose end is above
-the high watermark. The active segment may go too, and then the caller rolls first.
+The rules are Kafka's. Segments are deleted from the oldest on, in three passes: those wholly below the
+log start offset (DeleteRecords), then those beyond `retention.bytes`, then those whose largest timestamp
+is older than `retention.ms`. The first segment that stays ends a pass. A segment whose end is above
+the high watermark stays. The active segment may be deleted too, and then the caller rolls first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DeletableSegment(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """A topic's retention; -1 is for ever. `delete`: whether cleanup.policy has delete."""
+    """A topic's retention; -1 means for ever. `delete`: whether cleanup.policy has delete."""
 
     retention_ms: int = FOREVER
     retention_bytes: int = FOREVER
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 def segments_to_delete(
     segments: Sequence[SegmentFacts], limits: Limits, *, log_start: int, high_watermark: int, leo: int, now_ms: int
 ) -> list[DeletableSegment]:
-    """The segments that fall, oldest first. `segments` rises and ends with the active one.
+    """The segments to delete, oldest first. `segments` rises and ends with the active one.
 
     When the active segment is among them (never when it is empty) the caller rolls before it deletes.
     """
@@ -81,7 +81,7 @@ def _below_start(candidates: Sequence[SegmentFacts], segments: Sequence[SegmentF
 
 
 def _too_big(candidates: Sequence[SegmentFacts], log: Sequence[SegmentFacts], retention_bytes: int) -> int:
-    """How many may go with the log still at least `retention_bytes` long."""
+    """How many can be deleted with the log still at least `retention_bytes` long."""
     if retention_bytes < 0:
         return 0
     over = sum(segment.size for segment in log) - retention_bytes
@@ -108,9 +108,9 @@ class LogFacts(NamedTuple):
 
 
 def for_space(logs: Mapping[Key, LogFacts], wanted: int) -> dict[Key, list[DeletableSegment]]:
-    """The sealed segments that must go so that `wanted` bytes come free, the oldest of all logs first.
+    """The sealed segments to delete so that `wanted` bytes become free, the oldest of all logs first.
 
-    As many as there are when all together are smaller; active segments and what is above the high watermark stay.
+    All of them if they are smaller together; active segments and segments above the high watermark stay.
     """
     doomed: dict[Key, list[DeletableSegment]] = {}
     for _, number, base, size in sorted(_by_age(list(logs.values()))):
@@ -123,7 +123,7 @@ def for_space(logs: Mapping[Key, LogFacts], wanted: int) -> dict[Key, list[Delet
 
 
 def _by_age(logs: Sequence[LogFacts]) -> Iterator[tuple[int, int, int, int]]:
-    """(age, log, base offset, size) of what may go; in one log an older segment is never younger than the next."""
+    """(timestamp, log, base offset, size) of deletable segments; within a log the timestamps never fall."""
     for number, (segments, high_watermark, leo) in enumerate(logs):
         newest = -1
         for segment in segments[: min(_free_to_go(segments, high_watermark, leo), len(segments) - 1)]:
@@ -132,6 +132,6 @@ def _by_age(logs: Sequence[LogFacts]) -> Iterator[tuple[int, int, int, int]]:
 
 
 def kept_producers(table: ProducerTable, now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS) -> list[int]:
-    """The places of producers that wrote something within `expiration_ms`, or have an open transaction."""
+    """The places of producers that wrote within `expiration_ms`, or have an open transaction."""
     words, oldest = table.words, now_ms - expiration_ms
     return [at for at in renewal.along(table.places()) if words[at + TIMESTAMP] > oldest or table.txn_first(at) >= 0]

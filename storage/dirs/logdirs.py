@@ -44,7 +44,7 @@ IGNORED_DIRS = frozenset({"remote-log-index-cache", "lost+found"})
 
 
 def _flock(kind: int, start: int = 0, length: int = 0) -> bytes:
-    """`struct flock`; without a length it covers the file to any end."""
+    """`struct flock`; without a length it covers the file to its end, however long it grows."""
     return struct.pack("hhqqi0q", kind, os.SEEK_SET, start, length, 0)
 
 

@@ -1,7 +1,7 @@
 """A segment in chunks of many whole batches, their headers in one array; messages of magic 0 and 1 one by one.
 
-Reads by `preadv` into one buffer that it uses over and over: what it yields is good until the next. Every checksum is
-verified and offsets must rise, as with storage.segment.scan, which also says what is wrong with a bad batch.
+Reads by `preadv` into one reused buffer: a yielded chunk is valid until the next. Every checksum is verified and
+offsets must rise, as with storage.segment.scan, which also gives the fault of a bad batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.protocol.records import bulk
 from odradek.storage.segment.scan import BadBatch, Batch, Scan
 
 CHUNK_BYTES = 4 << 20
-PADDING = 8  # bytes behind a buffer's end that may be read, and mean nothing
+PADDING = 8  # bytes after a buffer's end that may be read, without meaning
 _LEAST = LEAST_LENGTH[2]
 
 
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Of the last batch."""
+        """The last offset of the last batch."""
         return int(self.last_offsets[-1])
 
     @property
@@ -72,9 +72,9 @@ class OldBatch(NamedTuple):
 
 
 class ChunkReader:
-    """Iterates over the open file `fd` up to `size`. Ends at the first bad batch, of which `bad` then tells.
+    """Iterates over the open file `fd` up to `size`. Ends at the first bad batch, which `bad` then describes.
 
-    Raises OSError as the reads do.
+    Raises OSError from reads.
     """
 
     def __init__(self, fd: int, size: int, least_offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -98,7 +98,7 @@ class ChunkReader:
                 yield from self._others()
 
     def _fill(self) -> int:
-        """Read as much as the buffer holds; how much that is."""
+        """Fill the buffer; returns the number of bytes read."""
         room, filled = min(len(self._buffer) - PADDING, self._size - self._position), 0
         with memoryview(self._buffer) as view:
             while filled < room:
@@ -109,7 +109,7 @@ class ChunkReader:
         return filled
 
     def _starts(self, filled: int) -> list[int]:
-        """Where the first run of whole batches of magic 2 starts in the buffer, and where the last one ends."""
+        """The starts of the first run of whole batches of magic 2 in the buffer, and the end of the last one."""
         starts, at, buffer, unpack = [0], 0, self._buffer, TO_MAGIC.unpack_from
         while at + TO_MAGIC.size <= filled:
             _, length, _, magic = unpack(buffer, at)
@@ -120,7 +120,7 @@ class ChunkReader:
         return starts
 
     def _intact(self, bounds: list[int]) -> Chunk | None:
-        """The batches up to the first that is bad; None when that is the first one."""
+        """The batches before the first bad one; None when there are none."""
         starts, ends = np.array(bounds[:-1], np.int64), np.array(bounds[1:], np.int64)
         if not starts.size:
             return None
@@ -131,13 +131,13 @@ class ChunkReader:
         return chunk._replace(heads=chunk.heads[:good], starts=starts[:good], ends=ends[:good]) if good else None
 
     def _in_order(self, chunk: Chunk) -> int:
-        """How many batches come one after another."""
+        """The number of batches with rising offsets."""
         base, last = chunk.heads["base_offset"], chunk.last_offsets
         falling = np.flatnonzero((base < np.concatenate(([self._least], last[:-1] + 1))) | (last < base))
         return int(falling[0]) if falling.size else len(base)
 
     def _others(self) -> Iterator[OldBatch]:
-        """What is no batch of magic 2 that fits into the buffer: older ones, a bad one, or a larger buffer."""
+        """Handles all else than a batch of magic 2 that fits the buffer: older ones, a bad one, or a larger buffer."""
         scan = Scan(self._fd, self._position, self._size, least_offset=self._least)
         for batch in scan:
             if batch.magic == 2:
@@ -150,7 +150,7 @@ class ChunkReader:
 
 
 def _unharmed(chunk: Chunk) -> int:
-    """How many batches have their checksums right, up to the first that has not."""
+    """The number of batches with right checksums, before the first wrong one."""
     data, crcs = chunk.data, chunk.heads["crc"].tolist()
     for index, (start, end) in enumerate(zip(chunk.starts.tolist(), chunk.ends.tolist(), strict=True)):
         if crc32c(data[start + CRC_START : end]) != crcs[index]:

@@ -1,7 +1,7 @@
-"""The records of many batches of a chunk where they stand, compressed ones unpacked side by side.
+"""The records of many batches of a chunk in place, with compressed ones unpacked into one buffer.
 
-A batch that cannot be read is told of and left out: garbage under its compression, lengths that do not fit, offsets
-that do not rise from record to record. A topic whose producers are trusted, or a former release, may have taken it.
+An unreadable batch is reported and skipped: garbage inside its compression, lengths that do not fit, offsets that do
+not rise from record to record. A topic with trusted producers, or a former release, may have accepted it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from odradek.protocol.records import batch_v2, bulk, codecs
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.segment.batch_chunks import PADDING, Chunk
 
-LIMIT = 1 << 31  # bytes of one batch, decompressed: it was let in once
+LIMIT = 1 << 31  # bytes of one batch, decompressed: the log accepted it once
 _ROOM = 16 << 20
-_EARLIEST = -1 << 62  # as far below 0 as a delete horizon is above it at most
+_EARLIEST = -1 << 62  # minus the largest delete horizon
 
 Unreadable = Callable[[int, RecordError], None]  # takes the index of a batch in its chunk
 
@@ -38,7 +38,7 @@ class Bodies(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Records in their order; `batches` are indexes into the chunk, `keys` where the sizes of keys stand."""
+    """Records in their order; `batches` are indexes into the chunk, `keys` their key sizes and positions."""
 
     data: np.ndarray
     batches: np.ndarray
@@ -58,7 +58,7 @@ class Keys(NamedTuple):
 
 
 class RecordReader:
-    """Has one buffer for what it unpacks: what it yields is good until the next."""
+    """Unpacks into one buffer: yielded records are valid until the next."""
 
     def __init__(self) -> None:
         self._scratch = bytearray()
@@ -98,7 +98,7 @@ class RecordReader:
             yield self._together(group, bounds)
 
     def _unpack(self, chunk: Chunk, index: int, used: int) -> int | None:
-        """Unpack a batch behind `used` bytes; how long it is, None when there is no room for it."""
+        """Unpack a batch after `used` bytes; returns its length, None when it does not fit."""
         start, end = int(chunk.starts[index]), int(chunk.ends[index])
         codec = chunk.data[start + ATTRIBUTES_AT + 1] & COMPRESSION
         packed = chunk.data[start + HEADER_SIZE : end]
@@ -123,7 +123,7 @@ def _alone(chunk: Chunk, index: int) -> Bodies:
 
 
 def _records(chunk: Chunk, bodies: Bodies, unreadable: Unreadable, keys: bool) -> Iterator[Records]:
-    """All at once; batch by batch when one of them is bad."""
+    """The records of all bodies at once; batch by batch when one of them is bad."""
     try:
         found = _parsed(chunk, bodies, keys)
     except (RecordError, IndexError) as error:
@@ -142,21 +142,21 @@ def _parsed(chunk: Chunk, bodies: Bodies, keys: bool) -> Records:
     starts, ends = bulk.walk(data, bodies.starts, bodies.ends, heads["num_records"])
     of = np.repeat(np.arange(len(heads)), heads["num_records"])
     _, at = bulk.varints(data, starts)
-    times, at = bulk.varints(data, at + 1)  # behind the attributes, of which there are none
+    times, at = bulk.varints(data, at + 1)  # after the attributes byte, which is unused
     if not _can_be_written(heads["base_timestamp"], times):
         raise bulk.wrong("a timestamp is too far from now")
     steps, at = bulk.varints(data, at)
     if ((steps < 0) | (steps > heads["last_offset_delta"][of])).any() or (at >= ends).any():
         raise bulk.wrong("an offset is outside of its batch")
     offsets = heads["base_offset"][of] + steps
-    if (offsets[1:] <= offsets[:-1]).any():  # those of one batch: batches rise, and these are within theirs
+    if (offsets[1:] <= offsets[:-1]).any():  # within one batch: batches rise, and offsets are within their batch
         raise bulk.wrong("its offsets do not rise")
     found = _keys(data, at, ends) if keys else None
     return Records(data, bodies.batches[of], starts, ends, offsets, times, found)
 
 
 def _can_be_written(base: np.ndarray, deltas: np.ndarray) -> bool:
-    """Whether all timestamps have 64 bits, and would have them if they counted from a delete horizon."""
+    """Whether all timestamps fit 64 bits, also with deltas relative to a delete horizon."""
     if not deltas.size:
         return True
     earliest, latest = int(base.min()) + int(deltas.min()), int(base.max()) + int(deltas.max())
@@ -164,7 +164,7 @@ def _can_be_written(base: np.ndarray, deltas: np.ndarray) -> bool:
 
 
 def _keys(data: np.ndarray, at: np.ndarray, ends: np.ndarray) -> Keys:
-    """The keys whose sizes stand at `at`, in records that end at `ends`."""
+    """The keys with their sizes at `at`, in records that end at `ends`."""
     sizes, at = bulk.varints(data, at)
     behind = at + np.maximum(sizes, 0)
     if (behind >= ends).any():

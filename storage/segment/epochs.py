@@ -1,4 +1,4 @@
-"""Leader epochs of a partition: which epoch began at which offset (KIP-101, KIP-279).
+"""Leader epochs of a partition and their start offsets (KIP-101, KIP-279).
 
 File: `leader-epoch-checkpoint` in the partition directory, Kafka's checkpoint text:
 
@@ -7,8 +7,8 @@ File: `leader-epoch-checkpoint` in the partition directory, Kafka's checkpoint t
     0 0                 epoch, first offset written in it
     3 1042
 
-Owner: the process that holds the partition's lock writes it; anyone may read. Crash rule: replaced
-atomically; entries past the log's end are cut at recovery, entries missing are found in the batches.
+Owner: the process that holds the partition's lock writes it; any process may read. Crash rule: replaced
+atomically; recovery cuts entries past the log's end, and finds missing entries in the batches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Epoch(NamedTuple):
 
 
 class EpochCache:
-    """Epochs in rising order of both epoch and start offset. Pure memory: `write` it when changed."""
+    """Epochs in rising order of both epoch and start offset. In memory only: `write` it when changed."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[Epoch] = []
@@ -52,7 +52,7 @@ class EpochCache:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Notes that `epoch` began at `start_offset`; True when that changed anything.
 
-        The newest word wins: entries with an epoch or a start not below the new one's are dropped.
+        The newest entry wins: entries with an epoch or a start not below the new one's are dropped.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"leader epoch {epoch} at offset {start_offset}: both must be >= 0")
@@ -66,10 +66,10 @@ class EpochCache:
         return True
 
     def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """(epoch, end offset) as OffsetForLeaderEpoch answers it, (-1, -1) when it is not known.
+        """(epoch, end offset) for an OffsetForLeaderEpoch response, (-1, -1) when it is not known.
 
-        The end of the newest epoch is the log's end. For an epoch we never had it is the start of
-        the next higher one, told with the largest epoch we have that is not above the one asked for.
+        The end of the newest epoch is the log's end. For an epoch missing here it is the start of
+        the next higher one, with the largest known epoch that is not above the requested one.
         """
         if epoch == UNDEFINED_EPOCH or epoch > self.latest or not self._entries:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -108,12 +108,12 @@ class EpochCache:
 
     @classmethod
     def read(cls, directory: StrPath) -> EpochCache:
-        """The cache as the file has it, empty without one; CheckpointError when it is malformed."""
+        """The cache from the file, empty without one; CheckpointError when it is malformed."""
         return cls(read_entries(Path(directory, FILE_NAME), _parse))
 
     @classmethod
     def read_noted(cls, directory: StrPath, noted: int) -> EpochCache:
-        """`read`, where `noted` is the newest by the slot, -1 for none; CheckpointError also when all are lost."""
+        """`read`, with `noted` the newest epoch in the slot, -1 for none; CheckpointError also when all are lost."""
         cache = cls.read(directory)
         if noted >= 0 and not cache.entries:
             raise CheckpointError(f"{directory}: {FILE_NAME} has none")
@@ -121,16 +121,16 @@ class EpochCache:
 
 
 class UnknownEpoch(LookupError):
-    """A leader cannot tell where the epoch ended that a follower has fetched last."""
+    """The leader does not know the end of the follower's last fetched epoch."""
 
 
 def diverges(cache: EpochCache, last_epoch: int, offset: int, leo: int) -> tuple[int, int] | None:
-    """What a leader answers a follower that fetches from `offset` on and has `last_epoch` just below (KIP-595).
+    """The diverging epoch for a follower that fetches from `offset` and has `last_epoch` just below it (KIP-595).
 
-    None: the follower's log is the beginning of the leader's (or it did not say its epoch: -1). Else (epoch, end
-    offset) of the leader's log beyond which the follower's differs. UnknownEpoch, which the follower has to be told
-    as OFFSET_OUT_OF_RANGE (so does Kafka's Partition.readRecords), when the leader has never had an epoch that high.
-    That `offset` is not below the log start is for the caller to see to, and comes first.
+    None: the follower's log is a prefix of the leader's (or its epoch is unknown: -1). Else (epoch, end offset) in the
+    leader's log beyond which the follower's differs. UnknownEpoch when the leader has never had an epoch that high; the
+    caller answers OFFSET_OUT_OF_RANGE (as Kafka's Partition.readRecords does). The caller first checks that `offset` is
+    not below the log start.
     """
     if last_epoch < 0:
         return None
@@ -141,11 +141,12 @@ def diverges(cache: EpochCache, last_epoch: int, offset: int, leo: int) -> tuple
 
 
 def common_end(cache: EpochCache, epoch: int, end_offset: int, leo: int) -> int:
-    """Where a follower truncates its log, which ends at `leo`, when its leader says that `epoch` ended at `end_offset`.
+    """The offset to which a follower truncates its log, which ends at `leo`, if on its leader `epoch` ended at
+    `end_offset`.
 
-    If the follower never had that epoch this is not the last word: it fetches from there and is told again. The rules
-    are Kafka's (AbstractFetcherThread.getOffsetTruncationState, KIP-279). An `end_offset` of -1 (leaders before 0.11
-    do not know) is given back: the follower then truncates to its high watermark.
+    If the follower never had that epoch this is not final: it fetches from there and gets another answer. The rules are
+    Kafka's (AbstractFetcherThread.getOffsetTruncationState, KIP-279). An `end_offset` of -1 (unknown to leaders before
+    0.11) is returned: the follower then truncates to its high watermark.
     """
     if end_offset == UNDEFINED_OFFSET:
         return UNDEFINED_OFFSET

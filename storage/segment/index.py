@@ -1,17 +1,18 @@
-"""Looking things up in a segment's sparse indexes.
+"""Lookups in a segment's sparse indexes.
 
 Layout    : Kafka's. .index: 8-byte entries, u32 offset relative to the segment's base, u32 position of the batch whose
             last offset that is. .timeindex: 12-byte entries, i64 largest timestamp so far, u32 relative offset.
             Big-endian, rising.
 Owner     : the partition (storage.log.partition).
-Writers   : who holds the partition's lock, at the end of the active segment's indexes; sealed ones never change.
+Writers   : the process that holds the partition's lock, at the end of the active segment's indexes; sealed indexes
+            never change.
 Lock      : none to read: the slot's counters say how many entries are whole.
 Crash rule: entries past the published count are garbage and are overwritten; indexes can be rebuilt from the log.
 
-Bisection reads the elements it looks at: numpy's searchsorted would copy a big-endian column whole at each call, and
-importing numpy costs a worker 0.18 CPU s, in the midst of its clients' requests. Nothing is mapped: where a file is
-truncated, or its disk fails, a map is a SIGBUS, which ends the process. Of the active segment's offset index a reader
-keeps what it has read, 8 bytes an entry, since entries once published never change.
+Bisection reads only the elements it compares: numpy's searchsorted would copy a whole big-endian column at each call,
+and importing numpy costs a worker 0.18 CPU s during its clients' requests. Nothing is mapped: when a file is truncated,
+or its disk fails, access to a map raises SIGBUS, which ends the process. A reader caches the entries it has read of the
+active segment's offset index, 8 bytes each, since published entries never change.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OFFSET_ENTRY = struct.Struct(">II")
 TIME_ENTRY = struct.Struct(">qI")
 MAX_RELATIVE = INT32_MAX  # the largest distance of an offset from its segment's base
 Fail = Callable[[str], Exception]
-"""What to raise where the file ends before an entry that counts, made of the words why."""
+"""Makes the error for a file that ends before a published entry, from the reason."""
 
 
 _U32 = struct.Struct(">I")
@@ -53,7 +54,7 @@ class _Column:
 
 
 def _opened(path: str, entry: struct.Struct, fail: Fail) -> tuple[OpenFile | None, int]:
-    """A sealed index, unless it is empty, and its number of entries."""
+    """A sealed index (None if it is empty) and its number of entries."""
     file = OpenFile(path)
     entries, left = divmod(os.fstat(file.fd).st_size, entry.size)
     if left:
@@ -77,7 +78,7 @@ class OffsetIndex:
             self._positions = _Column(fd, _U32, OFFSET_ENTRY.size, _U32.size, fail)
 
     def _read_on(self, entries: int) -> None:
-        """Take in the entries that the active segment's index has got since the last look."""
+        """Read the entries added to the active segment's index since the last read."""
         known = len(self._keys)
         while known < entries:
             data = array("I", os.pread(self._fd, (entries - known) * OFFSET_ENTRY.size, known * OFFSET_ENTRY.size))
@@ -89,14 +90,14 @@ class OffsetIndex:
             known = len(self._keys)
 
     def position_before(self, relative: int, entries: int) -> int:
-        """Where to start scanning for `relative`: the last indexed batch that ends at or before it, else 0."""
+        """The position to scan from for `relative`: the last indexed batch that ends at or before it, else 0."""
         if self._fd >= 0:
             self._read_on(entries)
         row = bisect_right(self._keys, relative, 0, entries) - 1
         return int(self._positions[row]) if row >= 0 else 0
 
     def ending_before(self, relative: int, entries: int) -> tuple[int, int, int]:
-        """Of the indexed batches that end before `relative`: how many, position and last offset of the last of them.
+        """The number of indexed batches that end before `relative`, and the last one's position and last offset.
 
         (0, 0, -1) when there is none.
         """
@@ -125,7 +126,7 @@ class TimeIndex:
         self._offsets: Any = _Column(fd, _U32, TIME_ENTRY.size, _I64.size, fail)
 
     def before(self, timestamp: int, entries: int) -> tuple[int, int]:
-        """The last entry that is older than `timestamp` (ms): its time, and a relative offset before which all are.
+        """The last entry older than `timestamp` (ms): its time, and a relative offset before which all are older.
 
         (-1, 0) when there is none.
         """
@@ -133,7 +134,7 @@ class TimeIndex:
         return (int(self._times[row]), int(self._offsets[row])) if row >= 0 else (-1, 0)
 
     def upto(self, relative: int, entries: int) -> int:
-        """How many entries name an offset up to `relative`."""
+        """The number of entries with an offset up to `relative`."""
         return bisect_right(self._offsets, relative, 0, entries)
 
     def last(self, entries: int) -> tuple[int, int]:

@@ -1,15 +1,15 @@
-"""The sparse indexes beside a segment: offset → position, and timestamp → offset.
+"""The sparse index files of a segment: offset → position, and timestamp → offset.
 
-    .index       8 bytes an entry:  last offset of a batch − base offset i, position of that batch i
-    .timeindex   12 bytes an entry: largest timestamp so far q, last offset of its batch − base i
+    .index       8 bytes per entry:  last offset of a batch − base offset i, position of that batch i
+    .timeindex   12 bytes per entry: largest timestamp so far q, last offset of its batch − base i
 
 Big-endian, both rising. A batch gets an entry when more than `index.interval.bytes` were written
 since the last entry's batch began; the time index gets one along with it if the timestamp grew, and
 a last one with the segment's maximum when the segment is closed. `.txnindex` is in `producers`.
 
-Owner: who holds the partition's lock. Apache Kafka preallocates the active segment's indexes (10 MB)
-and trims them when it closes, so after its crash they end in zeros. Crash rule: indexes are
-disposable; whatever does not look right is rebuilt from the log.
+Owner: the process that holds the partition's lock. Apache Kafka preallocates the active segment's indexes
+(10 MB) and trims them when it closes, so after its crash they end in zeros. Crash rule: indexes are
+disposable; an implausible one is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class IndexBuilder:
         self._time = NO_TIMESTAMP
 
     def add(self, last_offset: int, position: int, max_timestamp: int) -> None:
-        """Takes the next batch: its last offset, where it begins, its largest timestamp (ms)."""
-        if max_timestamp > self.max_timestamp:  # note_timestamp, in line
+        """Adds the next batch: its last offset, its position, its largest timestamp (ms)."""
+        if max_timestamp > self.max_timestamp:  # note_timestamp, inlined
             self.max_timestamp, self.max_offset = max_timestamp, last_offset
         if position - self.last_indexed > self.interval:
             self.offsets += OFFSET_ENTRY.pack(last_offset - self.base, position)
@@ -52,18 +52,18 @@ class IndexBuilder:
             self.close()
 
     def close(self) -> None:
-        """Makes the time index end with the largest timestamp; the last act on a sealed segment."""
+        """Makes the time index end with the largest timestamp; the last step for a sealed segment."""
         if self.max_timestamp > self._time:
             self.times += TIME_ENTRY.pack(self.max_timestamp, self.max_offset - self.base)
             self._time = self.max_timestamp
 
     def note_timestamp(self, timestamp: int, offset: int) -> None:
-        """Takes a batch's largest timestamp without making an entry."""
+        """Adds a batch's largest timestamp without making an entry."""
         if timestamp > self.max_timestamp:
             self.max_timestamp, self.max_offset = timestamp, offset
 
     def adopt(self, offsets: bytes, times: bytes, last: OffsetPosition | None, newest: TimestampOffset | None) -> None:
-        """Goes on from index files that are trusted: their contents and their last entries."""
+        """Continues from trusted index files: their contents and their last entries."""
         self.offsets, self.times = bytearray(offsets), bytearray(times)
         if last is not None:
             self.last_indexed = last.position
@@ -72,7 +72,7 @@ class IndexBuilder:
             self._time = newest.timestamp
 
     def write(self, directory: StrPath, *, files: Files = FILES) -> None:
-        """Replaces those of both index files that differ; not synced, as recovery would rebuild them again."""
+        """Replaces each of the two index files that differs; not synced, as recovery would rebuild them."""
         for kind, data in ((names.INDEX, self.offsets), (names.TIME_INDEX, self.times)):
             path = names.segment_path(directory, self.base, kind)
             if not _holds(path, data):
@@ -97,19 +97,19 @@ class TimestampOffset(NamedTuple):
 
 
 def read_offset_index(path: StrPath, base: int) -> list[OffsetPosition]:
-    """All entries, a crashed Kafka's trailing zeros left out; a partial last entry is ignored."""
+    """All entries, without a crashed Kafka's trailing zeros and without a partial last entry."""
     data = trim_zeros(read_file(path), OFFSET_ENTRY)
     return [OffsetPosition(base + offset, position) for offset, position in OFFSET_ENTRY.iter_unpack(data)]
 
 
 def read_time_index(path: StrPath, base: int) -> list[TimestampOffset]:
-    """All entries, a crashed Kafka's trailing zeros left out; a partial last entry is ignored."""
+    """All entries, without a crashed Kafka's trailing zeros and without a partial last entry."""
     data = trim_zeros(read_file(path), TIME_ENTRY)
     return [TimestampOffset(timestamp, base + offset) for timestamp, offset in TIME_ENTRY.iter_unpack(data)]
 
 
 def trim_zeros(data: bytes, entry: Struct) -> bytes:
-    """`data` up to its last entry that is not all zeros, and to whole entries."""
+    """`data` up to its last non-zero entry, cut to whole entries."""
     used = len(data.rstrip(b"\0"))
     whole = -(-used // entry.size) * entry.size
     return data[: min(whole, len(data) // entry.size * entry.size)]
@@ -142,7 +142,7 @@ def _last_entry(path: StrPath, entry: Struct) -> bytes | None:
 def largest_timestamp(directory: StrPath, base: int) -> int:
     """A sealed segment's largest timestamp in ms, for retention.
 
-    From its time index; as in Kafka the log file's modification time when no record has one.
+    From its time index; as in Kafka, the log file's modification time when no record has a timestamp.
     """
     try:
         entry = last_time_entry(names.segment_path(directory, base, names.TIME_INDEX), base)
@@ -154,7 +154,7 @@ def largest_timestamp(directory: StrPath, base: int) -> int:
 
 
 def indexes_look_right(directory: StrPath, base: int, log_size: int, next_offset: int) -> bool:
-    """A cheap look at a segment's indexes: there, in whole entries, rising to an end within the segment.
+    """A cheap check of a segment's indexes: they exist, have whole entries, and rise to an end within the segment.
 
     `next_offset` is one past the segment's last offset.
     """
@@ -167,13 +167,13 @@ def indexes_look_right(directory: StrPath, base: int, log_size: int, next_offset
         return False
     if last_at and not (0 <= last_at[0] < next_offset - base and 0 < last_at[1] < log_size and first_at <= last_at):
         return False
-    # A crashed Kafka's zeros end lower than they begin; a first entry of all zeros may be true.
+    # An index with a crashed Kafka's zeros ends lower than it begins; a first entry of all zeros may be valid.
     falls = first_time > last_time or (first_time == last_time and os.stat(time_path).st_size > TIME_ENTRY.size)
     return not last_time or (0 <= last_time[1] < next_offset - base and last_time[0] >= 0 and not falls)
 
 
 def _ends(path: Path, entry: Struct) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The first and the last entry, () when empty; ValueError when the last one is not whole."""
+    """The first and the last entry, () when empty; ValueError when the last one is incomplete."""
     with FILES.opened(path, os.O_RDONLY) as fd:
         size = os.fstat(fd).st_size
         if size % entry.size:

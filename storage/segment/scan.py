@@ -1,14 +1,14 @@
-"""Walking the batches of a segment file: headers, checksums, and what a bad end means.
+"""Walking the batches of a segment file: headers, checksums, and the meaning of a bad end.
 
-A segment is a run of batches without gaps between them. Layout of the header: odradek.protocol.batch for
-magic 2, and for the formats before it, big-endian:
+A segment is a sequence of batches without gaps. Layout of the header: odradek.protocol.batch for
+magic 2, and for the older formats, big-endian:
 
     magic 0/1:  offset q (the last one when compressed), length i, CRC-32 I (of all that follows),
                 magic b, attributes b, and with magic 1 a timestamp q
 
-Reads by `preadv` into one buffer, not by mmap: a bad disk is then an OSError instead of a SIGBUS,
-and the copy stays in the cache for the checksum. 1 µs a batch and the speed of the CRC a byte.
-Permitted reader: anyone, up to a size it knows to be written; nothing here writes.
+Reads by `preadv` into one buffer, not by mmap: a bad disk then raises OSError instead of SIGBUS,
+and the copy stays in the cache for the checksum. Cost: 1 µs per batch plus the CRC of its bytes.
+Permitted reader: any process, up to a size it knows to be written; nothing here writes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SEARCH_LIMIT = 64 << 20
 
 
 class Batch(NamedTuple):
-    """What a batch's header says. Magic 0 and 1 have -1 for all they do not know.
+    """A batch's header. Magic 0 and 1 have -1 in all fields they lack.
 
-    From `base_offset` on the fields are those of magic 2 as they stand in the file, so that the walk
-    builds this from the unpacked header at once. `position` and `size` are in bytes of the file. For
+    From `base_offset` on the fields are those of magic 2 in file order, so that the walk builds
+    this directly from the unpacked header. `position` and `size` are in bytes of the file. For
     a compressed message set of magic 0 or 1 `base_offset` is the last offset too: only decompression
-    would tell the first.
+    would give the first.
     """
 
     position: int
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
 
 class BadBatch(NamedTuple):
-    """Where and why a walk ended before the end."""
+    """The position and reason of a walk's early end."""
 
     position: int
     reason: str
@@ -72,8 +72,8 @@ class Scan:
 
     With `check` every checksum is verified and every batch must begin at `least_offset` or later,
     past the batch before it; without it only headers are read. Ends at the first bad batch:
-    `bad` then says why and `position` is where the good bytes end. `payload` gives the current
-    batch's bytes, valid until the next step. Raises OSError as the reads do.
+    `bad` then says why and `position` is the end of the good bytes. `payload` returns the current
+    batch's bytes, valid until the next step. Raises OSError from reads.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Scan:
     def __iter__(self) -> Iterator[Batch]:
         unpack, new, head_size = HEADER.unpack_from, tuple.__new__, HEADER_SIZE
         while self.position < self.end:
-            # The common case in line, 1.2 µs with its checksum: an intact batch of magic 2 in the buffer.
+            # The common case inlined, 1.2 µs with its checksum: an intact batch of magic 2 in the buffer.
             position, at, filled = self.position, self.position - self._from, self._filled
             if at + head_size <= filled:
                 head = unpack(self._buffer, at)
@@ -182,7 +182,7 @@ class Scan:
         return ""
 
     def _load(self, position: int, size: int) -> int:
-        """Reads from `position` until at least `size` bytes (if the file has them) are buffered; 0."""
+        """Reads from `position` until at least `size` bytes (if the file has them) are buffered; returns 0."""
         if size + HEADER_SIZE > len(self._buffer):
             self._buffer = bytearray(size + HEADER_SIZE)
             self._view = memoryview(self._buffer)
@@ -213,11 +213,11 @@ def _bad_offset(base: int, last: int, least: int) -> str:
 
 
 def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int | None:
-    """Where the next intact batch, or message of magic 0 or 1, begins after a bad one at `position`; None without any.
+    """The position of the next intact batch, or message of magic 0 or 1, after a bad one at `position`; None without.
 
-    This tells a torn tail (nothing intact follows: the write was cut off) from a corrupt middle
-    (intact batches follow: the disk lost what it had). Looks through the next 64 MiB for a header
-    with a fitting offset and proves it by its checksum.
+    This distinguishes a torn tail (nothing intact follows: an interrupted write) from a corrupt middle
+    (intact batches follow: the disk lost data). Searches the next 64 MiB for a header with a fitting
+    offset and verifies it by its checksum.
     """
     if (named := _after_named_length(fd, position, end)) and _is_intact(fd, named, least_offset):
         return named
@@ -237,16 +237,16 @@ def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int
 
 
 def _after_named_length(fd: int, position: int, end: int) -> int:
-    """Where the bad batch's own length leads to: also finds messages of magic 0 and 1. 0 when nowhere."""
+    """The position after the bad batch by its own length: also finds messages of magic 0 and 1. 0 without one."""
     length = int.from_bytes(pread_exact(fd, LOG_OVERHEAD, position)[8:], "big")
     following = position + LOG_OVERHEAD + length
     return following if LEAST_LENGTH[0] <= length and following < end else 0
 
 
 def _header_pattern(least_offset: int) -> re.Pattern[bytes]:
-    """Anywhere, overlapping: a plausible offset's upper half, a length that no zeros are, magic, small attributes.
+    """Matches anywhere, overlapping: a plausible offset's upper half, a non-zero length, magic, small attributes.
 
-    Kafka keeps in old formats what it wrote in them: a directory that is taken over may hold nothing else.
+    Kafka keeps records in the old formats it wrote them in: an adopted directory may hold only those.
     """
     upper = least_offset >> 32
     halves = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (upper, upper + 1))
@@ -255,7 +255,7 @@ def _header_pattern(least_offset: int) -> re.Pattern[bytes]:
 
 
 def _may_be_one(chunk: bytes, at: int) -> bool:
-    """Whether the lengths in a message of magic 0 or 1 add up: its header fits too much for a checksum of all that."""
+    """Whether the lengths in a message of magic 0 or 1 add up: too many headers match to verify all checksums."""
     length, magic = int.from_bytes(chunk[at + 8 : at + LOG_OVERHEAD], "big"), chunk[at + MAGIC_AT]
     if magic == 2:
         return True

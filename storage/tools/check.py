@@ -1,11 +1,11 @@
-"""`odradek check DIR`: verifies everything that a data directory promises, and changes nothing.
+"""`odradek check DIR`: verifies the consistency of a data directory, and changes nothing.
 
-A directory is a log directory (`log.dirs`) or one partition's. Verified are the logs and their indexes
-(`check_segment`, `check_index`, `check_transactions`), that segments follow each other, snapshots, leader epochs,
-topic ids, the offset checkpoints against the logs, meta.properties. Of a log that the cleaner has seen
-(cleaner-offset-checkpoint) gaps are no faults: it has made them, or its leader has, of whom a follower has its log.
-A directory in use may show a write in flight; a partition whose files come and go meanwhile (a roll, retention, the
-cleaner) is checked again.
+A directory is a log directory (`log.dirs`) or one partition's. It verifies the logs and their indexes
+(`check_segment`, `check_index`, `check_transactions`), the order of segments, snapshots, leader epochs, topic ids, the
+offset checkpoints against the logs, meta.properties. In a log that the cleaner has processed
+(cleaner-offset-checkpoint) gaps are not faults: the cleaner has made them, or the leader's cleaner in a follower's log.
+A directory in use may show a write in flight; a partition whose files change meanwhile (a roll, retention, the cleaner)
+is checked again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from odradek.storage.tools.check_segment import Job, SegmentCheck
 from odradek.storage.tools.check_transactions import TransactionCheck
 
 Progress = Callable[[int], None]
-ATTEMPTS = 5  # at a partition whose broker changes its files
+ATTEMPTS = 5  # for a partition whose broker changes its files
 
 
 def check(directory: StrPath, *, deep: bool = False, progress: Progress | None = None) -> Iterator[Fault]:
     """All faults of a log directory or of one partition directory.
 
-    `deep` decodes every record, compressed ones too. `progress` is called with the bytes read since
-    the last call, of `log_bytes(directory)`. Raises OSError as reading does.
+    `deep` decodes every record, compressed ones too. Calls `progress` with the bytes read since the
+    last call, of `log_bytes(directory)`. Raises OSError from reads.
     """
     path = Path(directory)
     if _is_partition(path):
@@ -45,14 +45,14 @@ def check(directory: StrPath, *, deep: bool = False, progress: Progress | None =
 
 
 def log_bytes(directory: StrPath) -> int:
-    """Bytes of all logs under `directory`: what a check has to read."""
+    """Bytes of all logs under `directory`, which a check has to read."""
     return sum(_size(path) for pattern in ("*.log", "*/*.log") for path in Path(directory).glob(pattern))
 
 
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # retention was quicker
+    except FileNotFoundError:  # retention has just deleted it
         return 0
 
 
@@ -71,13 +71,13 @@ def _is_partition(path: Path) -> bool:
 
 
 def _identities(directory: Path) -> set[tuple[str, int]]:
-    """Which files there are: the cleaner puts another one in a segment's place under the same name."""
+    """Names and inodes of the files: the cleaner replaces a segment by another file of the same name."""
     with os.scandir(directory) as entries:
         return {(entry.name, entry.inode()) for entry in entries}
 
 
 class PartitionCheck:
-    """One partition directory. After `faults`, `leo` is where its log ends."""
+    """One partition directory. After `faults`, `leo` is its log end."""
 
     def __init__(self, directory: Path, job: Job) -> None:
         self.directory = directory
@@ -94,7 +94,7 @@ class PartitionCheck:
         yield Fault(self.directory, "its files change all the time: stop the broker that uses it, then check again")
 
     def _settled_faults(self) -> list[Fault] | None:
-        """The faults, or None where they may only be that files came or went between the looks at them."""
+        """The faults, or None if they may only be due to files that changed during the check."""
         try:
             files = _identities(self.directory)
             found = list(self._faults())
@@ -159,7 +159,7 @@ class PartitionCheck:
 
 
 class _LogDirCheck:
-    """A log directory: each partition, and the files that speak of all of them."""
+    """A log directory: each partition, and the files about all of them."""
 
     def __init__(self, directory: Path, deep: bool, progress: Progress | None) -> None:
         self.directory = directory
@@ -209,7 +209,7 @@ class _LogDirCheck:
             yield Fault(place.path / checkpoints.PARTITION_METADATA, f"has topic id {ids}")
 
     def _checkpoints(self, key: tuple[str, int], partition: PartitionCheck) -> Iterator[Fault]:
-        """No checkpoint is past the log's end. A log may begin behind its checkpointed start: retention goes on."""
+        """Checkpoints past the log's end. A log may begin after its checkpointed start: retention continues."""
         for name, offsets in self.offsets.items():
             offset = offsets.get(key, 0)
             if offset > partition.leo:
@@ -218,5 +218,5 @@ class _LogDirCheck:
 
 
 def _without_path(problem: Exception) -> str:
-    """The message of an error that names its file first, without the name."""
+    """The message of an error without the file name at its start."""
     return str(problem).partition(": ")[2] or str(problem)

@@ -1,7 +1,7 @@
 """Verifies a segment's index files against its batches, in the one pass that reads them.
 
-An entry of the offset index must point to where a batch begins and name that batch's last offset; one
-of the time index must name a batch by its last offset and give that batch's largest timestamp. Both
+An entry of the offset index must point to the start of a batch and have that batch's last offset; an
+entry of the time index must have a batch's last offset and its largest timestamp. Both
 rise strictly, and a sealed segment's time index ends with the segment's largest timestamp.
 """
 
@@ -35,7 +35,7 @@ class IndexCheck:
         self._next_offset_entry = self._next_time_entry = 0
 
     def files(self) -> Iterator[Fault]:
-        """Faults of the files in themselves."""
+        """Faults of the index files alone."""
         yield from self._read(self.offset_path, OFFSET_ENTRY, index_files.read_offset_index, self.offsets)
         yield from self._read(self.time_path, TIME_ENTRY, index_files.read_time_index, self.times)
 
@@ -76,7 +76,7 @@ class IndexCheck:
             yield Fault(self.time_path, f"{_words(entry)}: the batch's largest timestamp is {batch.max_timestamp}")
 
     def end(self, sealed: bool, max_timestamp: int) -> Iterator[Fault]:
-        """Faults that only show when the last batch was seen; `max_timestamp` is the segment's."""
+        """Faults that show only after the last batch; `max_timestamp` is the segment's."""
         for entry in self.offsets[self._next_offset_entry :]:
             yield Fault(self.offset_path, f"{_words(entry)}: past the end of the log")
         for time in self.times[self._next_time_entry :]:

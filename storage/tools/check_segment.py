@@ -1,6 +1,6 @@
-"""What one segment promises, verified in one pass over its log: checksums, offsets, epochs, indexes.
+"""Verifies one segment in one pass over its log: checksums, offsets, epochs, indexes.
 
-Reads only, so it may run beside a broker, whose active segment may then show a write in flight.
+Reads only, so it may run next to a broker, whose active segment may then show a write in flight.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from odradek.storage.tools.check_transactions import TransactionCheck
 
 @dataclass
 class Job:
-    """What a check knows: the offsets of a `compacted` log may have gaps, of a follower's anywhere; `deep` decodes all.
+    """The parameters of a check: a `compacted` log may have gaps, a follower's anywhere; `deep` decodes all records.
 
-    `epochs` is the leader-epoch-checkpoint, None when there is none to compare with; `progress` is
-    called with the bytes of each batch that was read. Recovery forgets the epochs below `log_start`.
+    `epochs` is the leader-epoch-checkpoint, None when there is none to compare with; `progress` gets
+    the bytes of each batch read. Recovery removes the epochs below `log_start`.
     """
 
     deep: bool = False
@@ -39,9 +39,9 @@ class Job:
 
 
 class SegmentCheck:
-    """Checks the segment at `base`: iterate over `faults`; after that `next_offset` is where it ends.
+    """Checks the segment at `base`: iterate over `faults`; after that `next_offset` is its end.
 
-    `expected` is where the segment before it ended, None for the first one.
+    `expected` is the end of the previous segment, None for the first one.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SegmentCheck:
             yield Fault(self.path, f"offsets {self.expected} to {self.base - 1} are missing before it")
 
     def _log(self) -> Iterator[Fault]:
-        """Walks on after damage where the next intact batch begins, so that one fault does not hide others."""
+        """Faults of the log; after damage continues at the next intact batch, so that one fault does not hide others."""
         with FILES.opened(self.path, os.O_RDONLY) as fd:
             size = os.fstat(fd).st_size
             position: int | None = 0
@@ -118,7 +118,7 @@ class SegmentCheck:
 
 
 def _begins_below(cache: EpochCache, batch: Batch) -> bool:
-    """Whether the epochs begin within the batch: the log start lies there, also if no checkpoint says so yet."""
+    """Whether the epochs begin within the batch: the log start lies there, even without a checkpoint yet."""
     first = cache.entries[0] if cache.entries else None
     return first is not None and first.epoch == batch.leader_epoch and first.start_offset <= batch.last_offset
 

@@ -1,8 +1,8 @@
 """Verifies the transaction indexes of a log against its batches, in the one pass that reads them.
 
-A row must name an abort marker of its producer in the segment, and where the transaction began. An abort marker that
-ends a transaction of which a batch is there must have a row: without it consumers would see what was aborted. A
-transaction that began before the log's first segment, or whose batches were compacted since, cannot be verified.
+A row must name an abort marker of its producer in the segment, and the transaction's first offset. An abort marker that
+ends a transaction with remaining batches must have a row: without it consumers would see aborted records. A transaction
+that began before the log's first segment, or whose batches were compacted since, cannot be verified.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from odradek.storage.segment.scan import Batch, Scan
 
 
 class _Aborted(NamedTuple):
-    """What an abort marker has ended; `first` is -1 when none of its batches was seen."""
+    """The transaction that an abort marker has ended; `first` is -1 when the log has none of its batches."""
 
     producer_id: int
     first: int
 
 
 class TransactionCheck:
-    """All segments of one log in their order: `batch` for each in order, `end` behind each segment's last."""
+    """All segments of one log in order: `batch` for each batch, `end` after each segment's last."""
 
     def __init__(self, compacted: bool) -> None:
         self._compacted = compacted
-        self._begin = -1  # the first offset of all
+        self._begin = -1  # the log's first offset
         self._open: dict[int, int] = {}  # producer id → first offset
         self._aborted: dict[int, _Aborted] = {}  # by the marker's offset, of this segment
 
     def batch(self, batch: Batch, scan: Scan) -> None:
-        """Take a batch of the log, which `scan` has just yielded."""
+        """Add a batch of the log, which `scan` has just yielded."""
         if self._begin < 0:
             self._begin = batch.base_offset
         if batch.magic < 2 or not batch.attributes & TRANSACTIONAL:

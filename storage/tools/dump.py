@@ -1,8 +1,8 @@
-"""`odradek dump-log`: the contents of segment files as text, laid out as Kafka's DumpLogSegments does.
+"""`odradek dump-log`: the contents of segment files as text, in the format of Kafka's DumpLogSegments.
 
-One function a kind of file, each yielding lines; what does not fit together is gathered in `Problems`
-and told at the end, as there. Unlike there, a batch that cannot be decoded does not end the dump.
-Reads only, so it may run beside a broker.
+One function per kind of file, each yielding lines; `Problems` collects inconsistencies, printed at the
+end, as in Kafka. Unlike in Kafka, a batch that cannot be decoded does not end the dump.
+Reads only, so it may run next to a broker.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Options:
 
 @dataclass
 class Problems:
-    """What did not fit together, by heading; in the order it was found."""
+    """Inconsistencies by heading, in the order found."""
 
     found: dict[str, list[str]] = field(default_factory=dict)
     fatal: bool = False
@@ -56,7 +56,7 @@ class Problems:
 
 
 def dump(path: Path, options: Options, problems: Problems) -> Iterator[str]:
-    """The lines for one file, by its suffix. Raises OSError when it (or the log beside an index) is not there."""
+    """The lines for one file, by its suffix. Raises OSError when it (or the log of an index) is missing."""
     yield f"Dumping {path}"
     kind = _KINDS.get(path.suffix)
     base = _base_offset(path)
@@ -126,7 +126,7 @@ def dump_index(path: Path, base: int, options: Options, problems: Problems) -> I
 
 
 def _sanity(path: Path, entry_size: int, falls: bool, problems: Problems) -> Iterator[str]:
-    """What a broker looks at when it starts, to decide whether an index must be rebuilt."""
+    """The check by which a starting broker decides whether an index must be rebuilt."""
     size = os.stat(path).st_size
     if falls or size % entry_size:
         why = f"{size} bytes are not whole entries of {entry_size}" if size % entry_size else "its entries fall"
@@ -190,7 +190,7 @@ class _Finder:
         return self._current
 
 
-# --- what else lies beside a log ---
+# --- other files of a log ---
 
 
 def dump_snapshot(path: Path, base: int, options: Options, problems: Problems) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Batches and records as lines of text, laid out as Kafka's DumpLogSegments does."""
+"""Batches and records as lines of text, in the format of Kafka's DumpLogSegments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from odradek.storage.segment.scan import Batch
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 CONTROL_TYPES = {2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER", 5: "KRAFT_VERSION", 6: "KRAFT_VOTERS"}
 
-# What is printed for a record's (key, value), each None when nothing is to be printed.
+# Returns the text to print for a record's (key, value), each None to print nothing.
 RecordDecoder = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
 
 
@@ -39,7 +39,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def batch_line(batch: Batch, payload: bytes) -> str:
-    """The line of one batch; `payload` is all its bytes."""
+    """The line of one batch; `payload` is the whole batch."""
     return (
         f"{_batch_v2(batch) if batch.magic == 2 else f'offset: {batch.last_offset}'} position: {batch.position} "
         f"{timestamp_type(batch)}: {batch.max_timestamp} size: {batch.size} magic: {batch.magic} "
@@ -81,7 +81,7 @@ def record_lines(
 ) -> Iterator[tuple[int | None, str]]:
     """(offset, line) of each record; (None, why) when the rest of the batch cannot be decoded.
 
-    With a `decoder` the record's key and payload are printed as it says, control records apart.
+    With a `decoder` the line has the decoded key and payload, except for control records.
     """
     try:
         records = _records_v2(batch, payload) if batch.magic == 2 else _records_legacy(batch, payload)
@@ -95,7 +95,7 @@ def record_lines(
 
 
 def _contents(key: str | None, value: str | None, first: bool) -> str:
-    """Key and payload. As in Kafka, a line that begins with them has the bar before a key, not before a payload."""
+    """Key and payload. As in Kafka, a line that begins with them has a bar before a key, not before a payload."""
     key_text = "" if key is None else f"{'| ' if first else ' '}key: {key}"
     return key_text + ("" if value is None else f" payload: {value}")
 
@@ -136,7 +136,7 @@ def _records_legacy(batch: Batch, payload: bytes) -> Iterator[_Line]:
 
 
 def _crc(message: message_sets.Message) -> int:
-    """A message's checksum, from its parts: reading has verified that it is the one it had."""
+    """A message's checksum, computed from its parts: the reader has verified that it matches."""
     stamp = pack(">q", message.timestamp) if message.magic else b""
     body = pack(">bb", message.magic, message.attributes) + stamp
     for data in (message.key, message.value):

@@ -1,16 +1,16 @@
 """Reading KRaft's metadata log, `__cluster_metadata-0`: the newest valid snapshot, then the log after it.
 
-    00000000000000000123-0000000007.checkpoint   a snapshot: what the log up to offset 123 (exclusive), of leader epoch
-                                                 7, comes to; batches between a header and a footer record
-    00000000000000000000.log                     segments as those of any partition; offsets have no gaps
-    00000000000000000130.snapshot                state of producers, here none: only written when the log ended at 130
+    00000000000000000123-0000000007.checkpoint   a snapshot: the state after the log up to offset 123 (exclusive), of
+                                                 leader epoch 7; batches between a header and a footer record
+    00000000000000000000.log                     segments as in any partition; offsets have no gaps
+    00000000000000000130.snapshot                producer state, here none: written only when the log ended at 130
     quorum-state                                 JSON; until kraft.version 1 it names the voters
 
-As Kafka's KafkaMetadataLog: a log that ends before its snapshot, or is of an older epoch, does not count (a crash came
+As in Kafka's KafkaMetadataLog: a log that ends before its snapshot, or has an older epoch, is ignored (a crash came
 between the snapshot's arrival and the truncation). Damage makes the log unreadable, also a torn end, which Kafka would
-cut: nothing here tells a record that was never committed from a log that lost its end, and with it the change that made
-a topic's records stay. So does an end that is not there, as far as other files know of it.
-Permitted reader: anyone, while no process writes the log. Nothing here writes.
+cut: nothing here distinguishes a record that was never committed from a log that lost its end, and with it the change
+that made a topic's records stay. So does a missing end, if other files show that it existed.
+Permitted reader: any process, while no process writes the log. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from odradek.storage.segment.scan import Scan
 
 DIRECTORY = names.partition_dir(names.KRAFT_METADATA, 0)
 SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
-_MALFORMED = (RecordError, ValueError, IndexError, struct.error)  # a batch that has a right checksum all the same
+_MALFORMED = (RecordError, ValueError, IndexError, struct.error)  # a malformed batch with a right checksum
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class MetadataLogError(Exception):
-    """The log cannot be read from a snapshot (or its beginning) to its end; says where and why."""
+    """The log cannot be read from a snapshot (or its beginning) to its end; the message says where and why."""
 
 
 class SnapshotId(NamedTuple):
-    """The end of what a snapshot covers."""
+    """The end offset and leader epoch of a snapshot."""
 
     end: int
     epoch: int
 
 
 class MetadataBatch(NamedTuple):
-    """Values of a batch's records, or of a `control` batch (type, value) of each. `snapshot`: it is of a snapshot."""
+    """Values of a batch's records, or (type, value) of each in a `control` batch. `snapshot`: it is from a snapshot."""
 
     base_offset: int
     snapshot: bool
@@ -58,7 +58,7 @@ class MetadataBatch(NamedTuple):
 
 
 def read(directory: Path) -> Iterator[MetadataBatch]:
-    """All batches that count, in order. Raises MetadataLogError, also after some were yielded."""
+    """All valid batches, in order. Raises MetadataLogError, also after yielding some."""
     try:
         yield from _read(directory)
     except (OSError, *_MALFORMED) as error:
@@ -73,7 +73,7 @@ def _read(directory: Path) -> Iterator[MetadataBatch]:
 
 
 def voters(directory: Path) -> int | None:
-    """How many voters the quorum has by `quorum-state`; None when it does not tell."""
+    """The number of voters of the quorum in `quorum-state`; None when it is not there."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
         named = json.loads(Path(directory, "quorum-state").read_bytes()).get("currentVoters")
         return len(named) if named else None
@@ -84,7 +84,7 @@ def voters(directory: Path) -> int | None:
 
 
 def _snapshots(directory: Path) -> list[SnapshotId]:
-    """Those on disk, the newest first; unfinished and deleted ones have other names."""
+    """The snapshots on disk, the newest first; unfinished and deleted ones have other names."""
     found = (_SNAPSHOT.fullmatch(name) for name in os.listdir(directory))
     return sorted((SnapshotId(int(one[1]), int(one[2])) for one in found if one), reverse=True)
 
@@ -127,7 +127,7 @@ def _decoded(payload: bytes, base: int, attributes: int, snapshot: bool, since: 
 
 
 def _log_batches(directory: Path, snapshot: SnapshotId | None) -> Iterator[MetadataBatch]:
-    """What follows the snapshot, or all there is."""
+    """The batches after the snapshot, or all without one."""
     bases = _bases(directory)
     start = snapshot.end if snapshot else 0
     if snapshot is None and (not bases or bases[0] > 0):

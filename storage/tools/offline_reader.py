@@ -1,26 +1,26 @@
-"""A partition's segments as a process finds them that is none of the broker's: it has neither slots nor locks.
+"""Reading a partition's segments from a process outside the broker: it has neither slots nor locks.
 
 Layout    : storage.files.names.
-Owner     : the broker. A bystander only reads, and only records below an offset that the leader has told (the high
-            watermark, or the last stable offset): they are never cut off, and their bytes never change.
-Lock      : none. What a bystander may rely on:
+Owner     : the broker. A bystander only reads, and only records below an offset from the leader (the high watermark, or
+            the last stable offset): they are never cut off, and their bytes never change.
+Lock      : none. A bystander may rely on these facts:
             - The bytes of a sealed segment never change: compaction and truncation replace its files (storage.log.swap,
-              storage.log.truncate). The active one only grows behind the told offset; a process that dies in an append
-              leaves garbage behind it, never before. So an open file stays true, also when its name is gone.
-            - Names change under the partition's lock, several one after the other, and no bystander knows when. But a
-              rename stamps the directory's modification time. While that has stood still for longer than the kernel's
-              clock ticks, before the look and through it, all that was found by name belongs together: the list of
-              segments, the log, its index, the rows of aborted transactions.
-            - Whoever dies, or is held up, between two renames leaves a directory that stands still, and is wrong. Both
-              ways to that can be seen. While compaction moves in there is a `.swap` from its first rename to its last.
-              A segment that retention deletes loses its `.index` first, and its log start was published before that.
-            - A directory's name is given up once: it becomes -delete or -stray. A bystander keeps the directory open
-              and believes nothing unless the name still leads to it, or half of a topic that is being deleted, or
-              another one of the same name, would be taken for the log.
-Crash rule: a directory that does not come to rest (its broker is dead in a swap) is `Unsettled` after two seconds.
+              storage.log.truncate). The active one only grows behind the leader's offset; a process that dies in an
+              append leaves garbage behind it, never before. So an open file stays valid, also when its name is gone.
+            - Names change under the partition's lock, several one after the other, at times unknown to a bystander. But
+              a rename sets the directory's modification time. If that has not changed for longer than the kernel's
+              clock tick, before the read and during it, all files found by name belong together: the list of segments,
+              the log, its index, the rows of aborted transactions.
+            - A process that dies, or is held up, between two renames leaves a directory that does not change, and is
+              wrong. Both cases are visible. While compaction moves in there is a `.swap` from its first rename to its
+              last. A segment that retention deletes loses its `.index` first, and its log start was published before.
+            - A directory loses its name once: it becomes -delete or -stray. A bystander keeps the directory open and
+              rejects all data unless the name still leads to it; otherwise half of a topic being deleted, or another
+              topic of the same name, could pass for the log.
+Crash rule: a directory that keeps changing (or whose broker died in a swap) is `Unsettled` after two seconds.
 
-What DeleteRecords took of the segment in which the log now begins is still in the file: only the leader knows.
-Nothing is mapped: where the disk fails, or someone cuts a file, a read is an OSError or short, and a map is a SIGBUS.
+Records that DeleteRecords removed from the log's first segment are still in the file: only the leader knows.
+Nothing is mapped: if the disk fails, or a file is cut, a read raises OSError or is short, but a map raises SIGBUS.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from odradek.storage.files.openfile import OpenFile
 from odradek.storage.producers.producers import AbortedTxn, read_txn_index
 from odradek.storage.segment.index import OFFSET_ENTRY, OffsetIndex
 
-_QUIET_NS = 25_000_000  # a change is stamped with the time of the last tick: 10 ms ago at most (HZ=100)
-_PAUSE = 0.005  # s between looks
+_QUIET_NS = 25_000_000  # a change gets the time of the last tick: 10 ms ago at most (HZ=100)
+_PAUSE = 0.005  # s between checks
 _PATIENCE = 2.0  # s; renames take milliseconds
 
 
 class Unsettled(OSError):
-    """The directory is not, or not yet, one from which records can be read."""
+    """The directory is not, or not yet, in a readable state."""
 
 
 class Begins(Exception):
-    """The log begins at `first`, behind the offset that was looked for."""
+    """The log begins at `first`, after the requested offset."""
 
     def __init__(self, first: int) -> None:
         super().__init__(first)
@@ -55,8 +55,8 @@ class Begins(Exception):
 
 
 class Segment(NamedTuple):
-    """An open segment. `following`: where the next one begins, None in the last; `position`: of a batch at or before
-    the offset looked for; `aborted`: the log's transactions of which that is known, by their first offsets."""
+    """An open segment. `following`: the base of the next one, None in the last; `position`: of a batch at or before
+    the requested offset; `aborted`: the log's known aborted transactions, by their first offsets."""
 
     base: int
     following: int | None
@@ -66,7 +66,7 @@ class Segment(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is in a directory that was changed last at `changed`, in ns: the segments' bases, rising, and `aborted`."""
+    """A directory's contents after its last change at `changed`, in ns: segment bases, rising, and `aborted`."""
 
     changed: int
     bases: list[int]
@@ -74,9 +74,9 @@ class Known(NamedTuple):
 
 
 class Bystander:
-    """The partition directory at `path`; OSError where it cannot be opened. Closes with its last reference.
+    """The partition directory at `path`; OSError if it cannot be opened. Closes with its last reference.
 
-    `committed`: aborted transactions are looked for. Known are at least those that were decided when it was made.
+    `committed`: read aborted transactions too, at least those that were decided when this object was made.
     """
 
     def __init__(self, path: str, committed: bool = False) -> None:
@@ -86,9 +86,9 @@ class Bystander:
         self._known = Known(-1, [], [])
 
     def segment(self, offset: int) -> Segment:
-        """The segment that holds `offset`, or would: compaction may have taken it.
+        """The segment that holds `offset`, or would if compaction had not removed it.
 
-        Raises Begins; Unsettled or another OSError where the directory is no good any more.
+        Raises Begins; Unsettled or another OSError if the directory is no longer usable.
         """
         end = time.monotonic() + _PATIENCE
         while True:
@@ -102,14 +102,14 @@ class Bystander:
             time.sleep(_PAUSE)
 
     def _stands(self, changed: int) -> bool:
-        """Whether nothing was renamed since `changed`; Unsettled when the directory itself was."""
+        """Whether no file was renamed since `changed`; Unsettled when the directory itself was."""
         now = os.fstat(self._directory.fd)
         if not os.path.samestat(now, os.stat(self._path)):
             raise Unsettled(f"{self._path} is another directory now")
         return now.st_mtime_ns == changed
 
     def _look(self, offset: int, changed: int) -> Segment | int | None:
-        """What there is at the moment; where the log begins when that is behind `offset`; None to look again."""
+        """The segment at the moment; the log's beginning if that is after `offset`; None to try again."""
         if self._known.changed != changed:
             self._known = self._list(changed)
         bases = self._known.bases
@@ -124,7 +124,7 @@ class Bystander:
         return Segment(base, following, file, position, self._known.aborted)
 
     def _list(self, changed: int) -> Known:
-        """Once as long as nothing is renamed: there may be thousands of segments, each looked up in its turn."""
+        """List the directory, once until the next rename: there may be thousands of segments to look up."""
         files = set(names.all_segment_files(self._path))
         indexes = [one.offset for one in files if one.kind == names.TXN_INDEX and not one.mark and self._committed]
         rows = [row for base in indexes for row in read_txn_index(self._file(base, names.TXN_INDEX))]
@@ -134,8 +134,8 @@ class Bystander:
         return os.path.join(self._path, names.offset_name(base) + kind)
 
     def _position(self, base: int, offset: int) -> int:
-        """By the index. It is read, not mapped: that of the active segment may be cut. Its last entries may be
-        garbage, or of batches not published yet: all behind what was told."""
+        """The position by the index. It is read, not mapped: the active segment's may be cut. Its last entries may be
+        garbage, or of unpublished batches: all behind the leader's offset."""
         if offset == base:
             return 0
         index = OpenFile(self._file(base, names.INDEX))
@@ -150,7 +150,7 @@ def _told(found: Segment | int) -> Segment:
 
 
 def _bases(files: Iterable[SegmentFile]) -> list[int]:
-    """Base offsets of the segments, rising; none while compaction moves in."""
+    """Base offsets of the segments, rising; [] while compaction moves in."""
     known = set(files)
     if any(file.mark == names.SWAP for file in known):
         return []
