@@ -74,7 +74,7 @@ class SegmentCheck:
             yield Fault(self.path, f"offsets {self.expected} to {self.base - 1} are missing before it")
 
     def _log(self) -> Iterator[Fault]:
-        """Faults of the log; after damage continues at the next intact batch, so that one fault does not hide others."""
+        """Faults of the log; after damage continues at the next intact batch, so one fault does not hide others."""
         with FILES.opened(self.path, os.O_RDONLY) as fd:
             size = os.fstat(fd).st_size
             position: int | None = 0
