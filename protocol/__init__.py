@@ -1,4 +1,4 @@
-"""Kafka's wire protocol: hand-written codecs for Produce and Fetch, records, and what the library lacks.
+"""Kafka's wire protocol: hand-written codecs for Produce and Fetch, records, and APIs that the library lacks.
 
 Imports nothing of Odradek outside this folder.
 """

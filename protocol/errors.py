@@ -1,4 +1,4 @@
-"""Kafka's error codes (org.apache.kafka.common.protocol.Errors), as far as this broker sends or reads them."""
+"""Kafka's error codes (org.apache.kafka.common.protocol.Errors) that this broker sends or reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Error(enum.IntEnum):
-    """Codes as they go over the wire; truth value says "something is wrong"."""
+    """Codes as on the wire; true means an error."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -93,7 +93,7 @@ class Error(enum.IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
 
 
-# The same as plain ints, for struct and for paths on which looking up an enum's member costs time.
+# The same as plain ints, for struct and for paths where looking up an enum member costs time.
 UNKNOWN_SERVER_ERROR = Error.UNKNOWN_SERVER_ERROR.value
 NONE = Error.NONE.value
 OFFSET_OUT_OF_RANGE = Error.OFFSET_OUT_OF_RANGE.value

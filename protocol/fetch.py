@@ -1,10 +1,10 @@
-"""Fetch (key 1), versions 0 to 18, decoded and answered flat; record bytes stay in their files.
+"""Fetch (key 1), versions 0 to 18, decoded and encoded flat; record bytes stay in their files.
 
-Facts from Kafka's FetchRequest/FetchResponse schemas: v3 bounds the whole answer, v4 isolation level, v5 log start
+Facts from Kafka's FetchRequest/FetchResponse schemas: v3 bounds the whole response, v4 isolation level, v5 log start
 offset, v7 sessions (KIP-227), v9 leader epoch (KIP-320), v11 rack, v12 flexible and last fetched epoch, v13 topic
-ids, v15 moves the replica id into a tag, v17 and v18 add tags that are passed over.
+ids, v15 moves the replica id into a tag, v17 and v18 add tags that are ignored.
 
-An answer is a list of `bytes` and of payloads: anything with a `size`, sent from its file by the connection.
+A response is a list of `bytes` and of payloads: anything with a `size`, which the connection sends from its file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SESSION = struct.Struct(">ii")
 
 
 class FetchPart(NamedTuple):
-    """One partition asked for; epochs are -1 when the client does not know them."""
+    """One requested partition; epochs are -1 when the client does not know them."""
 
     topic: bytes  # name, or 16 bytes of topic id from v13 on
     partition: int
@@ -59,7 +59,7 @@ _PART_12 = struct.Struct(">iiqiqi")
 def parse(buf: memoryview, at: int, end: int, version: int) -> FetchRequest:
     """The request whose body lies in buf[at:end]; WireError, struct.error or IndexError when malformed.
 
-    Bytes behind it are passed over, as Kafka does.
+    Ignores bytes after it, as Kafka does.
     """
     flexible = version >= FLEXIBLE
     replica, session, epoch, isolation, limit = -1, 0, -1, 0, NO_LIMIT
@@ -106,7 +106,7 @@ def _topic(buf: memoryview, at: int, end: int, version: int) -> tuple[bytes, int
 
 
 def skip_topic(buf: memoryview, at: int, end: int, version: int) -> int:
-    """Past a topic's name or id."""
+    """The position after a topic's name or id."""
     return _topic(buf, at, end, version)[1]
 
 
@@ -164,7 +164,7 @@ def _top_tags(buf: memoryview, at: int, end: int, version: int, replica: int) ->
     found, at = wire.tags(buf, at, end)
     for tag, start, _ in found:
         if tag == 0:
-            wire.string(buf, start, end, True)  # the cluster id: not used, but Kafka refuses one that is no string
+            wire.string(buf, start, end, True)  # the cluster id: unused, but Kafka refuses a malformed string
         elif tag == 1 and version >= 15:
             (replica,) = wire.I32.unpack_from(buf, start)
     return replica, at
@@ -177,15 +177,15 @@ class Payload(Protocol):
 
 
 def size_of(pieces: Sequence[Payload | bytes]) -> int:
-    """Their bytes."""
+    """The total bytes of `pieces`."""
     return sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in pieces)
 
 
 class FetchResult(NamedTuple):
-    """What to say of one partition.
+    """The response data of one partition.
 
-    `payloads` are its records in order, `aborted` (producer id, first offset), `diverging` where the log and that of a
-    follower part (epoch, end offset; v12+), `preferred` the broker to fetch from instead (v11+), -1 for none.
+    `payloads` are its records in order, `aborted` (producer id, first offset), `diverging` the point where a follower's
+    log diverges (epoch, end offset; v12+), `preferred` the broker to fetch from instead (v11+), -1 for none.
     """
 
     topic: bytes
@@ -203,7 +203,7 @@ class FetchResult(NamedTuple):
 def response(
     version: int, correlation: int, results: Sequence[FetchResult], error: int = 0, session_id: int = 0
 ) -> list[bytes | Payload]:
-    """The whole frame as a list to send in order; results of one topic must stand together."""
+    """The whole frame as a list to send in order; results of one topic must be adjacent."""
     flexible = version >= FLEXIBLE
     out: list[bytes | Payload] = []
     text = [wire.I32.pack(correlation), b"\x00" if flexible else b""]
@@ -252,7 +252,7 @@ _HEAD_5 = struct.Struct(">ihqqq")
 
 
 def _part_head(part: FetchResult, version: int, flexible: bool) -> bytes:
-    """A partition's answer up to its records, their length included."""
+    """A partition's response up to its records, including their length."""
     if version >= 5:
         out = _HEAD_5.pack(part.partition, part.error, part.hw, part.stable, part.log_start)
     elif version >= 4:

@@ -1,10 +1,10 @@
-"""What a follower sends its leader, and what comes back: Fetch v13 and ListOffsets v5, flat; records stay in place.
+"""A follower's requests to its leader, and the responses: Fetch v13 and ListOffsets v5, flat; records stay in place.
 
-v13 names topics by their ids, has the replica's id in front and a leader's word on diverging logs in a tag (KIP-595);
-every leader since Kafka 3.1 knows it. `protocol.fetch` is the leader's side of the same bytes. Of an answer the
-aborted transactions, the preferred replica and the current leader are passed over: none concerns a follower.
+v13 has topic ids, the replica's id at the front and the diverging epoch in a tag (KIP-595); every leader since Kafka
+3.1 supports it. `protocol.fetch` is the leader's side of the same bytes. A follower ignores a response's aborted
+transactions, preferred replica and current leader.
 
-Answers are read from a frame without its length; WireError when it does not hold what it promises.
+Responses are read from a frame without its length; WireError when it is malformed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Found = TypeVar("Found")
 
 
 class Part(NamedTuple):
-    """One partition's answer; `records` lie in the frame's buffer, `diverging` is (epoch, its end at the leader)."""
+    """One partition's response; `records` lie in the frame's buffer, `diverging` is (epoch, its end at the leader)."""
 
     topic: bytes
     partition: int
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A Fetch answer; `error` is the session's."""
+    """A Fetch response; `error` is the session's."""
 
     error: int
     session_id: int
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 
 class Place(NamedTuple):
-    """One partition of ListOffsets: asked for at `at` (LATEST, EARLIEST), answered with `error` and an offset."""
+    """One partition of ListOffsets: requested at `at` (LATEST, EARLIEST), answered with `error` and an offset."""
 
     topic: bytes  # its name
     partition: int
@@ -86,7 +86,7 @@ def encode_fetch(request: FetchRequest, correlation: int, client: bytes) -> byte
 
 
 def encode_list_offsets(replica: int, at: int, places: Sequence[Place], correlation: int, client: bytes) -> bytes:
-    """The whole frame of a ListOffsets that asks for the offset `at` (LATEST or EARLIEST) of each of `places`."""
+    """The whole frame of a ListOffsets request for the offset `at` (LATEST or EARLIEST) of each of `places`."""
     groups = _grouped((place.topic, struct.pack(">iiq", place.partition, place.leader_epoch, at)) for place in places)
     out = [
         _HEADER.pack(LIST_OFFSETS, LIST_OFFSETS_VERSION, correlation) + wire.pack_string(client, False),
@@ -113,17 +113,17 @@ def _framed(pieces: list[bytes]) -> bytes:
 
 
 def parse_fetch(frame: memoryview, correlation: int) -> Answer:
-    """The answer to the Fetch of this correlation id."""
+    """The response to the Fetch with this correlation id."""
     return _checked(_fetch, frame, correlation)
 
 
 def parse_list_offsets(frame: memoryview, correlation: int) -> list[Place]:
-    """The answer to the ListOffsets of this correlation id."""
+    """The response to the ListOffsets with this correlation id."""
     return _checked(_list_offsets, frame, correlation)
 
 
 def _checked(parse: Callable[[memoryview, int], tuple[Found, int]], frame: memoryview, correlation: int) -> Found:
-    """`parse` from behind the correlation id; whatever goes wrong is a WireError, and so are bytes left over."""
+    """`parse` from after the correlation id; WireError for any error, and for bytes left over."""
     try:
         (got,) = wire.I32.unpack_from(frame, 0)
         if got != correlation:
@@ -157,7 +157,7 @@ def _part(frame: memoryview, at: int, end: int, topic: bytes) -> tuple[Part, int
     aborted, at = wire.count(frame, at + _PART_REPLY.size, end, True)
     for _ in range(aborted):
         at = wire.skip_tags(frame, at + _ABORTED_SIZE, end)
-    size, at = wire.span(frame, at + 4, end, True)  # behind the preferred read replica
+    size, at = wire.span(frame, at + 4, end, True)  # after the preferred read replica
     records = frame[at : at + size] if size > 0 else _NO_RECORDS
     diverging, at = _diverging(frame, at + max(size, 0), end)
     return Part(topic, index, error, hw, log_start, records, diverging), at
@@ -177,7 +177,7 @@ def _diverging(frame: memoryview, at: int, end: int) -> tuple[tuple[int, int] | 
 def _list_offsets(frame: memoryview, at: int) -> tuple[list[Place], int]:
     end = len(frame)
     places: list[Place] = []
-    topics, at = wire.count(frame, at + 4, end, False)  # behind the time throttled
+    topics, at = wire.count(frame, at + 4, end, False)  # after the throttle time
     for _ in range(topics):
         topic, at = wire.string(frame, at, end, False)
         partitions, at = wire.count(frame, at, end, False)

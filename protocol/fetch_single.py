@@ -1,6 +1,6 @@
-"""Fetch of one partition: where the offset stands in such a request, and answers of which a few numbers change.
+"""Fetch of one partition: the offset's position in such a request, and responses in which only a few numbers change.
 
-The same bytes as `protocol.fetch` reads and writes, from version 4 on, for who is asked the same again and again.
+The same bytes as `protocol.fetch` reads and writes, from version 4 on, for repeated equal requests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FIRST = 4
 
 
 def offset_at(buf: memoryview, at: int, end: int, version: int) -> int:
-    """Where the offset of the first partition stands in the well-formed request body buf[at:end]."""
+    """The position of the first partition's offset in the well-formed request body buf[at:end]."""
     at += 13 + (4 if version < 15 else 0) + (8 if version >= 7 else 0)  # wait, bytes, isolation; replica; session
     _, at = wire.count(buf, at, end, version >= FLEXIBLE)
     at = skip_topic(buf, at, end, version)
@@ -24,15 +24,15 @@ def offset_at(buf: memoryview, at: int, end: int, version: int) -> int:
 
 
 def epoch_at(at: int, version: int) -> int:
-    """Where the session's epoch stands in the request body that begins at `at`, from version 7 on."""
+    """The position of the session epoch in the request body that begins at `at`, from version 7 on."""
     return at + 17 + (4 if version < 15 else 0)
 
 
 class Form:
-    """How answers about one partition without an error or aborted transactions are written.
+    """The encoding of responses for one partition without an error or aborted transactions.
 
-    A frame is `opening`, then `head`, the records and `tail`; nothing behind the opening depends on who asked. Within a
-    session the opening and `nothing` say that there is no news.
+    A frame is `opening`, then `head`, the records and `tail`; only the opening depends on the client. Within a session
+    the opening and `nothing` mean that nothing changed.
     """
 
     __slots__ = ("_after", "_before", "_numbers", "_size", "nothing", "opening", "tail")
@@ -50,7 +50,7 @@ class Form:
         self.tail = b"\x00\x00\x00" if flexible else b""  # the tags of the partition, the topic and the whole
 
     def head(self, hw: int, stable: int, log_start: int, size: int) -> bytes:
-        """From the count of topics to the size of the records."""
+        """The bytes from the count of topics to the size of the records."""
         return self._before + self._numbers(hw, stable, log_start) + self._after + self._size(size)
 
 
@@ -66,7 +66,7 @@ def _numbers(version: int) -> Callable[[int, int, int], bytes]:
 
 
 def _opening(version: int) -> Callable[[int, int, int], bytes]:
-    """(size of what follows, correlation id, session id) → the frame's beginning: no throttling, no error."""
+    """(size of the rest, correlation id, session id) → the frame's beginning: no throttling, no error."""
     if version < 7:
         short = struct.Struct(">ii4x").pack
         return lambda size, correlation, session_id: short(size + 8, correlation)

@@ -1,8 +1,8 @@
 """kafka-python's message classes without kafka-python's clients.
 
 `import kafka.protocol` runs `kafka/__init__.py`, which imports the library's consumer, producer, admin client and TLS:
-twice the modules and the time, in every process, for nothing a broker calls. So the package is entered into
-`sys.modules` without being run, until somebody asks it for a name of its own.
+twice the modules and the time, in every process, without use for a broker. So this puts the package into `sys.modules`
+without running it, until code accesses a name of the package itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def message_class(name: str) -> Any:
 
 
 def load_all() -> None:
-    """Import every message class, before a client waits for one."""
+    """Import every message class, before a client has to wait for one."""
     for module in MODULES:
         _module(module)
 
@@ -51,5 +51,5 @@ def _unrun() -> ModuleType:
         loader.exec_module(package)
         return getattr(package, name)
 
-    package.__dict__["__getattr__"] = run  # PEP 562: asked for what the module lacks, such as KafkaProducer
+    package.__dict__["__getattr__"] = run  # PEP 562: called for names that the module lacks, e.g. KafkaProducer
     return package

@@ -1,11 +1,11 @@
-"""Produce (key 0), versions 0 to 13, decoded and answered flat.
+"""Produce (key 0), versions 0 to 13, decoded and encoded flat.
 
-Facts from Kafka's ProduceRequest/ProduceResponse schemas: v3 adds the transactional id; v9 is flexible; v13 names
-topics by id. Answers: v1 adds the throttle time, v2 the append time, v5 the log start offset, v8 record errors and
-a message, v10 (tagged) the current leader, which is only sent with NOT_LEADER.
+Facts from Kafka's ProduceRequest/ProduceResponse schemas: v3 adds the transactional id; v9 is flexible; v13 has topic
+ids instead of names. Responses: v1 adds the throttle time, v2 the append time, v5 the log start offset, v8 record
+errors and a message, v10 (tagged) the current leader, which is only sent with NOT_LEADER.
 
-A client sends the same words before the records again and again, so a parsed request hands back the bytes between
-the correlation id and the record length (`prefix`): the next request that begins with them needs no parsing.
+A client sends the same bytes before the records again and again, so a parsed request returns the bytes between the
+correlation id and the record length (`prefix`): the next request that begins with them needs no parsing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A parsed request; `prefix_end` is where the records' length begins, for a request of one partition."""
+    """A parsed request; `prefix_end` is the position of the records' length, for a request of one partition."""
 
     acks: int
     timeout_ms: int
@@ -44,7 +44,7 @@ class ProduceRequest(NamedTuple):
 def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
     """The request whose body lies in buf[at:end]; WireError or struct.error when malformed.
 
-    Bytes behind it are passed over, as Kafka does.
+    Ignores bytes after it, as Kafka does.
     """
     flexible = version >= FLEXIBLE
     transactional_id: bytes | None = None
@@ -87,7 +87,7 @@ def _topic(buf: memoryview, at: int, end: int, version: int, flexible: bool) -> 
 
 
 class PartResult(NamedTuple):
-    """What to say of one partition."""
+    """The response data of one partition."""
 
     topic: bytes
     partition: int
@@ -100,7 +100,7 @@ class PartResult(NamedTuple):
 
 
 class Stored(Protocol):
-    """What the answer to a stored batch says, and to which request."""
+    """The response data of a stored batch, with its request's correlation id."""
 
     correlation: int
     base_offset: int
@@ -109,7 +109,7 @@ class Stored(Protocol):
 
 
 def single_reply(version: int, topic: bytes, index: int) -> Callable[[Stored], bytes]:
-    """What makes the whole frame, length first, of "stored" for one partition of one topic: one pack call each."""
+    """A function that makes the whole success frame, length first, for one partition: one pack call each."""
     flexible = version >= FLEXIBLE
     named = topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible)
     head = (b"\x00" if flexible else b"") + wire.pack_count(1, flexible) + named + wire.pack_count(1, flexible)
@@ -126,7 +126,7 @@ def single_reply(version: int, topic: bytes, index: int) -> Callable[[Stored], b
 
 
 def _tail(version: int, flexible: bool) -> bytes:
-    """What follows a partition's log start offset when all is well, to the end of the frame."""
+    """The bytes after a partition's log start offset without an error, to the end of the frame."""
     tail = b""
     if version >= 8:
         tail += wire.pack_count(0, flexible) + wire.pack_string(None, flexible)
@@ -138,7 +138,7 @@ def _tail(version: int, flexible: bool) -> bytes:
 
 
 def response(version: int, correlation: int, results: list[PartResult]) -> bytes:
-    """The whole frame for any number of partitions; those of one topic must stand together."""
+    """The whole frame for any number of partitions; those of one topic must be adjacent."""
     flexible = version >= FLEXIBLE
     topics: dict[bytes, list[PartResult]] = {}
     for result in results:

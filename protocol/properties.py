@@ -1,8 +1,8 @@
-"""Java's `.properties` syntax, as `server.properties` is written in it.
+"""Java's `.properties` syntax, the format of `server.properties`.
 
 Source of the rules: `java.util.Properties.load` (its Javadoc): `#` and `!` comments, a backslash at the
 end of a line continues it, keys end at the first unescaped `=`, `:` or blank, `\\uXXXX` escapes.
-Java reads ISO-8859-1; editors of today write UTF-8, so UTF-8 is tried first and ISO-8859-1 is the fallback.
+Java reads ISO-8859-1; today's editors write UTF-8, so this tries UTF-8 first and falls back to ISO-8859-1.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-# A key is anything but a separator, where a backslash takes the next character along.
+# A key is anything except a separator; a backslash includes the next character.
 _KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 class PropertiesError(ValueError):
-    """A line that Java would refuse as well; the text says which and why."""
+    """A line that Java refuses as well; the message says which and why."""
 
 
 def load(path: Path) -> dict[str, str]:
@@ -38,7 +38,7 @@ def load(path: Path) -> dict[str, str]:
 
 
 def parse(text: str) -> dict[str, str]:
-    """Parse the text of a properties file; of a key that appears twice the last one holds."""
+    """Parse the text of a properties file; the last value of a repeated key wins."""
     return dict(_pair(line) for line in _logical_lines(text))
 
 

@@ -1,10 +1,10 @@
-"""Requests decoded strictly by the library's schemas: all but Produce and Fetch, which have codecs of their own.
+"""Requests decoded strictly by the library's schemas: all except Produce and Fetch, which have codecs of their own.
 
-The library's own decoder trusts its input: a length past the end of the frame yields a shorter string, a null where
-there may be none yields None, a varint may go on for megabytes, and each element with tags copies the rest of the
-frame. Requests come from anyone, so they are read here: every length is compared with what is left, and that of a
-string with the longest that Kafka takes, which fits the 16 bits of a length in records and answers. The objects are the
-library's, and as there one flat function is generated for each version, for its speed.
+The library's own decoder trusts its input: a length past the end of the frame yields a shorter string, a null in a
+non-nullable field yields None, a varint may be megabytes long, and each element with tags copies the rest of the frame.
+Any client can send requests, so this module decodes them: it checks every length against the rest of the frame, and
+that of a string against Kafka's maximum, which fits the 16 bits of a length in records and responses. The objects are
+the library's, and as there one flat function is generated for each version, for speed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from odradek.protocol.wire import I16, I32, LONGEST_STRING, MOST_ELEMENTS, WireError, uvarint
 
 Decoder = Callable[[memoryview, int, int, int], tuple[Any, int, int]]
-"""(buffer, position, elements and tagged fields before it, the most of them) to (what is there, position, number)."""
+"""(buffer, position, elements and tagged fields before it, their maximum) to (decoded value, position, number)."""
 Steps = Callable[[memoryview, int, int, int], Generator[None, None, tuple[Any, int, int]]]
 """The same in steps."""
 STEP = 256  # elements
 _REPLACED = LONGEST_STRING // 3
-"""Bytes of a string in which what is no UTF-8 is replaced, as Kafka does: U+FFFD takes three bytes for each of them."""
+"""The most bytes of a string in which bad UTF-8 is replaced, as in Kafka: U+FFFD takes three bytes for each byte."""
 
 _NO_ID = bytes(16)
 
@@ -31,20 +31,20 @@ _NO_ID = bytes(16)
 def decode(request_class: Any, version: int, body: memoryview) -> Any:
     """The request in `body`; WireError, struct.error, IndexError or UnicodeDecodeError when malformed.
 
-    Bytes behind it are passed over, as Kafka does.
+    Ignores bytes after it, as Kafka does.
     """
     return decode_all(request_class, version, body, MOST_ELEMENTS)
 
 
 def decode_all(message_class: Any, version: int, body: memoryview, most: int) -> Any:
-    """`decode` of a message that may have `most` elements and tagged fields."""
+    """`decode` for a message with at most `most` elements and tagged fields."""
     return _decoder(message_class, version)(body, 0, 0, most)[0]
 
 
 def decoding(
     message_class: Any, version: int, body: memoryview, most: int = MOST_ELEMENTS
 ) -> Generator[None, None, Any]:  # fmt: skip
-    """`decode_all` in steps of so many elements; those within a tagged field are not counted."""
+    """`decode_all` in steps of STEP elements, without counting those within a tagged field."""
     made, _, _ = yield from _steps(message_class, version)(body, 0, 0, most)
     return made
 
@@ -67,7 +67,7 @@ def _compiled(request_class: Any, version: int, in_steps: bool) -> Any:
 
 
 class _Source:
-    """The text of one decoder: `function` frames it, the others emit lines that read one thing into `target`."""
+    """The source of one decoder: `function` frames it, the others emit lines that read one value into `target`."""
 
     def __init__(self, version: int, flexible: bool, in_steps: bool = False) -> None:
         self._version = version
@@ -82,7 +82,7 @@ class _Source:
         }  # fmt: skip
 
     def function(self, body: Callable[[], None]) -> Any:
-        """What decodes `made`."""
+        """The compiled function that decodes `made`."""
         self._lines = ["def decode(buf, at, number, most):", "    end = len(buf)"]
         if self._in_steps:
             self._emit("    ", f"left = {STEP}", "yield")
@@ -95,7 +95,7 @@ class _Source:
         self._lines.extend(indent + line for line in lines)
 
     def _name(self, value: Any = None) -> str:
-        """A new name, for `value` if there is one."""
+        """A new name, bound to `value` if given."""
         self._names += 1
         name = f"v{self._names}"
         if value is not None:
@@ -103,7 +103,7 @@ class _Source:
         return name
 
     def struct(self, target: str, schema: Any, data_class: Any, indent: str) -> None:
-        """An object of `data_class`."""
+        """Emit the decoding of an object of `data_class`."""
         self._emit(indent, f"{target} = new({self._name(data_class)})", f"{target}._version = {self._version}")
         self._emit(indent, f"{target}.tags = {target}.unknown_tags = None")
         run: list[Any] = []
@@ -121,14 +121,14 @@ class _Source:
             self._emit(indent, "if buf[at]:", read, "else:", "    at += 1")
 
     def _fixed(self, target: str, fields: list[Any], indent: str) -> None:
-        """Neighbours of fixed size, in one go."""
+        """Emit the decoding of adjacent fields of fixed size, with one unpack."""
         if fields:
             packed = struct.Struct(">" + "".join(field._type.fmt for field in fields))
             targets = "".join(f"{target}.{field.name}, " for field in fields)
             self._emit(indent, f"{targets}= {self._name(packed.unpack_from)}(buf, at)", f"at += {packed.size}")
 
     def field(self, target: str, field: Any, indent: str, *, element: bool = False) -> None:
-        """One field that is not of fixed size, or an array's element, which is never null though the array may be."""
+        """Emit the decoding of one field of variable size, or of an array's element, which is never null."""
         nullable = not element and field.nullable_for_version_q(self._version)
         if field.is_array():
             self._array(target, field, nullable, indent)
@@ -143,7 +143,7 @@ class _Source:
             self._sized(target, field, nullable, indent)
 
     def _nested(self, target: str, field: Any, nullable: bool, indent: str) -> None:
-        """A struct, with a byte before it that says whether it is there if it need not be (KIP-893)."""
+        """Emit the decoding of a struct; a nullable one has a presence byte before it (KIP-893)."""
         made = self._name()
         if nullable:
             self._emit(indent, f"{made} = None", "at += 1", "if buf[at - 1] < 128:")
@@ -151,7 +151,7 @@ class _Source:
         self._emit(indent, f"{target} = {made}")
 
     def _length(self, target: str, name: str, short: bool, nullable: bool, indent: str) -> None:
-        """The length n of what follows; goes on in the branch for n that fit."""
+        """Emit the decoding of the length n of the next value; the caller continues in the branch for valid n."""
         if self._flexible:
             size = f"text_size('{name}', buf, at - 1)" if short else "uvarint(buf, at - 1)"
             self._emit(indent, "n = buf[at]", "at += 1", f"if n > 127: n, at = {size}", "n -= 1")
@@ -161,7 +161,7 @@ class _Source:
         self._emit(indent, "elif n > end - at:", f"    past('{name}', n, end - at)", "else:")
 
     def _sized(self, target: str, field: Any, nullable: bool, indent: str) -> None:
-        """A string or bytes."""
+        """Emit the decoding of a string or bytes."""
         text = field.type_str.removeprefix("[]") == "string"
         self._length(target, field.name, text, nullable, indent)
         how = f"'replace' if n <= {_REPLACED} else 'strict'"
@@ -200,7 +200,7 @@ def _tag_decoder(field: Any, version: int) -> Decoder:
 def _tags(
     made: Any, buf: memoryview, at: int, known: dict[int, tuple[str, Decoder]], number: int, most: int
 ) -> tuple[int, int]:
-    """A section of tagged fields: those that are known into `made`, past the others."""
+    """Read a section of tagged fields: known ones into `made`, skipping the others."""
     count, at = uvarint(buf, at)
     number += count
     if number > most:

@@ -1,8 +1,8 @@
-"""Messages encoded, responses in steps: a worker or a coordinator must not be away for as long as a large answer takes.
+"""Encoding messages, and responses in steps: a large response must not block a worker or a coordinator.
 
-The library makes one flat function for each version of a response. It is made here once more from the same text, with
-a pause after so many elements, and writes to a buffer of its own: that of the library is shared, and stays as large as
-the largest answer ever was.
+The library makes one flat function for each version of a response. This module makes another from the same text, which
+yields after every STEP elements and writes to a buffer of its own: the library's is shared, and stays as large as the
+largest response ever was.
 """
 
 from __future__ import annotations

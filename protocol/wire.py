@@ -1,7 +1,7 @@
-"""Reading Kafka's primitive types from a buffer by position, for the two APIs that are decoded by hand.
+"""Reading Kafka's primitive types from a buffer by position, for the two hand-written APIs.
 
-Every function returns (value, next position). Reading past the end raises WireError (struct.error and IndexError are
-turned into it by the callers' one `except`): the frame is malformed and its connection is closed.
+Every function returns (value, next position). Reading past the end raises WireError (callers convert struct.error and
+IndexError in one `except`): the frame is malformed and its connection is closed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INT32_MAX = 0x7FFFFFFF
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
 
-# An element may take one byte on the wire, hundreds here, and microseconds to answer, while all others wait.
+# An element may take one byte on the wire, hundreds in memory, and microseconds to handle, while all clients wait.
 MOST_ELEMENTS = 1 << 16
 
 
@@ -26,7 +26,7 @@ def next_correlation(last: int) -> int:
 
 
 class WireError(ValueError):
-    """The frame does not hold what its version promises."""
+    """The frame does not match its version's schema."""
 
 
 def uvarint(buf: memoryview | bytearray | bytes, at: int) -> tuple[int, int]:
@@ -54,7 +54,7 @@ def pack_uvarint(value: int) -> bytes:
 
 
 LONGEST_STRING = 0x7FFF
-"""Bytes of a string, in compact form too: Kafka's decoders refuse longer ones, as records have 16 bits for a length."""
+"""Bytes of a string, in compact form too: Kafka's decoders refuse longer ones, as records have 16-bit lengths."""
 
 
 def string(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[bytes | None, int]:
@@ -101,7 +101,7 @@ def count(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[int, int]
 
 
 def present(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[int, int]:
-    """`count` of an array that may not be null."""
+    """`count` of a non-nullable array."""
     length, at = count(buf, at, end, flexible)
     if length < 0:
         raise WireError("array is null")
@@ -109,18 +109,18 @@ def present(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[int, in
 
 
 def check_elements(number: int) -> None:
-    """WireError when a request has more elements, nested ones included, or tagged fields than one may have."""
+    """WireError when a request has more than MOST_ELEMENTS elements, including nested ones, or tagged fields."""
     if number > MOST_ELEMENTS:
         raise WireError(f"more than {MOST_ELEMENTS} elements")
 
 
 def skip_tags(buf: memoryview, at: int, end: int) -> int:
-    """Past a section of tagged fields, whose contents are not looked at."""
+    """The position after a section of tagged fields, without reading their contents."""
     return pass_tags(buf, at, end, 0)[0]
 
 
 def pass_tags(buf: memoryview, at: int, end: int, number: int) -> tuple[int, int]:
-    """`skip_tags` of a request that had `number` tagged fields before; the position and how many it has now."""
+    """`skip_tags` for a request with `number` tagged fields before; returns the position and the new number."""
     fields, at = uvarint(buf, at)
     number += fields
     check_elements(number)

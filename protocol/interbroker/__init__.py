@@ -1,9 +1,9 @@
-"""Requests between brokers: those that the library lacks, and frames of any.
+"""Requests between brokers: APIs that the library lacks, and frames of any API.
 
     data = interbroker.request("StopReplica", 4, correlation, "1", controller_id=1, topic_states=[...])
     correlation, answer = interbroker.response("StopReplica", 4, frame)
 
-Structs have the classes found in their message's, as `interbroker.message_class("StopReplicaRequest").TopicState`.
+Struct classes are attributes of their message's class: `interbroker.message_class("StopReplicaRequest").TopicState`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEADER = struct.Struct(">hhi")
 
 @cache
 def message_class(name: str) -> Any:
-    """The class for a request or response, e.g. `LeaderAndIsrRequest`: ours, or else the library's."""
+    """The class for a request or response, e.g. `LeaderAndIsrRequest`: ours, else the library's."""
     for kind in ("Request", "Response"):
         schema = _SCHEMAS.get(name.removesuffix(kind))
         if schema is not None and name.endswith(kind):
@@ -43,7 +43,7 @@ def message_class(name: str) -> Any:
 
 
 def request(name: str, version: int, correlation: int, client_id: str | None, **fields: Any) -> bytes:
-    """A whole frame, length and header included; ValueError for a version or field that there is not."""
+    """A whole frame, with length and header; ValueError for an unknown version or field."""
     made = message_class(name + "Request")(**fields)
     if not 0 <= version <= made.max_version:
         raise ValueError(f"{name} has no version {version}")
@@ -67,7 +67,7 @@ def response(name: str, version: int, frame: bytes | memoryview) -> tuple[int, A
     kind = message_class(name + "Response")
     try:
         (correlation,), at = I32.unpack_from(view), 4
-        if kind.API_KEY == _API_VERSIONS:  # no tags in its header ever, and who asked for too much is told in v0
+        if kind.API_KEY == _API_VERSIONS:  # its header never has tags, and too high a version is answered in v0
             version = 0 if I16.unpack_from(view, at)[0] == UNSUPPORTED_VERSION else version
         elif kind.flexible_version_q(version):
             at = skip_tags(view, at, len(view))
@@ -77,7 +77,7 @@ def response(name: str, version: int, frame: bytes | memoryview) -> tuple[int, A
 
 
 class Codec:
-    """What a row of `workers.dispatch.api` wants of an API that the library lacks."""
+    """The codec that a row of `workers.dispatch.api` needs for an API that the library lacks."""
 
     def __init__(self, name: str) -> None:
         self._name = name

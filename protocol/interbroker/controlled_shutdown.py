@@ -1,6 +1,6 @@
-"""ControlledShutdown (key 7): a broker asks the controller to take its leaderships before it stops.
+"""ControlledShutdown (key 7): a broker requests that the controller moves its leaderships before it stops.
 
-v2 knows broker epochs (KIP-380). The request header of v0 has no client id.
+v2 adds broker epochs (KIP-380). The request header of v0 has no client id.
 """
 
 from odradek.protocol.interbroker.messages import Schema

@@ -1,7 +1,7 @@
-"""LeaderAndIsr (key 4): the controller tells a broker what it leads and what it follows.
+"""LeaderAndIsr (key 4): the controller sends a broker the partitions that it leads and follows.
 
-v1 knows new replicas, v2 broker epochs (KIP-380) and partitions by topic, v3 reassignment (KIP-455), v5 topic ids and
-whether all topics are in it (KIP-516), v6 recovery from unclean elections (KIP-704), v7 KRaft controllers (KIP-866).
+v1 adds new replicas, v2 broker epochs (KIP-380) and grouping by topic, v3 reassignment (KIP-455), v5 topic ids and
+whether it has all topics (KIP-516), v6 recovery from unclean elections (KIP-704), v7 KRaft controllers (KIP-866).
 """
 
 from odradek.protocol.interbroker.messages import Schema

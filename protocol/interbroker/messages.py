@@ -1,6 +1,6 @@
-"""Message classes of the library's kind, made of our own schemas.
+"""Message classes of the library's kind, made from our own schemas.
 
-They are made when first asked for, by when the library's modules have been imported as `workers.library` does it.
+They are made on first use, after `protocol.library` has imported the library's modules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.protocol.responses import encoded
 
 @dataclass(frozen=True)
 class Schema:
-    """One API: its key, Kafka's name for it, the last version of 0 and up, the first flexible one, the fields of its
+    """One API: its key, Kafka's name, the last version (the first is 0), the first flexible one, the fields of its
     messages (as in `notation`)."""
 
     key: int
@@ -27,7 +27,7 @@ class Schema:
     response: str
 
     def message_class(self, kind: str) -> Any:
-        """A class for the `Request` or the `Response`, with those of its structs as attributes."""
+        """A class for the `Request` or the `Response`, with the classes of its structs as attributes."""
         name = self.name + kind
         text = self.request if kind == "Request" else self.response
         versions = f"0-{self.last}"

@@ -1,10 +1,10 @@
-"""Messages as text, one field a line, and the library's schema of them.
+"""Messages as text, one field per line, converted to the library's schema.
 
     name type [versions] [tag=N] [=default]
 
-Types are Kafka's; `?` behind one: may be null; `[]` before one: an array. A struct is named with a capital, and its
-fields stand indented beneath the first mention of it; further mentions mean the same. Versions are `3`, `3-5` or `3+`,
-and all of the struct's when not given. Names are Python's, as the library would make them of Kafka's.
+Types are Kafka's; a `?` suffix: nullable; a `[]` prefix: an array. A struct's name begins with a capital, and its
+fields are indented below its first use; later uses mean the same struct. Versions are `3`, `3-5` or `3+`, and default
+to all of the struct's. Names are Python's, as the library derives them from Kafka's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VERSIONS = re.compile(r"\d+(\+|-\d+)?")
 
 
 def fields(text: str) -> list[Row]:
-    """The `fields` of a schema, as the library's JSON files have them."""
+    """The `fields` of a schema, as in the library's JSON files."""
     structs: dict[str, list[Row]] = {}
     top: list[Row] = []
     parents = [(-1, top)]

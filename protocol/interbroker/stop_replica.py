@@ -1,7 +1,7 @@
-"""StopReplica (key 5): the controller has a broker stop replicating partitions, and perhaps delete them.
+"""StopReplica (key 5): the controller makes a broker stop replicating partitions, and optionally delete them.
 
-v1 knows broker epochs (KIP-380) and has partitions by topic, v3 leader epochs and what to delete for each partition
-(KIP-570), v4 KRaft controllers (KIP-866).
+v1 adds broker epochs (KIP-380) and grouping by topic, v3 leader epochs and a delete flag for each partition (KIP-570),
+v4 KRaft controllers (KIP-866).
 """
 
 from odradek.protocol.interbroker.messages import Schema

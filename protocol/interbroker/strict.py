@@ -1,8 +1,8 @@
 """Strict decoding as in `protocol.requests`, with room for all partitions of a large cluster in one message.
 
-Seven elements are a partition with three replicas, so that the few that a client's request may have would not do. As
-many are let in as the frame has room for: no element of these messages takes less than LEAST_BYTES (StopReplica's
-topics, without a name and partitions), and the frame's own size is bounded by socket.request.max.bytes.
+A partition with three replicas takes seven elements, so the limit for a client's request would be too low. The limit is
+the number that the frame can hold: every element of these messages takes at least LEAST_BYTES (StopReplica's topics,
+without a name and partitions), and socket.request.max.bytes bounds the frame's size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""UpdateMetadata (key 6): the controller tells a broker who is alive and what has become of partitions.
+"""UpdateMetadata (key 6): the controller sends a broker the live brokers and the state of partitions.
 
-v1 has several endpoints for each broker, v2 racks, v3 names of listeners (KIP-103), v4 replicas that are offline
-(KIP-112), v5 broker epochs (KIP-380) and partitions by topic, v7 topic ids (KIP-516), v8 KRaft controllers and whether
-all partitions are in it (KIP-866).
+v1 has several endpoints for each broker, v2 racks, v3 listener names (KIP-103), v4 offline replicas (KIP-112), v5
+broker epochs (KIP-380) and grouping by topic, v7 topic ids (KIP-516), v8 KRaft controllers and whether it has all
+partitions (KIP-866).
 """
 
 from odradek.protocol.interbroker.messages import Schema

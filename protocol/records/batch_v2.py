@@ -34,12 +34,12 @@ from odradek.protocol.wire import INT64_MAX
 Record = tuple[int, int, bytes | None, bytes | None, "tuple | list"]
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
-EARLIEST, LATEST = -INT64_MAX - 1, INT64_MAX  # a delta may add up to more than can be written
+EARLIEST, LATEST = -INT64_MAX - 1, INT64_MAX  # a base plus a delta may exceed 64 bits
 NO_HEADERS: tuple = ()
 
 
 class Header(NamedTuple):
-    """A batch's header, fields in their order on the wire."""
+    """A batch's header, fields in wire order."""
 
     base_offset: int
     length: int
@@ -57,7 +57,7 @@ class Header(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch in bytes."""
         return self.length + LOG_OVERHEAD
 
     @property
@@ -88,7 +88,7 @@ def header(data: bytes | memoryview, position: int = 0) -> Header:
 
 
 def crc_is_right(batch: bytes | memoryview) -> bool:
-    """Whether the stored CRC-32C is that of the bytes; `batch` is exactly one batch."""
+    """Whether the stored CRC-32C matches the bytes; `batch` is exactly one batch."""
     stored = int.from_bytes(batch[CRC_AT:CRC_START], "big")
     return len(batch) >= HEADER_SIZE and stored == crc32c.crc32c(batch[CRC_START:])
 
@@ -119,7 +119,7 @@ def build(
 
 
 class Span(NamedTuple):
-    """What the header says about its records."""
+    """The header fields that describe the records."""
 
     base_offset: int
     last_offset_delta: int
@@ -185,7 +185,7 @@ def assemble(
     base_sequence: int = -1,
     leader_epoch: int = -1,
 ) -> bytes:
-    """A batch of a header and an already compressed `payload`; `attributes` name its codec."""
+    """A batch of a header and a compressed `payload`; `attributes` contain its codec."""
     length = LEAST_LENGTH[2] + len(payload)
     base, last_delta, base_timestamp, max_timestamp, count = span
     producer = (producer_id, producer_epoch, base_sequence)
@@ -203,8 +203,8 @@ def payload(batch: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT) -> byt
 def iterate(batch: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT) -> Iterator[Record]:
     """The records of one batch, lazily. In a LogAppendTime batch every timestamp is the batch's.
 
-    The CRC is not looked at. RecordError INVALID_RECORD at the first record that is not what it claims, and
-    after the last when bytes are left over.
+    The CRC is not checked. RecordError INVALID_RECORD at the first malformed record, and after the last when
+    bytes are left over.
     """
     return walk(payload(batch, limit), header(batch))
 
@@ -297,7 +297,7 @@ def _decode_headers(body: bytes, position: int, end: int) -> tuple[list, int]:
 
 
 class Summary(NamedTuple):
-    """What `scan` finds out about the records of a batch."""
+    """The result of `scan` for the records of a batch."""
 
     dense: bool  # offset deltas are 0, 1, 2, …
     rising: bool  # offset deltas rise
@@ -326,17 +326,17 @@ def scan(body: bytes, head: Header) -> Summary:
 
 
 def check(batch: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT, dense: bool = False) -> Header:
-    """Everything one batch promises: size, CRC, count, offsets, records well formed. Returns its header.
+    """Check one batch: size, CRC, count, offsets, well-formed records. Returns its header.
 
-    dense: also demand offset deltas 0, 1, 2, … as a batch has before compaction. RecordError CORRUPT_MESSAGE
-    for size, magic and CRC, INVALID_RECORD for what is inside.
+    dense: also require offset deltas 0, 1, 2, … as before compaction. RecordError CORRUPT_MESSAGE for size,
+    magic and CRC, INVALID_RECORD for the records.
     """
     if len(batch) < HEADER_SIZE or (head := header(batch)).size != len(batch) or head.magic != 2:
         raise RecordError(CORRUPT_MESSAGE, "Not one whole record batch of magic 2")
     if not crc_is_right(batch):
         raise RecordError(CORRUPT_MESSAGE, f"Record batch at offset {head.base_offset} has a wrong CRC")
     found = scan(payload(batch, limit), head)
-    # Compaction may take the last records and leaves lastOffsetDelta; it may take them all (count 0).
+    # Compaction may remove the last records and keeps lastOffsetDelta; it may remove them all (count 0).
     if not found.rising or found.last_offset_delta > head.last_offset_delta or (dense and not found.dense):
         raise RecordError(INVALID_RECORD, f"Offsets in the batch at {head.base_offset} do not rise as they must")
     if dense and head.last_offset_delta != head.num_records - 1:
@@ -345,12 +345,12 @@ def check(batch: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT, dense: b
 
 
 def set_crc(batch: bytearray | memoryview) -> None:
-    """Make the CRC of one batch right, in place."""
+    """Set the right CRC of one batch, in place."""
     struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[CRC_START:]))
 
 
 def repack(head: Header, body: bytes, codec: int, level: int | None = None) -> bytes:
-    """A batch like that of `head` around the uncompressed records `body`, in `codec`."""
+    """A batch with the fields of `head` and the uncompressed records `body`, compressed with `codec`."""
     times = (head.base_timestamp, head.max_timestamp)
     span = Span(head.base_offset, head.last_offset_delta, *times, head.num_records)
     return assemble(

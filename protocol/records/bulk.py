@@ -1,7 +1,7 @@
-"""Batches of magic 2 by the thousand: headers as one array, and records walked in lockstep, with numpy.
+"""Batches of magic 2 in bulk: headers as one array, and records walked in lockstep, with numpy.
 
-Record k of all batches is one step where there are many batches; the last few are walked one by one, in a loop of
-Python. numpy is heavy: only processes that read whole logs import this.
+With many batches, record k of all batches is one step; the last few are walked one by one, in a Python loop. numpy is
+heavy: only processes that read whole logs import this.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from odradek.protocol.errors import INVALID_RECORD
 from odradek.protocol.records import varint
 from odradek.protocol.records.errors import RecordError
 
-# HEADER as an array's type, as it stands in the file and as it is here.
+# HEADER as an array type, in file byte order and in native byte order.
 WIRE = np.dtype([(name, f">{form}") for name, form in zip(FIELDS, HEADER.format[1:], strict=True)])
 HEAD = WIRE.newbyteorder("=")
-WIDE = 64  # batches from which on a step for all costs less than a loop over each
+WIDE = 64  # from this number of batches on a step for all costs less than a loop over each
 LEAST_RECORD = 7  # bytes of a record with its length
 ENOUGH = 16 << 20
 _FAR = 1 << 60
-# What to add to the position for a length of one byte and, without its second byte, of two; no record has fewer than
-# six bytes, and no batch has _FAR.
+# The step to add to the position for a length of one byte and, without its second byte, of two; no record has fewer
+# than six bytes, and no batch has _FAR.
 _STEP = [(byte >> 1) + 1 if not byte & 1 and byte >= 12 else _FAR for byte in range(128)]
 _STEP_OF_TWO = [((byte & 127) >> 1) + 2 if not byte & 1 else _FAR for byte in range(256)]
 
@@ -46,7 +46,7 @@ def varints(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         byte = data.take(at[longer])
         if shift == 63 and (byte > 1).any():
             raise wrong("a number has more than 64 bits")
-        # The bit that said "longer" is as much as one of the next byte: it is taken off there.
+        # The continuation bit equals 1 in the next byte: subtract it there.
         numbers[longer] += (byte.astype(np.uint64) - np.uint64(1)) << np.uint64(shift)
         at[longer] += 1
         longer, shift = longer[byte > 127], shift + 7
@@ -54,12 +54,12 @@ def varints(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def indexable(body: np.ndarray) -> bytes | memoryview:
-    """`body` as what Python indexes fastest: a copy where that is cheap."""
+    """`body` in the form that Python indexes fastest: a copy where that is cheap."""
     return body.tobytes() if len(body) <= ENOUGH else body.data
 
 
 def marks(body: bytes | memoryview, at: int, count: int) -> list[int]:
-    """Where each of `count` records starts, the first at `at`, and where the last one ends."""
+    """The start of each of `count` records, the first at `at`, and the end of the last one."""
     found: list[int] = []
     append, step, step_of_two = found.append, _STEP, _STEP_OF_TWO
     for _ in range(count):
@@ -79,7 +79,7 @@ def marks(body: bytes | memoryview, at: int, count: int) -> list[int]:
 
 
 def walk(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the records start and end of the batches whose records are data[starts[i]:ends[i]], `counts[i]` of them.
+    """The starts and ends of all records; batch i has `counts[i]` records in data[starts[i]:ends[i]].
 
     In steps for all batches, the last few batches one by one. IndexError or RecordError INVALID_RECORD when they do not
     end where their batch does.
@@ -109,6 +109,6 @@ def walk(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, counts: np.ndar
 
 
 def runs(same: np.ndarray) -> list[tuple[int, int]]:
-    """[first, last) of each run of neighbours that are alike."""
+    """[first, last) of each run of equal neighbours."""
     bounds = [0, *(np.flatnonzero(same[1:] != same[:-1]) + 1).tolist(), len(same)]
     return [pair for pair in pairwise(bounds) if pair[1] > pair[0]]

@@ -1,7 +1,7 @@
-"""The codecs of record batches, each with a bound on what it may unpack to.
+"""The codecs of record batches, each with a bound on its output.
 
 Codec numbers are the low three bits of the attributes of a batch or message. Producers choose the compressed
-bytes, so every decoder stops at `limit` bytes of output instead of believing a header: 4 kB of zstd can claim
+bytes, so every decoder stops at `limit` bytes of output instead of trusting a header: 4 kB of zstd can claim
 gigabytes. Framings: gzip RFC 1952, `snappy_frames`, `lz4_frames`, zstd RFC 8878 (KIP-110).
 """
 
@@ -18,10 +18,10 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 BY_NAME = {name: codec for codec, name in NAMES.items()} | {"uncompressed": NONE}
 
-# Far above any batch of a sane client (1 MiB compressed by default), far below what would hurt the machine.
+# Far above any batch of a sane client (1 MiB compressed by default), far below a size that would harm the machine.
 DEFAULT_LIMIT = 128 << 20
-# What a worker unpacks while its other connections wait. A batch that large (or with that many records) is stored all
-# the same when nobody needs to look inside.
+# The most that a worker unpacks while its other connections wait. A batch that large (or with that many records) is
+# stored anyway when no check needs its contents.
 WORKER_LIMIT = 32 << 20
 WORKER_RECORDS = 1 << 17
 _GZIP_STEP = 1 << 12
@@ -29,20 +29,20 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class TooLong(Exception):
-    """Unpacks to more than the limit."""
+    """The output exceeds the limit."""
 
 
 class UnknownCodec(RecordError):
-    """A codec number nobody has defined (5 to 7). Apache Kafka answers UNKNOWN_SERVER_ERROR to it."""
+    """An undefined codec number (5 to 7). Apache Kafka answers UNKNOWN_SERVER_ERROR."""
 
     def __init__(self, codec: int) -> None:
         super().__init__(UNKNOWN_SERVER_ERROR, f"Unknown compression codec {codec}")
 
 
 class BrokenPayload(RecordError):
-    """Compressed bytes that do not unpack though their CRC is right: the producer's fault.
+    """Compressed bytes that do not unpack although their CRC is right: the producer's fault.
 
-    UNKNOWN_SERVER_ERROR as from Apache Kafka, and for its effect: CORRUPT_MESSAGE would be retried for ever.
+    UNKNOWN_SERVER_ERROR as from Apache Kafka, and for its effect: clients would retry CORRUPT_MESSAGE for ever.
     """
 
     def __init__(self, codec: int, why: object) -> None:
@@ -50,7 +50,7 @@ class BrokenPayload(RecordError):
 
 
 def _gunzip(data: bytes | memoryview, limit: int, magic: int) -> bytes:
-    """Members may follow one another, as Java's GZIPInputStream reads them."""
+    """Unpack all consecutive members, as Java's GZIPInputStream does."""
     out: list[bytes] = []
     at, step = 0, len(data)
     while at < len(data) or not out:
@@ -62,9 +62,9 @@ def _gunzip(data: bytes | memoryview, limit: int, magic: int) -> bytes:
 
 
 def _member(data: memoryview, at: int, step: int, limit: int) -> tuple[bytes, int]:
-    """The gzip member at `at`, and the position behind it.
+    """The gzip member at `at`, and the position after it.
 
-    Its decoder copies what it does not take, so it is given little where a small member may come: `step` bytes first.
+    The decoder copies unused input, so it gets little where a small member may come: `step` bytes first.
     """
     unpacker = zlib.decompressobj(_GZIP_WINDOW)
     out: list[bytes] = []
@@ -97,7 +97,7 @@ def into_buffer(decompress_into: Callable, data: bytes | memoryview, limit: int)
     """Unpack with a cramjam `decompress_into`, which cannot write past its buffer; grow it up to `limit`.
 
     The streaming decoders of cramjam append to a buffer of their own without bound, hence the retry: at
-    worst it unpacks the data twice over. TooLong when even `limit` bytes do not hold it.
+    worst it unpacks the data twice. TooLong when even `limit` bytes are too few.
     """
     size = min(limit, max(65536, 8 * len(data)))
     while True:
@@ -147,7 +147,7 @@ _ENCODERS: dict[int, Callable[[bytes, int | None, int], bytes]] = {
 
 
 def decompress(codec: int, data: bytes | memoryview, limit: int = DEFAULT_LIMIT, magic: int = 2) -> bytes:
-    """`data` unpacked, at most `limit` bytes of it. `magic` 0 forgives lz4's header checksum (KAFKA-3160).
+    """`data` unpacked, at most `limit` bytes. `magic` 0 accepts a wrong lz4 header checksum (KAFKA-3160).
 
     UnknownCodec for 5 to 7, BrokenPayload when it does not unpack, RecordError MESSAGE_TOO_LARGE past `limit`.
     """
@@ -165,9 +165,9 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = DEFAULT_LIMIT,
 
 
 def decompress_into(codec: int, data: bytes | memoryview, room: memoryview) -> int:
-    """Unpack `data`, of magic 2, to the front of `room`; how many bytes that were. Nothing else is ever written to.
+    """Unpack `data`, of magic 2, to the front of `room`; returns the number of bytes. Never writes elsewhere.
 
-    Errors as `decompress`, with the size of `room` for the limit; what is in `room` then is worth nothing.
+    Errors as `decompress`, with the size of `room` as the limit; the contents of `room` are undefined then.
     """
     try:
         if codec == ZSTD:
@@ -179,7 +179,7 @@ def decompress_into(codec: int, data: bytes | memoryview, room: memoryview) -> i
             raise _too_long(codec, len(room)) from None
         raise BrokenPayload(codec, error) from None
     unpacked = decompress(codec, data, len(room))
-    if len(unpacked) > len(room):  # not of a codec at all
+    if len(unpacked) > len(room):  # only for codec NONE
         raise _too_long(codec, len(room))
     room[: len(unpacked)] = unpacked
     return len(unpacked)
@@ -192,7 +192,7 @@ def _too_long(codec: int, limit: int) -> RecordError:
 def compress(codec: int, data: bytes, level: int | None = None, magic: int = 2) -> bytes:
     """`data` packed; `level` as in `compression.<codec>.level` (None: the codec's own default; KIP-390).
 
-    `magic` 0 writes lz4 as Kafka 0.8 did. zstd exists from magic 2 on only: UNSUPPORTED_COMPRESSION_TYPE.
+    `magic` 0 writes lz4 as Kafka 0.8 did. zstd exists only from magic 2 on: UNSUPPORTED_COMPRESSION_TYPE.
     """
     if codec == NONE:
         return bytes(data)

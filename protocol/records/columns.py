@@ -1,9 +1,9 @@
-"""Whether uncompressed records of magic 2 are what their batch says, without an object for each record.
+"""Validating uncompressed records of magic 2 against their batch, without an object for each record.
 
-Producers mostly send records of one shape: as long, with a key and a value as long, no headers. Records that follow one
-another in that way stand in the log like the rows of a table, and what must be alike or rise in all of them (lengths,
-deltas) are its columns: one slice with a step each, compared as a whole. Records that are not alike are walked one by
-one. `batch_v2.scan` is the slow way to the same answer, and what the tests compare with.
+Producers mostly send records of one shape: equal length, key length and value length, no headers. Consecutive records
+of one shape are like the rows of a table, and the fields that must be equal or rise in all of them (lengths, deltas)
+are its columns: one slice with a step each, compared as a whole. Other records are walked one by one. `batch_v2.scan`
+is the slow way to the same result, and the tests' reference.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from odradek.protocol.records.errors import RecordError
 Data = bytes | bytearray | mmap.mmap
 
 _signed = varint.ONE_BYTE
-_WORTH = 6  # records alike: fewer cost less one by one
-_ONE_BYTE, _TWO_BYTES = 64, 8192  # offset deltas below take so many
+_WORTH = 6  # records of one shape: fewer cost less one by one
+_ONE_BYTE, _TWO_BYTES = 64, 8192  # offset deltas below these take one byte, two bytes
 _DELTAS = bytes(range(0, 128, 2))
 _LOW = bytes(delta << 1 & 127 | 128 for delta in range(_TWO_BYTES))
 _HIGH = bytes(delta >> 6 for delta in range(_TWO_BYTES))
-_LONGER = bytes(range(128, 256))  # bytes of a number that has more of them
+_LONGER = bytes(range(128, 256))  # varint bytes with the continuation bit
 _NOT_ABOVE = [bytes(byte for byte in range(128) if _signed[byte] <= _signed[last]) for last in range(128)]
-"""By a number of one byte: those that are not larger."""
+"""By one-byte varint: the one-byte varints that are not larger."""
 _UPTO = [bytes(range(last + 1)) for last in range(256)]
 _NO_TIMESTAMP = -1 << 70
 _TOO_EARLY = -1 << 63  # below any base timestamp from -1 on
@@ -35,7 +35,7 @@ _prefixes: dict[int, bytes] = {}
 
 
 class Shape:
-    """Records that are alike: bytes of each, and where in it what stands."""
+    """Records of one shape: the size of each, and the positions of its fields."""
 
     __slots__ = ("delta", "fixed", "size", "timestamp")
 
@@ -43,17 +43,17 @@ class Shape:
         self.size = size
         self.timestamp = timestamp
         self.delta = delta
-        self.fixed = fixed  # places of the bytes that are the same in all, and those bytes
+        self.fixed = fixed  # positions of the bytes that are equal in all, and those bytes
 
 
-# Shapes met before, by the first four bytes of their first record, with offset deltas of one byte and of two.
+# Known shapes, by the first four bytes of their first record, with offset deltas of one byte and of two.
 _START = struct.Struct("I")
 _shapes: tuple[dict[int, Shape], dict[int, Shape]] = ({}, {})
 
 
 def are_sound(data: Data, at: int, end: int, count: int, span: int) -> bool:
-    """Whether data[at:end] is just `count` records with the offset deltas 0, 1, 2, …, and `span` their largest
-    timestamp delta. The batch's base timestamp, which is not seen here, must be -1 at least.
+    """Whether data[at:end] is exactly `count` records with the offset deltas 0, 1, 2, …, and `span` their largest
+    timestamp delta. The batch's base timestamp, which is unknown here, must be at least -1.
     """
     if count == 1 and not span:
         prefix = _prefixes.get(end - at)
@@ -68,7 +68,7 @@ def are_sound(data: Data, at: int, end: int, count: int, span: int) -> bool:
 
 
 def _prefix(size: int) -> bytes:
-    """What a single record of `size` bytes with the timestamp of its batch and without a key begins with."""
+    """The first bytes of a single record of `size` bytes with its batch's timestamp and without a key."""
     if len(_prefixes) >= _MOST_KNOWN:
         _prefixes.clear()
     found = _prefixes[size] = _lengths(size)
@@ -76,7 +76,7 @@ def _prefix(size: int) -> bytes:
 
 
 def _lengths(size: int) -> bytes:
-    """The first bytes of such a record; none where the lengths of lengths leave no such size."""
+    """The first bytes of such a record; b"" if no combination of varint lengths gives that size."""
     for of_length in range(1, 6):
         for of_value in range(1, 6):
             value = size - of_length - of_value - 5
@@ -87,7 +87,7 @@ def _lengths(size: int) -> bytes:
 
 
 def _latest(data: Data, at: int, end: int, count: int) -> int:
-    """The largest timestamp delta of `count` sound records in data[at:end]; RecordError or IndexError for others."""
+    """The largest timestamp delta of `count` valid records in data[at:end]; RecordError or IndexError for others."""
     index, alone, latest = 0, _WORTH, _NO_TIMESTAMP
     while index < count:
         run, size, newest = _alike(data, at, end, index, count) if count - index >= _WORTH else (0, 0, 0)
@@ -104,9 +104,9 @@ def _latest(data: Data, at: int, end: int, count: int) -> int:
 
 
 def _alike(data: Data, at: int, end: int, index: int, count: int) -> tuple[int, int, int]:
-    """How many records from `at` on are sound and alike, their size, their largest timestamp delta.
+    """The number of valid records of one shape from `at`, their size, their largest timestamp delta.
 
-    No record where that is not worth it, or not to be seen in this way: then they may be sound all the same.
+    0 records if they are too few, or this method cannot tell: they may still be valid.
     """
     if end - at < _START.size or index >= _TWO_BYTES:
         return 0, 0, 0
@@ -129,7 +129,7 @@ def _alike(data: Data, at: int, end: int, index: int, count: int) -> tuple[int, 
 
 
 def _run(data: Data, at: int, end: int, index: int, count: int, shape: Shape) -> int:
-    """How many records from `at` on are of this shape, but for deltas; 0 where they are too few."""
+    """The number of records from `at` with this shape, apart from deltas; 0 if they are too few."""
     size = shape.size
     run = min(count - index, (end - at) // size, (_ONE_BYTE if index < _ONE_BYTE else _TWO_BYTES) - index)
     if run < _WORTH:
@@ -144,7 +144,7 @@ def _run(data: Data, at: int, end: int, index: int, count: int, shape: Shape) ->
 
 
 def _shape(data: Data, at: int, end: int, index: int) -> Shape | None:
-    """What the record at `at` is like; None when it is of no plain shape."""
+    """The shape of the record at `at`; None when it has no plain shape."""
     try:
         return _plain_shape(data, at, end, index)
     except IndexError:
@@ -167,7 +167,7 @@ def _plain_shape(data: Data, at: int, end: int, index: int) -> Shape | None:
 
 
 def _behind(data: Data, at: int) -> tuple[int, tuple[int, ...]]:
-    """Past the key or value whose length stands at `at`, and the places of that length; IndexError beyond two."""
+    """The end of the key or value whose length is at `at`, and that length's positions; IndexError beyond two."""
     low = data[at]
     if low < 128:
         return at + 1 + max(_signed[low], 0), (at,)
@@ -178,7 +178,7 @@ def _behind(data: Data, at: int) -> tuple[int, tuple[int, ...]]:
 
 
 def _counts(data: Data, at: int, end: int, index: int, run: int, size: int) -> bool:
-    """Whether the offset deltas, the first of them at `at`, count from `index` on."""
+    """Whether the offset deltas, the first at `at`, count from `index`."""
     column = data[at:end:size]
     if index < _ONE_BYTE:
         return column == _DELTAS[index : index + run]
@@ -186,7 +186,7 @@ def _counts(data: Data, at: int, end: int, index: int, run: int, size: int) -> b
 
 
 def _newest(data: Data, at: int, end: int, size: int, width: int) -> int | None:
-    """The largest timestamp delta, the first of them at `at`; None where one is not of `width` bytes."""
+    """The largest timestamp delta, the first at `at`; None if one does not have `width` bytes."""
     column = data[at:end:size]
     if width == 2:
         return _newest_of_two(column, data[at + 1 : end : size])
@@ -199,7 +199,7 @@ def _newest(data: Data, at: int, end: int, size: int, width: int) -> int | None:
 
 
 def _newest_of_two(low: bytes | bytearray, high: bytes | bytearray) -> int | None:
-    """The largest number of two bytes each; None where one is shorter or longer."""
+    """The largest of these two-byte varints; None if one is shorter or longer."""
     if low.translate(None, _LONGER) or not high.isascii():
         return None
     last_low, last_high = low[-1], high[-1]
@@ -213,7 +213,7 @@ def _newest_of_two(low: bytes | bytearray, high: bytes | bytearray) -> int | Non
 
 
 def _walk(data: Data, at: int, end: int, index: int, stop: int) -> tuple[int, int]:
-    """The records from `index` up to `stop`, one by one: the position behind them, their largest timestamp delta."""
+    """Check the records from `index` to `stop` one by one; the position after them, their largest timestamp delta."""
     decode, signed, latest = varint.decode, _signed, _NO_TIMESTAMP
     # Numbers of one and two bytes are decoded in place, as in batch_v2.walk.
     for expected in range(index, stop):
@@ -227,7 +227,7 @@ def _walk(data: Data, at: int, end: int, index: int, stop: int) -> tuple[int, in
         last = at + number
         if number < 6 or last > end:
             raise _wrong("A record does not fit into its batch")
-        number = data[at + 1]  # behind the attributes, of which there are none
+        number = data[at + 1]  # after the attributes byte, which is unused
         if number < 128:
             number, at = signed[number], at + 2
         else:

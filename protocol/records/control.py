@@ -49,7 +49,7 @@ def read_key(key: bytes | None) -> int:
 
 
 def read_marker(batch: bytes | memoryview) -> tuple[int, int]:
-    """(kind, coordinator epoch) of an end marker's batch; RecordError INVALID_RECORD if it is none."""
+    """(kind, coordinator epoch) of an end marker's batch; RecordError INVALID_RECORD for any other batch."""
     if not batch_v2.header(batch).is_control:
         raise RecordError(INVALID_RECORD, "Not a control batch")
     record = next(batch_v2.iterate(batch), None)

@@ -1,7 +1,7 @@
-"""Between message formats: down for what old consumers can read (up is part of `validate.normalise`).
+"""Conversion between message formats: down for old consumers (up is part of `validate.normalise`).
 
-As Apache Kafka's broker: KIP-31, KIP-32 and KIP-98, and for what a fetch by an old client may see, its
-RecordsUtil. Headers, producer fields and control batches have no place below magic 2 and are dropped.
+As in Apache Kafka's broker: KIP-31, KIP-32 and KIP-98, and its RecordsUtil for a fetch by an old client.
+Headers, producer fields and control batches do not exist below magic 2 and are dropped.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ from odradek.protocol.records import batch_v2, codecs, message_sets
 from odradek.protocol.records.batch_v2 import CREATE_TIME, Record
 from odradek.protocol.records.errors import RecordError
 
-_ENOUGH = 16 << 20  # bytes unpacked for one answer; the client comes back for the rest
+_ENOUGH = 16 << 20  # bytes unpacked for one response; the client fetches the rest later
 
 
 def split(data: bytes | memoryview) -> Iterator[memoryview]:
-    """The whole batches and messages in `data`, of any magic; a part at the end is ignored.
+    """The whole batches and messages in `data`, of any magic; ignores a partial one at the end.
 
-    RecordError CORRUPT_MESSAGE for a size or a magic that cannot be.
+    RecordError CORRUPT_MESSAGE for an impossible size or magic.
     """
     view = memoryview(data)
     position, total = 0, len(view)
@@ -50,12 +50,12 @@ def down(
 ) -> bytes:
     """A slice of a log as a message set of `magic` 0 or 1, for Fetch below version 4 (1) and 2 (0).
 
-    first_offset: where the client asked to start. Records before it are left out of uncompressed batches, as
-    old librdkafka needs; in compressed sets the client skips them itself. Batches already at or below `magic`
-    are copied. Offsets stay, codecs stay. b"" when nothing is left: control batches only, or less than one batch.
-    RecordError UNSUPPORTED_COMPRESSION_TYPE for zstd, and as batch_v2.iterate. Behind other batches an error only
-    ends the set: the client reads up to there and gets the error when it comes back.
-    room: bytes to cut the set to, as before KIP-74, but not within what a first batch of no more bytes became.
+    first_offset: the client's fetch offset. Records before it are omitted from uncompressed batches, as old
+    librdkafka needs; in compressed sets the client skips them itself. Batches already at or below `magic` are
+    copied. Offsets stay, codecs stay. b"" when nothing is left: control batches only, or less than one batch.
+    RecordError UNSUPPORTED_COMPRESSION_TYPE for zstd, and as batch_v2.iterate. After other batches an error only
+    ends the set: the client reads up to there and gets the error with its next fetch.
+    room: bytes to cut the set to, as before KIP-74, but not within the result of a first batch that fit in them.
     """
     out: list[bytes] = []
     opened = 0
@@ -76,7 +76,7 @@ def down(
 
 
 def _down_batch(batch: memoryview, magic: int, first_offset: int, limit: int) -> tuple[bytes, int]:
-    """The batch converted, and how many bytes were unpacked for it."""
+    """The converted batch, and the number of bytes unpacked for it."""
     found = batch[MAGIC_AT]
     if found <= magic:
         return bytes(batch), 0

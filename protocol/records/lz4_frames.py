@@ -1,9 +1,9 @@
-"""LZ4 frames, right ones and those of Kafka before 0.10, whose header checksum is wrong (KAFKA-3160).
+"""LZ4 frames, correct ones and those of Kafka before 0.10 with a wrong header checksum (KAFKA-3160).
 
 Frame (lz4_Frame_format.md 1.6): magic 04 22 4d 18, FLG, BD, [content size 8 bytes], HC, blocks, end mark.
-HC is the second byte of xxHash32 over FLG..content size; the old clients hashed the magic too, and check it
-so. Message sets of magic 0 are therefore written the wrong way and read without looking at HC. Kafka refuses
-frames with dependent blocks, so ours are independent, of 64 KiB, without content checksum, as Java writes.
+HC is the second byte of xxHash32 over FLG..content size; the old clients included the magic, and check it that
+way. So message sets of magic 0 are written with the wrong checksum and read without checking HC. Kafka refuses
+frames with dependent blocks, so ours are independent, of 64 KiB, without content checksum, as Java's.
 """
 
 from functools import lru_cache
@@ -16,12 +16,12 @@ _MASK = 0xFFFFFFFF
 _P1, _P2, _P3, _P4, _P5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
 
 
-# Kafka's default, 9, means its fast compressor and not level 9 of the thorough one (KIP-390); cramjam's fast one is 0.
+# Kafka's default, 9, means its fast compressor, not level 9 of the high one (KIP-390); cramjam's fast one is 0.
 _FAST, _KAFKA_DEFAULT = 0, 9
 
 
 def compress(data: bytes, level: int | None = None, broken: bool = False) -> bytes:
-    """`data` as one frame; `broken` gives it the header checksum that Kafka 0.8 and 0.9 expect."""
+    """`data` as one frame; `broken` writes the header checksum that Kafka 0.8 and 0.9 expect."""
     own = _FAST if level in (None, _KAFKA_DEFAULT) else level
     packer = cramjam.lz4.Compressor(level=own, content_checksum=False, block_linked=False)
     packer.compress(data)
@@ -33,7 +33,7 @@ def compress(data: bytes, level: int | None = None, broken: bool = False) -> byt
 
 
 def mended(data: bytes | memoryview, trust_checksum: bool) -> bytes | memoryview:
-    """`data` with a header checksum that is right, if it may be wrong; ValueError when Kafka refuses the frame."""
+    """`data` with the header checksum corrected if it may be wrong; ValueError when Kafka refuses the frame."""
     end = _header_end(data)
     right = _checksum(bytes(data[len(MAGIC) : end]))
     if data[end] == right:
@@ -44,7 +44,7 @@ def mended(data: bytes | memoryview, trust_checksum: bool) -> bytes | memoryview
 
 
 def _header_end(data: bytes | memoryview) -> int:
-    """Position of HC."""
+    """The position of HC."""
     if len(data) < 7 or data[:4] != MAGIC:
         raise ValueError("not an lz4 frame")
     flags = data[4]
@@ -56,7 +56,7 @@ def _header_end(data: bytes | memoryview) -> int:
     return end
 
 
-@lru_cache(256)  # a producer's frames all have the same one, or one of few
+@lru_cache(256)  # a producer's frames all have the same descriptor, or one of few
 def _checksum(descriptor: bytes) -> int:
     """HC of `descriptor`."""
     return xxh32(descriptor) >> 8 & 255
@@ -65,7 +65,7 @@ def _checksum(descriptor: bytes) -> int:
 def xxh32(data: bytes) -> int:
     """xxHash32 with seed 0 of fewer than 16 bytes: frame descriptors are never longer, so no stripes here.
 
-    The 14 bytes of magic, FLG, BD and content size are the most there can be.
+    The maximum is 14 bytes: magic, FLG, BD and content size.
     """
     value = _P5 + len(data)
     for position in range(0, len(data) - 3, 4):

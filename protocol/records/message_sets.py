@@ -5,7 +5,7 @@
 crc is zlib's CRC-32 from magic to the end; key and value are an i32 length (-1: null) and bytes. attributes:
 bits 0-2 codec, bit 3 LogAppendTime (magic 1). A compressed set is one wrapper message without key whose value
 unpacks to a message set. The wrapper's offset is its last message's; the offsets inside are absolute in magic 0
-and count from 0 in magic 1. A set may end in a part of a message, which readers ignore.
+and count from 0 in magic 1. A set may end with a partial message, which readers ignore.
 """
 
 import struct
@@ -27,7 +27,7 @@ _SIZE = struct.Struct(">i")
 
 
 class Message(NamedTuple):
-    """One message as it stands in a set; `key` and `value` copied out, nothing unpacked."""
+    """One message of a set; `key` and `value` are copies, nothing is unpacked."""
 
     offset: int
     magic: int
@@ -49,7 +49,7 @@ class Message(NamedTuple):
 def entries(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
     """(offset, start, end) of each whole message in a set, start and end without offset and size.
 
-    RecordError CORRUPT_MESSAGE for a size below the smallest message there can be.
+    RecordError CORRUPT_MESSAGE for a size below that of the smallest message.
     """
     position, total, unpack = 0, len(data), ENTRY.unpack_from
     while position + LOG_OVERHEAD <= total:
@@ -64,7 +64,7 @@ def entries(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 def messages(data: bytes | memoryview, check_crc: bool = True) -> Iterator[Message]:
-    """The messages of a set as they stand, wrappers unopened.
+    """The messages of a set, with wrappers unopened.
 
     RecordError CORRUPT_MESSAGE for a wrong CRC or lengths that do not add up.
     """
@@ -103,7 +103,7 @@ def read(data: bytes | memoryview, offset: int, start: int, end: int, check_crc:
 def iterate(data: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT, check_crc: bool = True) -> Iterator[Record]:
     """The records of a set, wrappers opened, offsets absolute, lazily.
 
-    RecordError CORRUPT_MESSAGE for a wrong CRC or length, INVALID_RECORD for a wrapper that is none, and as
+    RecordError CORRUPT_MESSAGE for a wrong CRC or length, INVALID_RECORD for an invalid wrapper, and as
     codecs.decompress. Sets of both magics may be mixed.
     """
     for offset, start, end in entries(data):
@@ -125,7 +125,7 @@ def _opened(
 def unwrap(
     wrapper: Message, limit: int = codecs.DEFAULT_LIMIT, check_crc: bool = True, most: int | None = None
 ) -> Iterator[Message]:
-    """The messages in a compressed one, offsets absolute; LogAppendTime gives all the wrapper's timestamp.
+    """The messages in a compressed one, with absolute offsets; with LogAppendTime all have the wrapper's timestamp.
 
     The magic of the inner messages is not compared with the wrapper's. Errors as `iterate`, and MESSAGE_TOO_LARGE for
     more than `most` messages, before any is read.
@@ -147,7 +147,7 @@ def unwrap(
 
 
 def _inner_base(wrapper: Message, data: bytes, most: int | None) -> int:
-    """What to add to the offsets inside; also sees to it that there is a message at all, and not more than `most`."""
+    """The number to add to the inner offsets; also checks that there is at least one message, and at most `most`."""
     offsets = [offset for offset, _, _ in islice(entries(data), None if most is None else most + 1)]
     if most is not None and len(offsets) > most:
         raise RecordError(MESSAGE_TOO_LARGE, f"More than {most} messages are too many to be opened")
@@ -172,7 +172,7 @@ def build(
 ) -> bytes:
     """A message set of `records` (rising offsets; headers are lost, magic 0 loses timestamps too).
 
-    With a codec one wrapper, without one message a record. append_time: the timestamp of all of them in ms
+    With a codec one wrapper, without one message per record. append_time: the timestamp of all of them in ms
     when timestamp_type is LOG_APPEND_TIME. b"" for no records; UNSUPPORTED_COMPRESSION_TYPE for zstd.
     """
     if codec == codecs.ZSTD:

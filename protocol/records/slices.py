@@ -1,7 +1,7 @@
-"""The records of a batch of magic 2 where they stand, for rewriting a batch without its every record.
+"""The records of a batch of magic 2 in place, for rewriting a batch with only some of its records.
 
 Compaction keeps some records of a batch and drops the others. Offset and timestamp deltas count from the batch's
-base, which stays, so a record that stays is copied as it is; only a new base timestamp (KIP-534) moves deltas.
+base, which stays, so a kept record is copied unchanged; only a new base timestamp (KIP-534) changes deltas.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from odradek.protocol.records.errors import RecordError
 
 
 class Slice(NamedTuple):
-    """One record: body[start:end] with its length in front; `after` is where its timestamp delta ends."""
+    """One record: body[start:end] including its length; `after` is the end of its timestamp delta."""
 
     start: int
     end: int
-    content: int  # where the record begins after its length
+    content: int  # the record's start after its length
     after: int
     offset: int
     timestamp_delta: int
@@ -30,9 +30,9 @@ class Slice(NamedTuple):
 
 
 def slices(body: bytes, head: Header) -> Iterator[Slice]:
-    """The records in `body`, the uncompressed section of a batch; RecordError INVALID_RECORD where it is broken.
+    """The records in `body`, the uncompressed section of a batch; RecordError INVALID_RECORD if it is malformed.
 
-    Values and headers are not looked at.
+    Values and headers are not read.
     """
     position, size, decode, base, signed = 0, len(body), varint.decode, head.base_offset, varint.ONE_BYTE
     new = tuple.__new__
@@ -65,8 +65,8 @@ def slices(body: bytes, head: Header) -> Iterator[Slice]:
 def with_records(head: Header, body: bytes, kept: list[Slice], horizon: int | None = None) -> bytes:
     """The batch of `head` with only the records `kept` of its `body`; at least one.
 
-    Base offset, last offset and producer fields stay. `horizon` (ms): set the delete horizon, which takes the base
-    timestamp's place, so that all deltas change. Errors as compressing.
+    Base offset, last offset and producer fields stay. `horizon` (ms): set the delete horizon, which replaces the base
+    timestamp, so that all deltas change. Errors as codecs.compress.
     """
     attributes, base_timestamp = head.attributes, head.base_timestamp
     if horizon is not None:
@@ -91,7 +91,7 @@ def _moved(body: bytes, kept: Iterable[Slice], shift: int) -> Iterator[bytes]:
 
 
 def emptied(head: Header) -> bytes:
-    """The batch of `head` without any record, uncompressed: it still tells its producer's last sequence and offset."""
+    """The batch of `head` without records, uncompressed: it still has its producer's last sequence and offset."""
     kept = TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
     times = (NO_TIMESTAMP, head.max_timestamp)
     span = batch_v2.Span(head.base_offset, head.last_offset_delta, *times, 0)

@@ -1,7 +1,7 @@
-"""Snappy as Kafka clients write it: the framing of snappy-java ("xerial"), or one bare block.
+"""Snappy in the formats of Kafka clients: the framing of snappy-java ("xerial"), or one bare block.
 
 Java frames: 16 bytes of header (magic, version, lowest compatible version; all big-endian), then blocks of
-int32 length and snappy data, 32 KiB unpacked each. librdkafka sends the bare block; both must be read.
+int32 length and snappy data, 32 KiB unpacked each. librdkafka sends the bare block; readers must accept both.
 Streams may be concatenated: a header where a length should be starts the next (snappy-java, SnappyInputStream).
 """
 
@@ -26,7 +26,7 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(data: bytes | memoryview, limit: int) -> bytes | None:
-    """`data` unpacked from either framing, None when that is more than `limit` bytes; ValueError if broken."""
+    """`data` unpacked from either format, None when the output exceeds `limit` bytes; ValueError if broken."""
     view = memoryview(data)
     if view[: len(MAGIC)] != MAGIC:
         blocks = [view]
@@ -34,7 +34,7 @@ def decompress(data: bytes | memoryview, limit: int) -> bytes | None:
         raise ValueError("the snappy header is cut short")
     else:
         blocks = list(_blocks(view))
-    # The length that a block claims is what the decoder allocates and insists on, so it is the bound too.
+    # The decoder allocates and enforces the length that a block claims, so it is the bound too.
     if sum(map(cramjam.snappy.decompress_raw_len, blocks)) > limit:
         return None
     return b"".join([bytes(cramjam.snappy.decompress_raw(block)) for block in blocks])

@@ -1,14 +1,14 @@
-"""What a leader checks in, and does to, records from clients when the fast path will not do.
+"""A leader's validation and conversion of records from clients, off the fast path.
 
 The rules and error codes are those of Apache Kafka 3.9 (LogValidator, UnifiedLog.analyzeAndValidateRecords,
-ProduceRequest.validateRecords). The fast path stores a plain magic 2 batch as it came, once its header, its CRC and
-the shape of its records (`columns`) are found right; this one opens batches: what is not right, old magic,
+ProduceRequest.validateRecords). The fast path stores a plain magic 2 batch unchanged after it has checked its header,
+its CRC and the shape of its records (`columns`); this path opens batches: those that fail these checks, old magic,
 `compression.type` other than the producer's, compacted topics (null keys), LogAppendTime,
 `message.timestamp.before|after.max.ms`.
 
-Two differences, both for producers that are broken. Offset deltas other than 0, 1, 2, …: Kafka stores the batch
-when it is uncompressed, numbers its records anew when it recompresses, and fails otherwise; we always number
-anew. A magic 1 set that claims LogAppendTime, where magic 1 is stored: Kafka brings its inner timestamps back.
+Two differences, both for broken producers. Offset deltas other than 0, 1, 2, …: Kafka stores the batch when it is
+uncompressed, renumbers its records when it recompresses, and fails otherwise; we always renumber. A magic 1 set
+that claims LogAppendTime, where magic 1 is stored: Kafka restores its inner timestamps.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ UNLIMITED = INT64_MAX
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a topic demands; names and units as the topic configs they come from."""
+    """A topic's rules; names and units as in its topic configs."""
 
     now_ms: int
     magic_expected: int = 2
@@ -64,12 +64,12 @@ class Rules:
 
 
 def normalise(records: bytes | memoryview, **rules) -> list[bytes]:
-    """The records of one partition in a Produce request as they are to be stored; [] if there are none.
+    """The records of one partition in a Produce request, in the form to store; [] if there are none.
 
     rules: the fields of `Rules`, `now_ms` at least. The result is one batch (magic 2) or one message set
-    (magic_expected 0 or 1), offsets dense from `base_offset`. A magic 2 batch may then be moved to any other
-    base offset and epoch in place. RecordError with Kafka's code, and with `record_errors` where single records
-    are at fault. The check against the API version is `check_request`.
+    (magic_expected 0 or 1), offsets dense from `base_offset`. A caller may then move a magic 2 batch to any other
+    base offset and epoch in place. RecordError with Kafka's code, and with `record_errors` for single bad records.
+    `check_request` checks against the API version.
     """
     rule = Rules(**rules)
     batches = list(_whole_batches(records, rule))
@@ -90,10 +90,10 @@ def normalise(records: bytes | memoryview, **rules) -> list[bytes]:
 
 
 def check_request(records: bytes | memoryview, api_version: int) -> None:
-    """What Produce `api_version` may carry for one partition; below version 3 anything.
+    """Check that Produce `api_version` may carry these records for one partition; below version 3 all may.
 
-    RecordError INVALID_RECORD for other than exactly one magic 2 batch, UNSUPPORTED_COMPRESSION_TYPE for zstd
-    below version 7 (KIP-110).
+    RecordError INVALID_RECORD for anything other than exactly one magic 2 batch, UNSUPPORTED_COMPRESSION_TYPE for
+    zstd below version 7 (KIP-110).
     """
     if api_version < 3:
         return
@@ -110,7 +110,7 @@ def check_request(records: bytes | memoryview, api_version: int) -> None:
 
 
 def _whole_batches(records: bytes | memoryview, rule: Rules) -> Iterator[memoryview]:
-    """Every batch, with the checks that do not look inside: base offset, size, CRC, codec number."""
+    """Every batch, after the checks that need no unpacking: base offset, size, CRC, codec number."""
     for number, batch in enumerate(convert.split(records)):
         if number >= codecs.WORKER_RECORDS:
             raise RecordError(MESSAGE_TOO_LARGE, f"More than {number} messages are too many for one request")
@@ -156,7 +156,7 @@ def _check_sizes(stored: bytes, rule: Rules) -> None:
 
 
 def check_header(head: Header, magic_expected: int = 2) -> None:
-    """What a client may not put into a batch's header; RecordError INVALID_RECORD or UNSUPPORTED_FOR_MESSAGE_FORMAT."""
+    """Check a client's batch header; RecordError, e.g. INVALID_RECORD or UNSUPPORTED_FOR_MESSAGE_FORMAT."""
     count = head.last_offset_delta + 1
     if count <= 0 or head.num_records <= 0 or count != head.num_records:
         raise RecordError(INVALID_RECORD, f"The batch's offsets say {count} records, its count says {head.num_records}")
@@ -178,7 +178,7 @@ def _from_batch(batch: memoryview, target: int, rule: Rules) -> bytes:
     _check_summary(found, body, head, rule)
     if rule.magic_expected < 2:
         return _old_format(batch_v2.walk(body, head), target, rule)
-    # Records of a batch that claims LogAppendTime have other timestamps than their deltas say.
+    # In a batch that claims LogAppendTime, the records' timestamps differ from their deltas.
     repacked = target != head.codec or not found.dense
     if repacked and found.min_timestamp < NO_TIMESTAMP:
         raise RecordError(INVALID_TIMESTAMP, _negative(found.min_timestamp))
@@ -190,7 +190,7 @@ def _from_batch(batch: memoryview, target: int, rule: Rules) -> bytes:
 
 
 def _stamped(head: Header, max_timestamp: int, rule: Rules) -> Header:
-    """`head` with the topic's timestamp type, a true maximum timestamp, offset and epoch."""
+    """`head` with the topic's timestamp type, the actual maximum timestamp, offset and epoch."""
     appended = rule.timestamp_type == LOG_APPEND_TIME
     return head._replace(
         base_offset=rule.base_offset,
@@ -201,7 +201,7 @@ def _stamped(head: Header, max_timestamp: int, rule: Rules) -> Header:
 
 
 def _rewritten(batch: memoryview, head: Header) -> bytes:
-    """The batch with its payload as it came and the header `head`."""
+    """The batch with its payload unchanged and the header `head`."""
     copy = bytearray(batch)
     HEADER.pack_into(copy, 0, *head._replace(crc=int.from_bytes(batch[CRC_AT:CRC_START], "big")))
     attributes = int.from_bytes(batch[ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big", signed=True)
@@ -211,7 +211,7 @@ def _rewritten(batch: memoryview, head: Header) -> bytes:
 
 
 def _check_summary(found: batch_v2.Summary, body: bytes, head: Header, rule: Rules) -> None:
-    """Keys and timestamps of a batch; walks it again for the indexes only when something is wrong."""
+    """Check keys and timestamps of a batch; walks it again for the record indexes only if it may be wrong."""
     if not _suspicious(found, head, rule):
         return
     errors = [
@@ -236,13 +236,13 @@ def _out_of_range(timestamp: int, rule: Rules) -> bool:
     if timestamp in (NO_TIMESTAMP, 1 << 63):  # 1 << 63: scan's minimum of no timestamps
         return False
     age = rule.now_ms - timestamp
-    if age >= 1 << 63:  # as in Kafka, whose long begins again below 0
+    if age >= 1 << 63:  # as in Kafka, whose long wraps below 0
         age -= 1 << 64
     return age > rule.before_max_ms or rule.after_max_ms < -age < 1 << 63
 
 
 def record_error(index: int, record: Record, timestamp_type: int, rule: Rules) -> tuple[int, int, str] | None:
-    """(error code, index, sentence) for a record that the topic refuses; timestamp_type is its batch's."""
+    """(error code, index, message) for a record that the topic refuses; timestamp_type is its batch's."""
     _, timestamp, key, _, _ = record
     if rule.compacted and key is None:
         return INVALID_RECORD, index, "A compacted topic takes no records without a key"
@@ -256,7 +256,7 @@ def record_error(index: int, record: Record, timestamp_type: int, rule: Rules) -
 
 
 def raise_errors(errors: list[tuple[int, int, str]]) -> None:
-    """Refuse a batch for `errors` of record_error, if there are any; one bad timestamp decides the code."""
+    """Refuse a batch for `errors` of record_error, if any; one bad timestamp decides the code."""
     if not errors:
         return
     code = INVALID_TIMESTAMP if any(error[0] == INVALID_TIMESTAMP for error in errors) else INVALID_RECORD
@@ -270,7 +270,7 @@ def raise_errors(errors: list[tuple[int, int, str]]) -> None:
 
 
 def _negative(timestamp: int) -> str:
-    """Kafka builds no batch with such a record (UNKNOWN_SERVER_ERROR); one that is stored as it came may have it."""
+    """The error message; Kafka builds no batch with such a record (UNKNOWN_SERVER_ERROR), but stores one unchanged."""
     return f"Timestamp {timestamp} is below {NO_TIMESTAMP}, which says that there is none"
 
 

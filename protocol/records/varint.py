@@ -1,4 +1,4 @@
-"""Zig-zag varints as magic 2 records and Protocol Buffers use them (KIP-98): 7 bits a byte, low first."""
+"""Zig-zag varints as in magic 2 records and Protocol Buffers (KIP-98): 7 bits per byte, low first."""
 
 from mmap import mmap
 
@@ -11,12 +11,12 @@ def _encode(number: int) -> bytes:
     return pack_uvarint((number << 1) ^ (number >> 63))
 
 
-# Lengths and deltas are nearly always small: a dict look-up is four times faster than the loop.
+# Lengths and deltas are nearly always small: a dict lookup is four times faster than the loop.
 CACHE = {number: _encode(number) for number in range(-64, 2048)}
-# What a varint of one byte stands for: 0, -1, 1, -2, …
+# The values of one-byte varints: 0, -1, 1, -2, …
 ONE_BYTE = [byte >> 1 ^ -(byte & 1) for byte in range(128)]
 
-# Bits of the longest numbers of 32 and 64 bits. Java's clients refuse longer ones, be it only for zeros.
+# Bits of the longest varints of 32 and 64 bits. Java's clients refuse longer ones, even if they only add zeros.
 INT, LONG = 35, 70
 
 
