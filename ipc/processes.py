@@ -1,4 +1,4 @@
-"""The process table: one row for each role, with its state and counters. Metrics come directly from here.
+"""The process table: one row for each role, with its state and counters. Metrics read it directly.
 
 Layout    : in region `control`, ROW words for each role: the columns below, in order.
 Owner     : the supervisor creates the region; each process clears and fills its own row once it holds its role byte.
