@@ -27,7 +27,7 @@ Crash rule: dirty TRUNCATING → beginning of the sealed segment copied and sync
             `restart` removes producers' snapshots, then all segments in that order. A death leaves a beginning of the
             old log, or none: then an empty log begins at the old log start, which its leader refuses, and the follower
             restarts again.
-Sealed files are replaced, never cut: readers map their indexes. An index that fits its log stays, and grows again.
+Sealed files are replaced, never cut: other processes have them open. An index that fits its log stays, and grows again.
 """
 
 from __future__ import annotations
