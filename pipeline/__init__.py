@@ -1,13 +1,13 @@
-"""Topics in Spark: the data source `odradek` for PySpark, and the jobs made of it.
+"""Kafka topics in Spark: the data source `odradek` for PySpark, and the jobs built on it.
 
-    source, options   what Spark loads, and what can be said to it
-    reading           which offsets a batch reads, in how many pieces; a piece's bytes from files or the wire
-    decoding          bytes of a log to Arrow
+    source, options   the data source that Spark loads, and its options
+    reading           offset ranges of a batch, their split into tasks, and reading them from files or over the wire
+    decoding          log bytes to Arrow
     writing           rows to records, sent and acknowledged
-    wire              the cluster: its connections, its questions, its data
+    wire              the Kafka client: connections, requests, fetches
     jobs              archive, restore, stages, audit: what `odradek pipeline` runs
     session, java     a Spark session, and the Java it runs on
-    auditing          what producers say they sent: for them, without Spark
+    auditing          counts of acknowledged records, for producers, without Spark
 
 It speaks Kafka's protocol with any broker; only `reading.segments` opens the files of a broker on the same machine.
 """

@@ -1,4 +1,4 @@
-"""`odradek pipeline`, which is `python -m odradek.pipeline`: the jobs, each imported when it is called."""
+"""`odradek pipeline`, the same as `python -m odradek.pipeline`: imports a job's module only when the job runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOBS = {
 
 
 class Jobs(click.Group):
-    """Each job's module has a `command`."""
+    """The group of jobs; each job's module defines `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_JOBS)
@@ -42,7 +42,7 @@ class Jobs(click.Group):
 
 @click.group(cls=Jobs, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 def pipeline() -> None:
-    """Run a job on Spark: here, or on the cluster that --master names.
+    """Run a job on Spark: on this machine, or on the cluster that --master names.
 
     \b
     Example:

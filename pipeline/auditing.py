@@ -1,4 +1,4 @@
-"""For producers: how many records were acknowledged, by partition and time, on a topic for `odradek pipeline audit`.
+"""For producers: send counts of acknowledged records, by partition and time, to a topic for `odradek pipeline audit`.
 
     audit = Audit(lambda key, value: producer.produce("audit", value, key), "web-1")
     producer.produce("orders", value, on_delivery=audit.on_delivery)
@@ -6,11 +6,11 @@
     producer.flush(); audit.close(); producer.flush()
 
 A message is JSON: audit (version), producer, instance, sequence, since, until, closed, window, and counts {topic:
-{partition: {begin of a window: records}}}; times are in ms since 1970. `counts` are what was acknowledged from `since`,
-the `until` of the message before, to `until`, by the window that the records' timestamps lie in: messages add up, in
-any order. `sequence` goes by ones from 0 within an `instance`, which is new at each start, so that a reader sees which
-messages are lost, and which are there twice. Records of a transaction should be counted once it is committed: the audit
-reads what is.
+{partition: {start of a window: records}}}; times are in ms since 1970. `counts` are the records acknowledged between
+`since`, which is the `until` of the previous message, and `until`, by the window of the record's timestamp. Messages
+add up in any order. `sequence` rises by one from 0 within an `instance`, which is new at each start, so a reader
+detects lost and duplicate messages. Count records of a transaction after its commit: the audit reads committed records
+only.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _KINDS = {
 
 Send = Callable[[bytes, bytes], object]
 Counts = Counter[tuple[str, int, int]]
-"""Records by topic, partition and begin of the window."""
+"""Records by topic, partition and start of the window."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One told by a producer."""
+    """One audit message of a producer."""
 
     producer: str
     instance: str
@@ -54,12 +54,12 @@ class Message:
     counts: Mapping[str, Mapping[str, Mapping[str, int]]]
 
     def encoded(self) -> bytes:
-        """As it is sent."""
+        """Serialise the message as JSON."""
         return json.dumps({"audit": VERSION, **asdict(self)}).encode()
 
     @classmethod
     def decoded(cls, value: bytes) -> Message:
-        """The opposite. Raises ValueError for anything else."""
+        """Parse what `encoded` returns. Raises ValueError for anything else."""
         try:
             fields = json.loads(value)
             if fields.pop("audit") != VERSION:
@@ -71,19 +71,19 @@ class Message:
         return message
 
     def _check(self) -> None:
-        """Whatever a record may say, who counts must be able to. Raises ValueError, or AttributeError."""
+        """Check types and ranges, so that a reader can always count. Raises ValueError, or AttributeError."""
         wrong = [name for name, kind in _KINDS.items() if type(getattr(self, name)) is not kind]
         counted = [self.sequence, self.since, self.until, *self._numbers()] if not wrong else []
         if wrong or self.window <= 0 or any(type(each) is not int or each < 0 for each in counted):
             raise ValueError(f"no audit message: {wrong or 'a number below 0'}")
 
     def _numbers(self) -> Iterator[int]:
-        """All that a program counts with."""
+        """All numbers in `counts`."""
         for (_, partition, _), records in self.records().items():
             yield from (partition, records)
 
     def records(self) -> Counts:
-        """Its counts, flat."""
+        """The counts as a flat Counter."""
         return Counter(
             {
                 (topic, int(partition), int(at)): records
@@ -95,9 +95,9 @@ class Message:
 
 
 class Audit:
-    """Counts for one producer, which may be used by several threads; sends at the end of each window, and at `close`.
+    """Counts for one producer; thread-safe. Sends at the end of each window, and at `close`.
 
-    `send` gets key and value of a message. What cannot be sent (it raises) is told with the next one; `close` raises.
+    `send` gets key and value of a message. If it raises, the next message includes the counts; `close` raises.
     """
 
     def __init__(self, send: Send, producer: str, window_ms: int = WINDOW_MS) -> None:
@@ -109,18 +109,18 @@ class Audit:
         self._thread.start()
 
     def acknowledged(self, topic: str, partition: int, timestamp_ms: int, records: int = 1) -> None:
-        """That many records with this timestamp are in the partition."""
+        """Count `records` records with this timestamp in the partition."""
         start = timestamp_ms - timestamp_ms % self._window
         with self._counting:
             self._counts[topic, partition, start] += records
 
     def on_delivery(self, error: Any, message: Any) -> None:
-        """As `on_delivery=` of confluent_kafka's `produce`."""
+        """The `on_delivery=` callback for confluent_kafka's `produce`."""
         if error is None:
             self.acknowledged(message.topic(), message.partition(), message.timestamp()[1])
 
     def close(self) -> None:
-        """Tell the rest."""
+        """Send the remaining counts."""
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join()

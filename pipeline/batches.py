@@ -1,10 +1,10 @@
-"""Where batches begin and end in a piece of a log, be it out of a file or out of an answer; nothing is decoded.
+"""Find the batch boundaries in a piece of a log, from a file or from a fetch response, without decoding.
 
-An offset says where a batch of magic 2 begins, and where a message of the older formats ends: one that is a compressed
-set bears the offset of its last record.
+An offset marks the start of a batch of magic 2, but the end of a message of the older formats: a compressed message
+set has the offset of its last record.
 
-No checksum covers a base offset. So each batch must begin where the one before ends; what lies between is a hole, and
-`wire.holes` says which holes are right.
+No checksum covers a base offset. So each batch must start where the previous one ends; a gap is a hole, and
+`wire.holes` decides which holes are legitimate.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from odradek.protocol.batch import COMPRESSION, CRC_START, LEAST_LENGTH, LOG_OVE
 from odradek.protocol.records import batch_v2
 
 _HEAD = Struct(">qi4xb6xi")  # offset, length; magic; last offset delta of magic 2 (protocol.batch has all of it)
-_FRONT = Struct(">qi4xb")  # without that: a message of magic 0 may be shorter than _HEAD
+_FRONT = Struct(">qi4xb")  # without the delta: a message of magic 0 may be shorter than _HEAD
 _CRC = Struct(">17xI")
 _LEAST = LEAST_LENGTH[0]
 
 Hole = tuple[int, int]
-"""The first of some offsets that no batch has, and the first after them."""
+"""The first offset that no batch has, and the first one after the hole."""
 
 
 class Whole(NamedTuple):
-    """Batches in a piece of a log: bytes [begin, upto), up to offset `until`. `wanted`: the bytes of the next one.
+    """Batches in a piece of a log: bytes [begin, upto), up to offset `until`. `wanted`: bytes needed for the next one.
 
-    `holes` are those of the offsets up to `until`, or up to the batch behind; `bounded`: that one was looked at.
+    `holes` lie before `until`, or before the batch behind the piece; `bounded`: the header of that batch was checked.
     """
 
     begin: int
@@ -40,11 +40,11 @@ class Whole(NamedTuple):
 
 
 def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = True) -> Whole:
-    """The whole batches at the start of `data` with records in [offset, end). ValueError at what is no batch.
+    """The whole batches at the start of `data` with records in [offset, end). ValueError for data that is no batch.
 
-    No batch may begin before `least`. `behind`: what is behind `end` are batches too; then the first one's header is
-    looked at, which tells whether the last one is where it says. Once for each batch, so it takes from a header only
-    what it needs.
+    No batch may start before `least`. `behind`: the data after `end` is batches too; then the header of the first one
+    is checked, which confirms where the last batch ends. The loop runs once for each batch, so it reads only what it
+    needs from a header.
     """
     holes: list[Hole] = []
     unpack, room, full = _HEAD.unpack_from, len(data), len(data) - _HEAD.size
@@ -79,7 +79,7 @@ def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = Tru
 
 
 def _bounded(data: bytes, found: Whole) -> Whole:
-    """With a look at the batch behind."""
+    """Check the header of the batch behind."""
     if len(data) - found.upto <= _FRONT.size:
         return found
     base, _, magic = _FRONT.unpack_from(data, found.upto)
@@ -91,14 +91,14 @@ def _bounded(data: bytes, found: Whole) -> Whole:
 
 
 def _is_set(data: bytes, at: int, magic: int) -> bool:
-    """Whether it is a compressed set of old, which does not say where it begins."""
+    """Whether it is a compressed message set of an old format, which does not state its first offset."""
     return magic < 2 and data[at + OLD_ATTRIBUTES_AT] & COMPRESSION != 0
 
 
 def checked(data: bytes) -> Iterator[tuple[int, int]]:
-    """The first offset of each whole batch in `data`, and the one after its last. ValueError at what is none.
+    """The first offset of each whole batch in `data`, and the offset after its last. ValueError for other data.
 
-    Unlike `whole` it looks at their checksums.
+    Unlike `whole` it verifies checksums.
     """
     at = due = 0
     while len(data) - at >= _HEAD.size:

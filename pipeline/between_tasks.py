@@ -1,8 +1,8 @@
-"""What PySpark's workers do between two tasks, made cheap: 0.12 s of CPU each, what 100 MB of records take to read.
+"""Makes what PySpark's workers do between tasks cheap: 0.12 s of CPU each, as much as reading 100 MB of records.
 
-Before a task `pyspark.worker` calls importlib.invalidate_caches. Until Python 3.12 each finder for a zip file reads its
-directory again then, and every package in pyspark.zip has such a finder (python/cpython#103200). After a task
-`pyspark.daemon` calls gc.collect, which walks all that was ever imported.
+Before a task `pyspark.worker` calls importlib.invalidate_caches. Until Python 3.12 each finder for a zip file then
+reads its directory again, and every package in pyspark.zip has such a finder (python/cpython#103200). After a task
+`pyspark.daemon` calls gc.collect, which walks every imported object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zipimport import zipimporter
 
 
 def spare() -> None:
-    """To be called in each task. Imports go on as before: a finder that is missing is made anew, without reading."""
+    """Call this in each task. Imports still work: Python recreates a missing finder without reading the directory."""
     _freeze()
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
@@ -23,5 +23,5 @@ def spare() -> None:
 
 @cache
 def _freeze() -> None:
-    """Once in a process, when its modules are imported: they are no garbage, and are not looked at again."""
+    """Once in a process, after its imports: the modules' objects are no garbage, so the collector skips them."""
     gc.freeze()

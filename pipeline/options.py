@@ -1,6 +1,6 @@
-"""What can be said with `.option(…)`: names, defaults and refusals of Spark's Kafka source, and ours (`odradek.…`).
+"""The options of `.option(…)`: names, defaults and refusals of Spark's Kafka source, and ours (`odradek.…`).
 
-Names are compared without case. Options of others are let pass, as Spark does; a wrong `odradek.` one is not.
+Names are case-insensitive. Unknown options of others pass, as in Spark; an unknown `odradek.` option is an error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _STREAM_ONLY = {
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How topics are read. None means not given; `notes` are lines worth a warning, one each."""
+    """How topics are read. None means not given; `notes` are warnings, one line each."""
 
     subscription: Subscription
     start: Spec
@@ -68,23 +68,23 @@ class ReadOptions:
     max_delay_ms: int
     min_partitions: int | None
     max_records: int | None  # per partition of Spark's
-    attempts: int  # to get offsets, `retry_ms` apart
+    attempts: int  # to list offsets, `retry_ms` apart
     retry_ms: int
     local: str  # auto, off or only: reading the files of a broker on the same machine
     compacted: bool | None  # whether offsets may be in no batch; None: as the topic's cleanup.policy says
     commit_group: str | None
     split_bytes: int
-    parquet: Target | None  # what is read goes there, and files are told instead of records
+    parquet: Target | None  # tasks write files there and return rows about the files instead of records
     notes: tuple[str, ...]
 
     @property
     def committed(self) -> bool:
-        """Whether records of open and aborted transactions are left out."""
+        """Whether the reader skips records of open and aborted transactions."""
         return self.kafka.get("isolation.level") == "read_committed"
 
     @classmethod
     def parse(cls, options: Mapping[str, str], streaming: bool) -> ReadOptions:
-        """Checks everything that can be known without a broker; raises OptionError."""
+        """Checks everything that needs no broker; raises OptionError."""
         given = _lowered(options, READ_OPTIONS)
         kafka = _kafka(options, REFUSED_READING)
         _check_isolation(kafka)
@@ -124,11 +124,11 @@ class WriteOptions:
     topic: str | None
     kafka: dict[str, str] = field(repr=False)
     headers: bool  # whether the column `headers` is written where there is one
-    stamp: bool  # whether each record gets an id by which a repeated one is known
+    stamp: bool  # whether each record gets an id that identifies duplicates
     timestamps: bool  # whether the column `timestamp` becomes the record's
     transactional: bool  # whether each row is written once, as readers with read_committed see it
-    name: str | None  # of a transactional batch, by which it is known when it is written again
-    by: str | None  # the column by which it is cut, however Spark cuts it
+    name: str | None  # of a transactional batch, which identifies it when it is written again
+    by: str | None  # the column that cuts it into units, however Spark cuts it
     batch: int  # the number of this one where several have the name, ascending
 
     @classmethod
@@ -150,7 +150,7 @@ class WriteOptions:
 
 
 def _name(given: Mapping[str, str], streaming: bool, transactional: bool) -> str | None:
-    """Of a batch, with a column: other cores, or adaptive execution, would cut it in another way when it is redone."""
+    """A named batch needs a column: other cores, or adaptive execution, would cut it differently the next time."""
     name = _named(given, _ID)
     for option in (option for option in (_ID, _BY, _BATCH) if option in given):
         if streaming:
@@ -213,7 +213,7 @@ def _specs(given: Mapping[str, str], streaming: bool) -> tuple[Spec, Spec]:
 
 
 def _spec(given: Mapping[str, str], which: str, default: int) -> Spec:
-    """One timestamp for all comes before one for each partition, and that before offsets, as in Spark."""
+    """One timestamp for all wins over one for each partition, and those win over offsets, as in Spark."""
     words = ("error", "latest")
     name = "startingOffsetsByTimestampStrategy"
     or_latest = one_of(name, given.get(name.lower(), "error"), words) == "latest"
@@ -237,7 +237,7 @@ def _check_batch(spec: Spec, option: str, wrong: int, word: str) -> None:
 
 
 def _check_order(start: Spec, end: Spec) -> None:
-    """What is known to be backwards before any broker is asked."""
+    """Reject a start after the end where this needs no broker."""
     if isinstance(start, Exactly) and isinstance(end, Exactly):
         _check_each(start.offsets, end.offsets, "offset")
     elif isinstance(start, Since) and isinstance(end, Since):
@@ -261,7 +261,7 @@ def _optional(given: Mapping[str, str], name: str, most: int = LONG) -> int | No
 
 
 def columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of Spark's Kafka source, or those of them that `odradek.columns` names. Raises OptionError."""
+    """The columns of Spark's Kafka source, or those that `odradek.columns` selects. Raises OptionError."""
     given = {name.lower(): value for name, value in options.items()}
     with_headers = flag("includeHeaders", given.get("includeheaders", "false"))
     if (text := given.get("odradek.columns")) is None:
@@ -290,7 +290,7 @@ def _named(given: Mapping[str, str], name: str) -> str | None:
 
 
 def _split(given: Mapping[str, str]) -> str:
-    """Of a task that writes files, larger: they are to be some 100 MB."""
+    """Tasks that write files get larger splits: a file should have some 100 MB."""
     return "256m" if "odradek.parquet" in given else "128m"
 
 
@@ -308,7 +308,7 @@ def _target(given: Mapping[str, str]) -> Target | None:
 
 
 def _notes(given: Mapping[str, str], kafka: Mapping[str, str], streaming: bool) -> list[str]:
-    """What has no effect; Spark's source warns of the same."""
+    """Options that have no effect; Spark's source warns of the same ones."""
     notes = (
         []
         if streaming

@@ -1,4 +1,4 @@
-"""Values of options: what is written in a string, and the one line that says what is wrong with it.
+"""Parse the values of options; an error is one line that says what is wrong.
 
 Durations and sizes are written as in Spark's own settings: `90s`, `15m`, `128m`, `1g`.
 """
@@ -38,7 +38,7 @@ def positive(name: str, text: str, most: int = LONG) -> int:
 
 
 def natural(name: str, text: str, most: int = LONG) -> int:
-    """A whole number, also zero."""
+    """A whole number from 0."""
     number = _natural(text)
     if not 0 <= number <= most:
         raise OptionError(f"{name} is a whole number from 0 to {most}, not '{text}'")
@@ -46,7 +46,7 @@ def natural(name: str, text: str, most: int = LONG) -> int:
 
 
 def timestamp(name: str, text: str) -> int:
-    """Milliseconds since 1970; negative ones would mean something else to the broker."""
+    """Milliseconds since 1970; a broker gives negative ones another meaning."""
     number = _natural(text)
     if not 0 <= number <= LONG:
         raise OptionError(f"{name} is milliseconds since 1970, not '{text}'")
@@ -75,7 +75,7 @@ def one_of(name: str, text: str, words: tuple[str, ...]) -> str:
 
 
 def _natural(text: str) -> int:
-    """-1 where it is no number from 0; of one that no LONG can be, its first digits, which no LONG can be either."""
+    """-1 where it is no number from 0. Of a number too long for LONG the first digits, which are too large as well."""
     word = text.strip()
     return int(word.lstrip("0")[:20] or "0") if word.isascii() and word.isdigit() else -1
 

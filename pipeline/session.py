@@ -19,11 +19,11 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def session(name: str, **conf: str) -> SparkSession:
-    """The session of application `name`, started if none runs here.
+    """The session of application `name`; starts one if this process has none.
 
     `conf` are Spark's settings (`**{"spark.master": "local[2]"}`). Where neither they nor spark-submit nor Spark's own
-    files name a master, Spark takes `local[*]`. Python is this one for driver and workers, unless the environment's
-    PYSPARK_PYTHON says where the workers have theirs. PipelineError where there is no Java, and for Spark Connect.
+    files name a master, Spark uses `local[*]`. Driver and workers use this Python, unless PYSPARK_PYTHON in the
+    environment names the workers' Python. PipelineError where there is no Java, and for Spark Connect.
     """
     from pyspark.sql import SparkSession
 
@@ -38,7 +38,7 @@ def session(name: str, **conf: str) -> SparkSession:
 
 
 def _refuse_connect(conf: Mapping[str, str]) -> None:
-    """The jobs ask Spark's driver for what Spark Connect does not bring to its clients, such as files by Hadoop."""
+    """The jobs need parts of Spark's driver that Spark Connect does not offer, such as Hadoop's file systems."""
     remote = conf.get("spark.remote") or os.environ.get("SPARK_REMOTE")
     mode = conf.get("spark.api.mode") or os.environ.get("SPARK_API_MODE") or "classic"
     if remote or mode != "classic" or conf.get("spark.master", "").startswith("sc://"):
@@ -49,7 +49,7 @@ def _refuse_connect(conf: Mapping[str, str]) -> None:
 
 
 def _environment() -> None:
-    """What Spark reads from the environment when it starts; under spark-submit Java runs already."""
+    """Set what Spark reads from the environment when it starts; under spark-submit Java already runs."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -59,7 +59,7 @@ def _environment() -> None:
 
 
 def logging_as(file: Path, conf: Mapping[str, str]) -> dict[str, str]:
-    """`conf` with what `file` says of Java's log; options of Java in `conf` come after it, and so win."""
+    """`conf` plus `file` as Java's logging configuration; Java options in `conf` come later, so they win."""
     options = f'"-Dlog4j2.configurationFile={file}" {conf.get(_JAVA_OPTIONS, "")}'
     return {**conf, _JAVA_OPTIONS: options.rstrip()}
 
@@ -80,10 +80,10 @@ def _register(made: SparkSession) -> None:
 
 
 def activate(made: SparkSession) -> None:
-    """Have this thread find the sources of this session.
+    """Make the session's data sources visible to this thread.
 
-    Spark looks for them in the session that is active in a thread, and in none where Python's connection to Java was
-    made anew, as it is after a signal.
+    Spark looks for them in the thread's active session. A thread has none after Python reconnects to Java, as it does
+    after a signal.
     """
     jvm: Any = made._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(made._jsparkSession)

@@ -3,7 +3,7 @@
     spark.dataSource.register(OdradekDataSource)
     spark.read.format("odradek").option("kafka.bootstrap.servers", …).option("subscribe", "topic").load()
 
-What can be said is in `options`; reading is `reading.batch` and `reading.stream`, writing is `writing.writer`.
+`options` has the options; `reading.batch` and `reading.stream` read, `writing.writer` writes.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class OdradekDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name for `format`."""
         return "odradek"
 
     def schema(self) -> StructType:
-        """The Kafka source's columns, or those that are wanted of them; or of files (`reading.parquet`)."""
+        """The Kafka source's columns, or the selected ones; of files with `odradek.parquet` (`reading.parquet`)."""
         if "odradek.parquet" in self.options:
             return FILES
         return StructType([SCHEMA_WITH_HEADERS[name] for name in columns(self.options)])
@@ -81,7 +81,7 @@ class OdradekDataSource(DataSource):
         return _stream_reader(ReadOptions.parse(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For `df.write`; a topic is appended to, whatever the mode."""
+        """For `df.write`; it always appends, whatever the mode."""
         return writer.writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

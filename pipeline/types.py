@@ -1,4 +1,4 @@
-"""What the modules of the pipeline hand to one another. Everything here is pickled by Spark to its executors."""
+"""Types that the pipeline's modules exchange. Spark pickles all of them for its executors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Partition = tuple[str, int]
 """Topic and index."""
 
 NO_ID = bytes(16)
-"""Of a topic: brokers before 2.8 know none."""
+"""The topic id of brokers before 2.8, which have no ids."""
 
 EARLIEST, LATEST = -2, -1
 """Offsets that stand for the first and the end, in Spark's JSON as in Kafka's ListOffsets."""
 
 LAST_MS = INT64_MAX // 1000 - 1
-"""The latest time that Spark's timestamps, in µs, can hold; the earliest is as far from 1970."""
+"""The latest time that Spark's timestamps, in µs, can hold; the earliest is as far before 1970."""
 
 
 @dataclass(frozen=True, order=True)
@@ -31,12 +31,12 @@ class Range:
 
     @property
     def key(self) -> Partition:
-        """The partition it is of."""
+        """Its partition."""
         return self.topic, self.partition
 
     @property
     def size(self) -> int:
-        """How many offsets; a bound on the records, for compaction and transactions leave gaps."""
+        """The number of offsets; an upper bound on the records, because compaction and transactions leave gaps."""
         return self.end - self.start
 
 
@@ -51,16 +51,16 @@ class Leader(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the leader keeps a partition: its size on disk, and the partition's own directory there."""
+    """How the leader stores a partition: its size on disk, and the partition's directory there."""
 
     bytes: int
     directory: str
 
 
 class Chunk(NamedTuple):
-    """Whole record batches as the broker keeps them, one after the other.
+    """Whole record batches in the broker's format, one after the other.
 
-    `aborted` are (producer id, first offset) of the transactions to leave out, empty for read_uncommitted;
+    `aborted` are (producer id, first offset) of the aborted transactions to skip, empty for read_uncommitted;
     `until` is the offset after the last batch.
     """
 
@@ -70,7 +70,7 @@ class Chunk(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where tasks put Parquet files: `folder` is a path; `hourly` ones are in folders by topic, date and hour."""
+    """Where tasks write Parquet files: `folder` is a path; with `hourly` it has folders by topic, date and hour."""
 
     folder: str
     hourly: bool

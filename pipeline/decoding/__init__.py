@@ -1,1 +1,1 @@
-"""Bytes of a log as Arrow record batches: numpy in lockstep over many batches, nothing per record."""
+"""Log bytes to Arrow record batches: numpy works on many batches in lockstep, with no step for each record."""

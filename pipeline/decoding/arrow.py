@@ -1,4 +1,4 @@
-"""Chunks of a log as Arrow record batches with the columns of Spark's Kafka source."""
+"""Decode chunks of a log to Arrow record batches with the columns of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 ROWS = 50_000
 LARGE = 2 << 20
-"""Bytes of a record batch that is not worth a copy to make it larger."""
+"""Bytes of a record batch above which merging is not worth the copy."""
 
 _TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
@@ -44,17 +44,17 @@ def batches(
     rows: int = ROWS,
     check_crcs: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `range` in `chunks`, which follow one another, without control records and aborted ones.
+    """The records of `range` in `chunks`, which are consecutive, without control records and aborted ones.
 
-    `names` are the columns, in this order, of SCHEMA_WITH_HEADERS; the others are not made.
-    Each record batch holds at most `rows` records and 16 MiB of them, or one; small ones are put together up to LARGE.
-    PipelineError for a batch that is damaged, with its offset; what came before it may have been yielded or not.
+    `names` are the columns, in this order, of SCHEMA_WITH_HEADERS; the others are not decoded.
+    Each record batch has at most `rows` records and 16 MiB of them, or one record; small ones are merged up to LARGE.
+    PipelineError for a damaged batch, with its offset; earlier records may have been yielded or not.
     """
     return _merged(_Reader(range, names, rows, check_crcs).pieces(chunks), rows)
 
 
 class _Reader:
-    """Record batches of one range, as small as they come."""
+    """Record batches of one range, before merging."""
 
     def __init__(self, range: Range, names: Sequence[str], rows: int, check_crcs: bool) -> None:
         self._range, self._names, self._rows, self._check_crcs = range, names, rows, check_crcs
@@ -101,7 +101,7 @@ class _Reader:
         )
 
     def _times(self, offsets: np.ndarray, times: np.ndarray) -> pa.Array:
-        """Those that Spark cannot show as the nearest that it can: nanoseconds, say, that were written as ms."""
+        """Times that Spark cannot show become the nearest that it can: for example nanoseconds written as ms."""
         shown, far = columns.micros(times)
         if far.size:
             log.warning(
@@ -139,7 +139,7 @@ class _Reader:
 
 
 def _cut(records: Records) -> Iterator[Records]:
-    """Pieces that reach over at most ENOUGH bytes, or hold one record."""
+    """Pieces that span at most ENOUGH bytes, or hold one record."""
     first, count = 0, len(records.starts)
     while first < count:
         last = max(first + 1, int(np.searchsorted(records.ends, records.starts[first] + ENOUGH, "right")))
@@ -148,7 +148,7 @@ def _cut(records: Records) -> Iterator[Records]:
 
 
 def _culprit(count: int, look: Callable[[slice], object]) -> int:
-    """The first of `count` for which `look` raises RecordError when it looks at any slice with it, found by halves."""
+    """The first of `count` items for which `look` raises RecordError for any slice that has it, by binary search."""
     good, bad = 0, count
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -161,7 +161,7 @@ def _culprit(count: int, look: Callable[[slice], object]) -> int:
 
 
 def _merged(pieces: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Small neighbours put together as long as they stay within `rows` and LARGE bytes."""
+    """Merge small neighbours while the result stays within `rows` and LARGE bytes."""
     waiting: list[pa.RecordBatch] = []
     count = size = 0
     for piece in pieces:

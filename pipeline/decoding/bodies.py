@@ -1,4 +1,4 @@
-"""The records of several batches in one buffer: plain ones where they stand, compressed ones unpacked side by side."""
+"""The records of several batches in one buffer: plain ones in place, compressed ones unpacked one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.protocol.records import codecs
 from odradek.protocol.records.errors import RecordError
 
 ENOUGH = 16 << 20
-"""Bytes of records looked at together."""
+"""Bytes of records decoded together."""
 
 
 class Bodies(NamedTuple):
@@ -30,7 +30,7 @@ class Bodies(NamedTuple):
 
 
 class BrokenBatch(Exception):
-    """The batch at `offset` does not unpack."""
+    """The batch at `offset` cannot be decompressed."""
 
     def __init__(self, offset: int, why: RecordError) -> None:
         super().__init__(str(why))
@@ -38,9 +38,9 @@ class BrokenBatch(Exception):
 
 
 class Unpacker:
-    """Unpacks into one buffer over and over: what it yields is good until the next.
+    """Unpacks into one buffer over and over: a yielded result is valid until the next one.
 
-    The memory of the buffer is taken when first written to, so its size is a bound and not a cost.
+    The kernel allocates the buffer's memory at the first write, so its size is a limit and not a cost.
     """
 
     def __init__(self, limit: int = codecs.DEFAULT_LIMIT) -> None:
@@ -48,7 +48,7 @@ class Unpacker:
         self._buffer: np.ndarray | None = None
 
     def of(self, batches: Batches, rows: int) -> Iterator[Bodies]:
-        """The batches in groups of about ENOUGH bytes and at most `rows` records, or of one; BrokenBatch."""
+        """The batches in groups of about ENOUGH bytes and at most `rows` records, or of one; raises BrokenBatch."""
         packed = batches.heads["attributes"] & COMPRESSION != 0
         bounds = [0, *(np.flatnonzero(packed[1:] != packed[:-1]) + 1).tolist(), len(packed)]
         for first, last in pairwise(bounds):
@@ -57,7 +57,7 @@ class Unpacker:
                 yield from self._unpacked(some, rows) if packed[first] else _plain(some, rows)
 
     def _unpacked(self, batches: Batches, rows: int) -> Iterator[Bodies]:
-        bounds, first, records = [0], 0, 0  # where the batches from the first on start, and the last one ends
+        bounds, first, records = [0], 0, 0  # where the batches from `first` on start, and where the last one ends
         for index, count in enumerate(batches.heads["num_records"].tolist()):
             if index > first and (records + count > rows or bounds[-1] >= ENOUGH):
                 yield self._group(batches.heads[first:index], bounds)
@@ -71,7 +71,7 @@ class Unpacker:
         return Bodies(self._scratch(), heads, places[:-1], places[1:])
 
     def _unpack(self, batches: Batches, index: int, used: int) -> int:
-        """Unpack a batch behind `used` bytes; how long it is."""
+        """Unpack a batch behind `used` bytes; returns its length."""
         head = batches.heads[index]
         packed = batches.data[batches.starts[index] + HEADER_SIZE : batches.ends[index]]
         room = self._scratch().data[used : used + self._limit]

@@ -1,7 +1,7 @@
-"""Where the parts of every record stand, found for tens of thousands of records at once.
+"""Find the position of each field of every record, for tens of thousands of records at once.
 
-protocol.records.bulk walks from one length to the next. All that follows is one operation of numpy a field for all
-records together.
+protocol.records.bulk walks from one length to the next. Then each field takes one numpy operation for all records
+together.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Records(NamedTuple):
 
 
 def records(bodies: Bodies, rows: int) -> Iterator[Records]:
-    """The records of `bodies`, at most `rows` at once if these are of one batch, else all.
+    """The records of `bodies`: at most `rows` at once if there is one batch, else all.
 
-    RecordError INVALID_RECORD if any is not what it claims. Headers are only counted.
+    RecordError INVALID_RECORD if any record is malformed. Headers are only counted.
     """
     try:
         if len(bodies.heads) == 1:
@@ -67,14 +67,14 @@ def _walk(bodies: Bodies, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _parsed(bodies: Bodies, batch: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Records:
-    """The fields of the records at `starts`, which are of the batches with the indexes `batch`.
+    """The fields of the records at `starts`; `batch` has the index of each record's batch.
 
-    Whatever the sizes are, positions rise from field to field: none that leaves its record comes back to the end of
-    it, so that is the only check. Past the end of `data` there is IndexError.
+    Whatever the sizes are, positions rise from field to field: a field that leaves its record cannot return to the
+    record's end, so that is the only check. IndexError past the end of `data`.
     """
     data = bodies.data
     _, at = varints(data, starts)
-    deltas, at = varints(data, at + 1)  # behind the attributes, of which there are none
+    deltas, at = varints(data, at + 1)  # behind the attributes, a byte without meaning
     steps, at = varints(data, at)
     key_sizes, keys, at = _field(data, at)
     value_sizes, values, at = _field(data, at)
@@ -101,7 +101,7 @@ def _offsets(heads: np.ndarray, batch: np.ndarray, steps: np.ndarray) -> np.ndar
 
 
 def _times(heads: np.ndarray, batch: np.ndarray, deltas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Timestamps and their types: with LogAppendTime all have the batch's. Sums beyond 64 bits go round, as in Java."""
+    """Timestamps and their types: LogAppendTime uses the batch's time. Sums beyond 64 bits wrap around, as in Java."""
     times = heads["base_timestamp"][batch] + deltas
     appended = (heads["attributes"] & TIMESTAMP_TYPE != 0)[batch]
     if appended.any():
@@ -110,6 +110,6 @@ def _times(heads: np.ndarray, batch: np.ndarray, deltas: np.ndarray) -> tuple[np
 
 
 def micros(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Times of ms in µs; and which of them Spark cannot show: they become the nearest that it can."""
+    """Convert ms to µs; also returns which times Spark cannot show: they become the nearest that it can."""
     far = np.flatnonzero((times > LAST_MS) | (times < -LAST_MS))
     return (np.clip(times, -LAST_MS, LAST_MS) if far.size else times) * 1000, far

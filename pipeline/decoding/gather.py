@@ -1,4 +1,4 @@
-"""Arrow arrays out of bytes that lie here and there in one buffer, copied in C."""
+"""Build Arrow arrays from byte strings scattered over one buffer, copied in C."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pyarrow as pa
 def binary(data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> pa.Array:
     """data[at : at + size] for each, null where the size is negative; positions rise and the pieces do not overlap.
 
-    From the first piece to the end of the last one less than 2 GiB. An array over all of that stretch is laid out, in
-    which every second value is what lies between two pieces; Arrow then takes the others.
+    The stretch from the first piece to the end of the last must be below 2 GiB. The function lays out an array over all
+    of it, in which every second value is the gap between two pieces; Arrow then takes the others.
     """
     count = len(at)
     if count == 0 or sizes.max() < 0:

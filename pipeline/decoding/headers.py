@@ -1,4 +1,4 @@
-"""The headers of records as a column of Spark: array<struct<key: string, value: binary>>, null where there are none."""
+"""Record headers as a column of Spark: array<struct<key: string, value: binary>>, null for records without any."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from odradek.protocol.records.bulk import varints, wrong
 
 TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 MANY = 1000
-"""Headers of a record above which a loop over them costs less than a step for each: 0.5 µs, and some 30."""
+"""Headers of a record above which a loop over them is cheaper than a numpy step for each: 0.5 µs, against some 30."""
 MOST = 10_000_000
-"""Headers of one record that are read; so many take 6 s and 0.8 GB, and 2 kB of zstd can hold them."""
+"""The most headers of one record that are read: so many take 6 s and 0.8 GB, and fit into 2 kB of zstd."""
 
 
 class Found(NamedTuple):
-    """All headers of some records, in their order."""
+    """All headers of some records, in order."""
 
     keys: np.ndarray
     key_sizes: np.ndarray
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 def column(records: Records) -> pa.Array:
-    """The headers of `records`; RecordError INVALID_RECORD if they are not what they claim."""
+    """The headers of `records`; RecordError INVALID_RECORD if they are malformed."""
     if not records.header_counts.any():
         return pa.nulls(len(records.starts), TYPE)
     try:
@@ -46,7 +46,7 @@ def column(records: Records) -> pa.Array:
 
 
 def _found(records: Records) -> Found:
-    """Header k of all records in one step, but for the records that have many."""
+    """Parse header k of all records in one step, except for records with many headers."""
     counts, data = records.header_counts, records.data
     if counts.max() > MOST:
         raise wrong(f"a record has {counts.max()} headers, of which at most {MOST} are read")
@@ -72,7 +72,7 @@ def _found(records: Records) -> Found:
 
 
 def _walked(body: bytes, count: int, start: int) -> Iterable[np.ndarray]:
-    """The headers in `body`, all that is in it, of which the first byte is at `start`."""
+    """Parse `count` headers that must fill `body`, whose first byte is at `start`."""
     decode, marks, at = varint.decode, array("q"), 0
     for _ in range(count):
         key_size, key = decode(body, at)
@@ -96,7 +96,7 @@ def _put(found: Found, places: slice | np.ndarray, parts: Iterable[np.ndarray]) 
 
 
 def _strings(keys: pa.Array) -> pa.Array:
-    """Keys as text; what is no UTF-8 gets replacement characters, as in Java."""
+    """Keys as text; invalid UTF-8 gets replacement characters, as in Java."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Records of magic 0 and 1, read one by one: few logs still have them."""
+"""Records of magic 0 and 1, decoded one by one because few logs still have them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 
 def rows(found: OldMessages, range: Range, most: int, check_crcs: bool = True) -> Iterator[Rows]:
-    """The records of `found` within `range`, at most `most` and about ENOUGH bytes at once; BrokenBatch."""
+    """The records of `found` within `range`, at most `most` and about ENOUGH bytes at once; raises BrokenBatch."""
     part, size = Rows([], [], [], [], []), 0
     for record, time_type in _records(found, check_crcs):
         if not range.start <= record[0] < range.end:
@@ -52,7 +52,7 @@ def rows(found: OldMessages, range: Range, most: int, check_crcs: bool = True) -
 
 
 def _records(found: OldMessages, check_crcs: bool) -> Iterator[tuple[Record, int]]:
-    """Each record with the type of its timestamp. Offsets must rise: the checksum of a message leaves them out."""
+    """Each record with its timestamp type. Offsets must rise: a message's checksum does not cover them."""
     last = found.after
     for message in found.messages:
         kind = _time_type(message)
@@ -67,7 +67,7 @@ def _records(found: OldMessages, check_crcs: bool) -> Iterator[tuple[Record, int
 
 
 def _time_type(message: memoryview) -> int:
-    """Kafka's number for what the timestamps are."""
+    """Kafka's number for the timestamp type."""
     if message[MAGIC_AT] == 0:
         return NO_TIMESTAMP_TYPE
     appended = message[OLD_ATTRIBUTES_AT] & TIMESTAMP_TYPE

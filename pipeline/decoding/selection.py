@@ -1,7 +1,7 @@
-"""Which batches of a chunk hold records to show, told from their headers alone.
+"""Select the batches of a chunk that have records to show, by their headers alone.
 
-All headers of a chunk are read at once, into one array, since a topic written without batching has a batch a record.
-What Python does for each batch is to go from one to the next and to ask for its checksum.
+All headers of a chunk are read at once, into one array, because a topic written without batching has one record a
+batch. Per batch Python only steps to the next one and verifies the checksum.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ class Batches(NamedTuple):
 
 
 class OldMessages(NamedTuple):
-    """Messages of magic 0 or 1, each perhaps a compressed set; their records come after offset `after`."""
+    """Messages of magic 0 or 1, plain or compressed sets; their records come after offset `after`."""
 
     messages: list[memoryview]
     after: int
 
 
 def damaged(range: Range, offset: int, why: object) -> PipelineError:
-    """What is told of a batch that cannot be read; `offset` is its first."""
+    """The error for an unreadable batch; `offset` is its first."""
     return PipelineError(f"{range.topic}-{range.partition}: the batch at offset {offset} cannot be read: {why}")
 
 
 class Selection:
-    """The batches of `range` in chunk after chunk; remembers which transactions were aborted.
+    """The batches of `range` in chunk after chunk; tracks aborted transactions.
 
-    check_crcs: look at every checksum, as a consumer does (`check.crcs`).
+    check_crcs: verify every checksum, as a consumer does (`check.crcs`).
     """
 
     def __init__(self, range: Range, check_crcs: bool = True) -> None:
         self._range, self._check_crcs = range, check_crcs
         self._aborted = _Aborted()
-        self._last = -1  # offset of what has been seen
+        self._last = -1  # the last offset seen
 
     def of(self, chunk: Chunk) -> Iterator[Batches | OldMessages]:
-        """What to read of `chunk`, in order; PipelineError for what is damaged.
+        """What to read of `chunk`, in order; PipelineError for damaged data.
 
-        Only the checksum protects a header, and the base offset is before what it covers: a wrong one is seen where
+        Only the checksum protects a header, and it does not cover the base offset: a wrong base offset shows where
         offsets do not rise.
         """
         data = memoryview(chunk.data)
@@ -81,7 +81,7 @@ class Selection:
                 yield self._shown(_with_headers(data, np.array(starts, np.int64)))
 
     def _runs(self, data: memoryview) -> Iterator[tuple[bool, list[int]]]:
-        """(whether of an old format, where each batch starts and the last one ends) for neighbours alike."""
+        """(whether of an old format, where each batch starts and the last one ends) for each run of the same format."""
         starts: list[int] = []
         old, at, total, unpack = False, 0, len(data), TO_MAGIC.unpack_from
         while at + TO_MAGIC.size <= total:
@@ -142,11 +142,11 @@ def _with_headers(data: memoryview, bounds: np.ndarray) -> Batches:
 
 
 class _Aborted:
-    """The producers whose open transaction will turn out to be aborted.
+    """The producers whose open transaction was aborted later in the log.
 
-    A fetch tells of every aborted transaction that reaches into what it brings, so the same one may be told of again
-    and again: it counts once, until its marker has been seen. That is the producer's next control batch, also when
-    compaction has taken the record out of it.
+    A fetch response lists every aborted transaction that overlaps its records, so the same one may come again and
+    again: it counts once, until its marker appears. The marker is the producer's next control batch, even when
+    compaction has removed the record from it.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""What `odradek pipeline` runs, each also with `spark-submit`: archive, restore, stages, audit."""
+"""The jobs of `odradek pipeline`, each also for `spark-submit`: archive, restore, stages, audit."""

@@ -1,4 +1,4 @@
-"""A job's progress on a terminal: a line for each query's last batch, and a bar of the tasks that Spark runs now."""
+"""A job's progress on a terminal: a line for each query's last batch, and a bar of Spark's running tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UP, _CLEAR = "\x1b[{}A", "\x1b[J"
 
 
 class Bars:
-    """Drawn again and again at the same place, until `close`."""
+    """Redraws the lines in place, until `close`."""
 
     def __init__(self, spark: SparkSession, out: TextIO) -> None:
         self._tracker = spark.sparkContext.statusTracker()
@@ -26,7 +26,7 @@ class Bars:
         self._thread.start()
 
     def tell(self, facts: dict[str, Any]) -> None:
-        """A batch is done: `progress.batch`."""
+        """Show a finished batch: `progress.batch`."""
         with self._lock:
             self._lines[facts["query"]] = line(facts)
 
@@ -41,7 +41,7 @@ class Bars:
             self._draw(bar(*self._tasks()))
 
     def _tasks(self) -> tuple[int, int]:
-        """Of the stages that run now: tasks done, and all."""
+        """Finished tasks and all tasks of the running stages."""
         infos = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
         found = [(info.numCompletedTasks, info.numTasks) for info in infos if info]
         return sum(done for done, _ in found), sum(all_ for _, all_ in found)
@@ -67,7 +67,7 @@ def line(facts: dict[str, Any]) -> str:
 
 
 def bar(done: int, count: int) -> str:
-    """Nothing where no task runs."""
+    """The bar; empty where no task runs."""
     if not count:
         return ""
     filled = _WIDTH * done // count
@@ -75,7 +75,7 @@ def bar(done: int, count: int) -> str:
 
 
 def _no_bars_of_spark(spark: SparkSession) -> None:
-    """Its own bar would be drawn over ours."""
+    """Stop Spark's own bar, which would overwrite ours."""
     own = spark.sparkContext._jsc.sc().progressBar()
     if own.isDefined():
         own.get().stop()

@@ -1,4 +1,4 @@
-"""The one line that says why a job failed: its own error out of all that Spark wraps it in."""
+"""The one line that says why a job failed: its own error, unwrapped from Spark's."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from odradek.pipeline.errors import PipelineError
 
 log = logging.getLogger(__name__)
 
-# How Python ends a traceback with an error of ours, wherever Java put that text.
+# The last line of a Python traceback with an error of ours, wherever Java put that text.
 _OURS = re.compile(r"odradek\.pipeline\.errors\.\w+: (.+)")
 _SPARKS = ("pyspark.", "py4j.")
 
 
 def cause(error: BaseException) -> str:
-    """One line: the text of the innermost PipelineError, or what Spark says first of an error of its own."""
+    """One line: the text of the innermost PipelineError, or the first line of an error of Spark's own."""
     if isinstance(error, PipelineError):
         return _line(str(error))
     text = _text(error)
@@ -27,21 +27,21 @@ def cause(error: BaseException) -> str:
 
 
 def expected(error: BaseException) -> bool:
-    """Whether a line tells it; anything else is a mistake of this program."""
+    """Whether one line is enough; any other error is a bug in this program."""
     ours = isinstance(error, PipelineError | OSError)
     return ours or type(error).__module__.startswith(_SPARKS) or bool(_OURS.search(_text(error)))
 
 
 def caused_by(error: BaseException, kind: type[PipelineError]) -> bool:
-    """Whether it is such an error of ours, or one that Spark has the text of."""
+    """Whether it is such an error of ours, or one with its text in Spark's error."""
     return isinstance(error, kind) or f"{kind.__module__}.{kind.__name__}: " in _text(error)
 
 
 def told(function: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
-    """A function for `foreachBatch` that fails with one line.
+    """Make a function for `foreachBatch` fail with one line.
 
-    Spark looks through the text of its error with an expression that takes as much stack as the text is long (4.0:
-    StreamExecution.isInterruptionException): a Java stack trace in it is the end of the stream's thread.
+    Spark searches the text of its error with an expression whose stack grows with the text (4.0:
+    StreamExecution.isInterruptionException): a Java stack trace in it kills the stream's thread.
     """
 
     @functools.wraps(function, updated=())
@@ -57,7 +57,7 @@ def told(function: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
 
 
 def _text(error: BaseException) -> str:
-    java: Any = getattr(error, "java_exception", None)  # of py4j, whose own text begins with what was called
+    java: Any = getattr(error, "java_exception", None)  # of py4j, whose own text begins with the call
     return str(java.toString()) if java is not None else str(error)
 
 

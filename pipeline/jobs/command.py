@@ -1,4 +1,4 @@
-"""What the jobs' command lines share: how they are told of a cluster and of Spark, how they begin and end.
+"""Parts that the jobs' command lines share: options for the cluster and for Spark, start and end of a job.
 
 Exit codes: 0 done, 1 failed or found something wrong, 2 wrong usage, 130 and 143 ended by Ctrl-C or SIGTERM.
 """
@@ -80,9 +80,9 @@ def _pairs(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def start(name: str, conf: dict[str, str]) -> SparkSession:
-    """The session of job `name`; on this machine alone, unless `conf` or the environment says otherwise.
+    """The session of job `name`; on this machine alone, unless `conf` or the environment names a master.
 
-    So is Spark's UI then: it listens where SPARK_LOCAL_IP says, which is 127.0.0.1 for a local master.
+    Spark's UI is then local, too: it listens on SPARK_LOCAL_IP, which is 127.0.0.1 for a local master.
     """
     from odradek.pipeline.session import logging_as, session
 
@@ -95,7 +95,7 @@ def start(name: str, conf: dict[str, str]) -> SparkSession:
 
 
 def _one_line_errors() -> None:
-    """PySpark prints errors in a query as JSON with Java's stack traces; the job tells them."""
+    """PySpark prints errors in a query as JSON with Java's stack traces; the job prints one line instead."""
     from pyspark.logger import PySparkLogger
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -103,7 +103,7 @@ def _one_line_errors() -> None:
 
 
 def _master(conf: dict[str, str]) -> str:
-    """As Spark finds it, but for its own files of settings, which a cluster's administrator writes."""
+    """The master that Spark will use; Spark's own configuration files, which an administrator writes, are not read."""
     elsewhere = "SPARK_CONF_DIR" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
     return conf.get("spark.master") or os.environ.get("MASTER") or ("" if elsewhere else "local[*]")
 

@@ -1,7 +1,7 @@
-"""How a job ends: by itself, by an error in one line, or by Ctrl-C or SIGTERM with its streams and Spark stopped.
+"""How a job ends: normally, by an error in one line, or by Ctrl-C or SIGTERM with its streams and Spark stopped.
 
-A job runs in a thread of its own, because a main thread that waits for Java's answer could not stop anything: py4j has
-one connection a thread, which is taken until the answer comes.
+A job runs in a separate thread, because a main thread that waits for Java's response could not stop anything: py4j has
+one connection per thread, which is busy until the response arrives.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from odradek.pipeline.jobs.causes import cause, expected
 log = logging.getLogger(__name__)
 
 FAILED, INTERRUPTED = 1, 130
-_PATIENCE = 20  # seconds that a job has to end after its streams were stopped, and once more after Spark was
+_PATIENCE = 20  # seconds that a job has to end after its streams were stopped, and again after Spark was stopped
 _asked = threading.Event()
 
 
 def run(command: click.Command, name: str, arguments: list[str]) -> int:
-    """The exit code of a command that was run with these arguments, its error told on stderr.
+    """Run a command with these arguments; returns its exit code, and prints its error to stderr.
 
-    Does not return where the command does not end after a signal.
+    Does not return if the command does not end after a signal.
     """
     _log()
     ended: list[int] = []
@@ -44,7 +44,7 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
         finally:
             wakeups.put(0)
 
-    # An exception raised by a handler may come at any place of threading, `put` may be called there.
+    # An exception raised by a handler could hit any point in threading; calling `put` there is safe.
     _handle_signals(lambda number, _: wakeups.put(number))
     job = threading.Thread(target=work, name=name, daemon=True)
     job.start()
@@ -62,7 +62,7 @@ def _handle_signals(handler: Callable[[int, FrameType | None], None] | signal.Ha
 
 
 def _log() -> None:
-    """Our warnings in one line each; py4j would print the traceback of an error that is told by `_outcome`."""
+    """Our warnings in one line each; py4j would print the traceback of an error that `_outcome` reports."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
@@ -92,7 +92,7 @@ def _tell(error: Exception, name: str, context: click.Context | None) -> None:
 
 
 def _after_signal(job: threading.Thread, number: int) -> int:
-    """Exits by itself while the job runs: the interpreter's end aborts where a thread holds the lock of stdout."""
+    """Exits directly while the job runs: the interpreter's shutdown aborts where a thread holds the lock of stdout."""
     status = _end(job, number)
     if job.is_alive():
         atexit._run_exitfuncs()
@@ -101,11 +101,11 @@ def _after_signal(job: threading.Thread, number: int) -> int:
 
 
 def _end(job: threading.Thread, number: int) -> int:
-    """After a signal: streams, then jobs, then Spark. Ctrl-C is how a stream ends, and a failure of anything else."""
+    """After a signal: stop streams, then jobs, then Spark. Ctrl-C is a stream's normal end, but fails other jobs."""
     _asked.set()
     spark, streams = _running(), False
     if spark is not None:
-        spark.sparkContext.setLogLevel("OFF")  # what is stopped complains
+        spark.sparkContext.setLogLevel("OFF")  # stopping logs errors
         streams = _stop_streams(spark)
         spark.sparkContext.cancelAllJobs()
         job.join(_PATIENCE)
@@ -117,19 +117,19 @@ def _end(job: threading.Thread, number: int) -> int:
 
 
 def started() -> None:
-    """A session was started. Raises PipelineError where the process was asked to end meanwhile."""
+    """Call after the start of a session. Raises PipelineError where a signal asked the process to end meanwhile."""
     if _asked.is_set():
         raise PipelineError("ended before it began")
 
 
 def _running() -> Any:
-    """The session of this process, or None; pyspark is not imported for it."""
+    """The session of this process, or None; does not import pyspark."""
     module = sys.modules.get("pyspark.sql")
     return module.SparkSession._instantiatedSession if module else None
 
 
 def _stop_streams(spark: Any) -> bool:
-    """Whether there were any."""
+    """Stop all streams; returns whether there were any."""
     active = spark.streams.active
     for query in active:
         query.stop()

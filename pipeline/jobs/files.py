@@ -1,4 +1,4 @@
-"""Files under a URI of any file system that Hadoop knows (hdfs:, s3a:, file:), by the driver's own Java."""
+"""Files under a URI of any file system that Hadoop supports (hdfs:, s3a:, file:), through the driver's Java."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Entry(NamedTuple):
 
 
 class Files:
-    """Those under `root`; every path is relative to it. Raises PipelineError with the URI and why.
+    """Files below `root`; every path is relative to it. Raises PipelineError with the URI and the reason.
 
-    `root` is its whole URI then, `here` the path where it is on a file system of this machine. `room`, where it is
-    set, is a folder for files that are not whole yet: none is made, replaced or taken away any more once that is gone.
+    The attribute `root` is the full URI, `here` the path where it is on a file system of this machine. `room`, where it
+    is set, is a folder for incomplete files: without it no file is created, replaced or removed any more.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -51,7 +51,7 @@ class Files:
         self.room: str | None = None
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
+        """Whether the file or folder exists."""
         with _told(self.uri(path)):
             return bool(self._fs.exists(self._path(path)))
 
@@ -65,14 +65,14 @@ class Files:
                 stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Make or replace a file; a reader sees the old text or the new."""
+        """Create or replace a file; a reader sees the old text or the new."""
         if self.here is not None:
             self._put_here(self.here, path, text, os.replace)
         else:
             self._put(path, text, replace=True)
 
     def create(self, path: str, text: str) -> bool:
-        """Make a file; False where it was there already."""
+        """Create a file; False where it exists."""
         try:
             if self.here is not None:
                 self._put_here(self.here, path, text, make_once)
@@ -85,7 +85,7 @@ class Files:
         return True
 
     def list(self, folder: str = "") -> list[Entry]:
-        """All files in a folder and its folders, but for those whose name begins with a dot; none where it is not."""
+        """All files in a folder and its folders, except for names that begin with a dot; none where it is missing."""
         if not self.exists(folder):
             return []
         with _told(self.uri(folder)):
@@ -96,18 +96,18 @@ class Files:
         return sorted(entry for entry in entries if not entry.path.rpartition("/")[2].startswith("."))
 
     def empty(self, folder: str = "") -> bool:
-        """Whether nothing is in a folder, or it is not there; names with a dot in front do not count."""
+        """Whether a folder is empty, or does not exist; names that begin with a dot do not count."""
         return all(name.startswith(".") for name in self.names(folder))
 
     def names(self, folder: str = "") -> Sequence[str]:
-        """What is in a folder itself, sorted; nothing where it is not."""
+        """The names in a folder itself, sorted; none where it does not exist."""
         if not self.exists(folder):
             return []
         with _told(self.uri(folder)):
             return sorted(str(each.getPath().getName()) for each in self._fs.listStatus(self._path(folder)))
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file; folders on the way are made. Whether one that is there is replaced, is the file system's."""
+        """Move a file; creates missing folders. Whether it replaces an existing file depends on the file system."""
         self.make(new.rpartition("/")[0])
         if self.here is not None:
             with self._told_here(old):
@@ -123,7 +123,7 @@ class Files:
             return False
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Have these files and their names on the disk. Elsewhere than here they are when they are closed."""
+        """Flush these files and their names to disk. On other file systems closing a file does that."""
         if self.here is None:
             return
         files = [self.here / path for path in paths]
@@ -132,18 +132,18 @@ class Files:
                 _flush(each)
 
     def delete(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it, if it is there."""
+        """Remove a file, or a folder with its content, if it exists."""
         with _told(self.uri(path)):
             self._fs.delete(self._path(path), True)
 
     def delete_empty(self, folder: str) -> None:
-        """Remove a folder unless something is in it."""
+        """Remove a folder unless it has content."""
         if not self.names(folder):
             with suppress(PipelineError), _told(self.uri(folder)):
                 self._fs.delete(self._path(folder), False)
 
     def take_away(self, path: str) -> None:
-        """Remove a file by way of the room, if it is there. PipelineError where the room is gone."""
+        """Remove a file by way of the room, if it exists. PipelineError where the room is gone."""
         gone = f"{self.room}/{uuid4()}"
         if self.here is not None:
             with self._told_here(path):
@@ -157,7 +157,7 @@ class Files:
         self.delete(gone)
 
     def make(self, folder: str = "") -> None:
-        """Make a folder and those above it."""
+        """Create a folder and those above it."""
         if self.here is not None:
             with self._told_here(folder):
                 _make(self.here / folder)
@@ -167,13 +167,13 @@ class Files:
                 raise PipelineError(f"cannot make the folder {self.uri(folder)}")
 
     def check_writable(self) -> None:
-        """Try it with a file that is removed again."""
+        """Create a file and remove it again."""
         name = f".writable-{uuid4()}"
         self.write(name, "")
         self.delete(name)
 
     def uri(self, path: str) -> str:
-        """The whole URI of a path."""
+        """The full URI of a path."""
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
     def _path(self, path: str) -> Any:
@@ -184,7 +184,7 @@ class Files:
         return Entry(str(path), int(status.getLen()), int(status.getModificationTime()))
 
     def _put(self, path: str, text: str, replace: bool) -> None:
-        """By Spark's own way of writing checkpoints: a hidden file that is renamed."""
+        """Write as Spark writes checkpoints: a hidden file, then a rename."""
         self.make(path.rpartition("/")[0])
         with _told(self.uri(path)):
             managers = _managers(self._jvm)
@@ -202,7 +202,7 @@ class Files:
                 raise
 
     def _put_through(self, room: str, manager: Any, path: str, text: str, replace: bool) -> None:
-        """The same with the hidden file in a folder that is not made for it."""
+        """The same with the hidden file in a folder that is not created for it."""
         hidden = self._path(f"{room}/.{uuid4()}.tmp")
         copies, block = self._fs.getDefaultReplication(hidden), self._fs.getDefaultBlockSize(hidden)
         stream = self._fs.createNonRecursive(hidden, True, 4096, copies, block, None)
@@ -214,7 +214,7 @@ class Files:
             self._fs.delete(hidden, False)
 
     def _put_here(self, here: Path, path: str, text: str, place: Callable[[Path, Path], object]) -> None:
-        """As `_put`, where Hadoop would write a checksum beside it in a second step, and look before it makes."""
+        """Like `_put`, where Hadoop would write a checksum next to it in a second step, and check before it creates."""
         target = here / path
         folder = target.parent if self.room is None else here / self.room
         hidden = folder / f".{target.name}.{uuid4()}.tmp"
@@ -230,7 +230,7 @@ class Files:
 
     @contextmanager
     def _told_here(self, path: str) -> Iterator[None]:
-        """Python's errors as ours, but for that of a file that is there already."""
+        """Turn Python's errors into ours, except for that of an existing file."""
         try:
             yield
         except OSError as error:
@@ -240,10 +240,10 @@ class Files:
 
 
 def make_once(hidden: Path, target: Path) -> None:
-    """Have a whole file under a new name. FileExistsError where there is one.
+    """Give a complete file a new name. FileExistsError where the name exists.
 
-    By a link, or where the file system has none (CIFS, vfat, many of FUSE) by a rename that replaces nothing. One that
-    can do neither is as an object store: it is looked whether there is one, and nobody else may write there.
+    By a link, or where the file system has none (CIFS, vfat, many of FUSE) by a rename that replaces nothing. One with
+    neither is treated like an object store: check whether the name exists; other processes must not write there.
     """
     try:
         os.link(hidden, target)
@@ -254,7 +254,7 @@ def make_once(hidden: Path, target: Path) -> None:
 
 
 def rename_new(hidden: Path, target: Path) -> None:
-    """As `make_once`, without a link."""
+    """Like `make_once`, without a link."""
     number = _renamed_new(hidden, target)
     if number in _NO_SUCH_RENAME and target.exists():
         number = errno.EEXIST
@@ -266,7 +266,7 @@ def rename_new(hidden: Path, target: Path) -> None:
 
 
 def _renamed_new(hidden: Path, target: Path) -> int:
-    """The errno, 0 for none."""
+    """Returns the errno, 0 for none."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return errno.ENOSYS
@@ -274,7 +274,7 @@ def _renamed_new(hidden: Path, target: Path) -> int:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and those above it; the names of new ones are on the disk then."""
+    """Create a folder and those above it, and flush the names of new ones to disk."""
     try:
         folder.mkdir()
     except FileExistsError:
@@ -293,7 +293,7 @@ def _write_through(path: Path, text: str) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Have a file's content, or a folder's names, on the disk."""
+    """Flush a file's content, or a folder's names, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -302,7 +302,7 @@ def _flush(path: Path) -> None:
 
 
 def _managers(jvm: Any) -> Any:
-    """Spark's CheckpointFileManager, which has another package since Spark 4.1."""
+    """Spark's CheckpointFileManager, which moved to another package in Spark 4.1."""
     from py4j.java_gateway import JavaClass
 
     streaming = jvm.org.apache.spark.sql.execution.streaming
@@ -312,12 +312,12 @@ def _managers(jvm: Any) -> Any:
 
 @contextmanager
 def _told(uri: str) -> Iterator[None]:
-    """Java's exceptions as ours: what they say of the URI, without their stack."""
+    """Turn Java's exceptions into ours: the URI and the message, without the stack."""
     try:
         yield
     except Exception as error:
         java: Any = getattr(error, "java_exception", None)
-        text = str(java.toString()) if java is not None else str(error)  # some are translated by pyspark
+        text = str(java.toString()) if java is not None else str(error)  # pyspark translates some
         if "FileAlreadyExistsException" in text:
             raise FileExistsError(uri) from None
         if java is None and not type(error).__module__.startswith("pyspark."):

@@ -1,4 +1,4 @@
-"""What is done to a frame by Arrow batches, in tasks."""
+"""Apply a function to a frame's Arrow batches, in tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def mapped(
     df: DataFrame, step: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
-    """DataFrame.mapInArrow, which in PySpark 4.0 asks for pandas and then does not use it."""
+    """DataFrame.mapInArrow, which in PySpark 4.0 requires pandas without using it."""
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType

@@ -1,13 +1,13 @@
-"""Restoring by key: in which order the records of several partitions go, and in which steps.
+"""Restore by key: the order of records from several partitions, and the steps.
 
-The target's partitions are not the archive's, and a key may have lived in several of these, for a topic gets more of
-them. Which of its records came first, only times tell. A record counts as of the latest time that its partition has up
-to it, its level, so that the order within a partition stays. All records go by level, partition and offset.
+The target's partitions are not the archive's, and a key may have lived in several of the latter, because topics get
+more partitions. Only times say which of the key's records came first. A record's level is the latest time in its
+partition up to that record, so the order within a partition stays. Records are ordered by level, partition and offset.
 
-A step is a piece of that order. Of each partition it is a range of offsets, because levels never go back, and it has
-no more records than it may: a partition's blocks of that size end at some levels, and between two of all these levels
-none has more. Of one level it may have more, when times stand still or were far ahead once: that is cut by partition
-and offset.
+A step is a piece of that order. In each partition it is a range of offsets, because levels never fall, and it has at
+most the allowed number of records: a partition's blocks of that size end at some levels, and between two neighbours of
+all these levels no partition has more. One level may have more, when times stand still or were far ahead once: it is
+cut by partition and offset.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_MOST = 64  # units: of a task each has a producer
+_MOST = 64  # units: each has a producer in its task
 Cuts = Mapping[int, Sequence[int]]
-"""By partition the offsets at which levels begin, the last one's end too: for all partitions the same levels."""
+"""By partition the offsets at which levels begin, and the last one's end: the same levels for all partitions."""
 
 
 def steps(rows: DataFrame, ranges: Mapping[int, Range], size: int) -> Iterator[dict[int, Range]]:
-    """What is written at once, of at most `size` records of each partition, in order. `rows` are within `ranges`."""
+    """The ranges to write at once, at most `size` records of each partition, in order. `rows` are within `ranges`."""
     from pyspark.sql import functions as F
 
     times = rows.select("partition", "offset", F.unix_millis("timestamp").alias("time"))
@@ -38,7 +38,7 @@ def steps(rows: DataFrame, ranges: Mapping[int, Range], size: int) -> Iterator[d
 
 
 def ordered(rows: DataFrame, partitions: int) -> DataFrame:
-    """A step's rows with the column `unit`, that of a key always the same; each unit's are in one task, in order."""
+    """A step's rows with the column `unit`, always the same for a key; each unit's rows are in one task, in order."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -50,8 +50,9 @@ def ordered(rows: DataFrame, partitions: int) -> DataFrame:
 
 
 def bounds(maxima: Iterable[tuple[int, int, int]]) -> list[int]:
-    """The times (ms) at which levels begin, of (partition, block, latest time in it): each block's last level, and
-    what is behind it."""
+    """The times (ms) at which levels begin, from (partition, block, latest time in it): each block's last level, and
+    the next one.
+    """
     found = set[int]()
     for _, blocks in groupby(sorted(maxima), key=lambda row: row[0]):
         found.update(accumulate((latest for _, _, latest in blocks), max))
@@ -85,7 +86,7 @@ def _step(ranges: Mapping[int, Range], start: Mapping[int, int], end: Mapping[in
 def _pieces(
     ranges: Mapping[int, Range], start: Mapping[int, int], end: Mapping[int, int], size: int
 ) -> Iterator[dict[int, Range]]:
-    """Of one level: a partition after the other."""
+    """The pieces of one level: one partition after the other."""
     for index in sorted(start):
         for at in range(start[index], end[index], size):
             yield from _step(ranges, {index: at}, {index: min(at + size, end[index])})
@@ -114,7 +115,7 @@ def _cuts(times: DataFrame, ranges: Mapping[int, Range], found: Sequence[int]) -
 
 
 class _Firsts:
-    """In a task: of each of Spark's batches the first offset by partition and number of bounds that are reached."""
+    """In a task: for each of Spark's batches the first offset by partition and number of bounds reached."""
 
     def __init__(self, found: Sequence[int]) -> None:
         self._bounds = found

@@ -1,4 +1,4 @@
-"""How far a job is: bars on a terminal, else a line of JSON a batch, both on stderr; and names for Spark's UI."""
+"""Report a job's progress on stderr: bars on a terminal, else a line of JSON per batch; describe jobs in Spark's UI."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _DESCRIPTION = "spark.job.description"
 def shown(
     spark: SparkSession, topics: Sequence[str], kafka: Mapping[str, str] | None = None, rows: Rows | None = None
 ) -> Iterator[None]:
-    """While inside, every batch of a stream of this session is told.
+    """Within the block, report every batch of a stream of this session.
 
-    A query without a name goes by its topics. With `kafka` (as for `.options`) it is told how many records lie behind
-    what was read, too. `rows` has the records of batches where Spark has seen something else (odradek.parquet).
+    A query without a name is reported by its topics. With `kafka` (as for `.options`) the report includes the lag.
+    `rows` has the records of batches for which Spark counts something else (odradek.parquet).
     """
     bars = Bars(spark, sys.stderr) if sys.stderr.isatty() else None
     listener = _listener(", ".join(topics), kafka or {}, {} if rows is None else rows, bars.tell if bars else _print)
@@ -46,7 +46,7 @@ def shown(
 
 
 def _settle(spark: SparkSession, listener: Any) -> None:
-    """Wait until all that ended is told; Spark may be gone already, after a signal."""
+    """Wait until all finished batches are reported; after a signal Spark may already be gone."""
     try:
         context: Any = spark.sparkContext
         context._jsc.sc().listenerBus().waitUntilEmpty()
@@ -56,7 +56,7 @@ def _settle(spark: SparkSession, listener: Any) -> None:
 
 
 def done(job: str, **facts: Any) -> None:
-    """A batch job, or a part of one, has ended; `facts` are what it did, in the words of its JSON."""
+    """Report the end of a batch job, or of a part of one; `facts` are its results, with the names of its JSON."""
     if sys.stderr.isatty():
         said = ", ".join(f"{_worded(value)} {name.replace('_', ' ')}" for name, value in facts.items())
         click.echo(f"{job}: {said}", err=True)
@@ -66,7 +66,7 @@ def done(job: str, **facts: Any) -> None:
 
 @contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
-    """Spark's UI names what this thread starts inside by `text`."""
+    """Describe the jobs that this thread starts within the block by `text` in Spark's UI."""
     context: Any = spark.sparkContext
     before = context.getLocalProperty(_DESCRIPTION)
     context.setLocalProperty(_DESCRIPTION, text)
@@ -102,7 +102,7 @@ def _listener(label: str, kafka: Mapping[str, str], rows: Rows, tell: Callable[[
 
 
 def batch(progress: Mapping[str, Any], label: str, known: Rows = MappingProxyType({})) -> dict[str, Any]:
-    """What is told of a batch, from Spark's own words for it; `offsets` are where it ended."""
+    """The report of a batch, from Spark's progress; `offsets` are where it ended."""
     seconds = progress.get("batchDuration", 0) / 1000
     rows = known.get((progress.get("name") or label, progress["batchId"]), progress.get("numInputRows", 0))
     offsets: dict[str, Any] = {}
@@ -119,14 +119,14 @@ def batch(progress: Mapping[str, Any], label: str, known: Rows = MappingProxyTyp
 
 
 def _offsets(source: Mapping[str, Any]) -> dict[str, Any]:
-    """By topic and partition; what is no topic goes by its description."""
+    """By topic and partition; a source other than a topic goes by its description."""
     end = source.get("endOffset")
     end = json.loads(end) if isinstance(end, str) else end
     return end if isinstance(end, dict) else {source.get("description", "source"): end}
 
 
 def _lag(kafka: Mapping[str, str], ends: Mapping[str, Any]) -> dict[str, int]:
-    """How many offsets lie behind these now; nothing where that cannot be told."""
+    """How many offsets lie behind these now; nothing where that is unknown."""
     from odradek.pipeline.options import bare
     from odradek.pipeline.reading import offsets
     from odradek.pipeline.types import LATEST

@@ -1,4 +1,4 @@
-"""An archive back to topics: each record once, in order, with its bytes, headers and time; also for spark-submit."""
+"""Restore an archive to topics: each record once, in order, with its bytes, headers and time; also for spark-submit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.pipeline.jobs.files import Files
 
 SETTINGS = {"spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20)}
-"""Of its session: ten thousand records, as many as Spark hands on at once, may be too large for any process."""
+"""Settings of its session: Spark's batches of ten thousand records may be too large for any process."""
 _MOST_TASKS = 1000
 log = logging.getLogger(__name__)
 
@@ -60,15 +60,15 @@ def command(
     kafka: dict[str, str],
     conf: dict[str, str],
 ) -> None:
-    """Write the records of an archive to topics, each once, in their order, with their headers and times.
+    """Write the records of an archive to topics, each once, in order, with their headers and times.
 
-    One that was interrupted goes on when it is started again with the same words.
+    An interrupted restore continues when started again with the same options.
     """
     chosen = () if names is None else subscription.parse({"subscribe": names}).topics
     wish = RestorePlan(chosen, prefix, *_times(since, until), by_key, append, positive("--step", step), id_)
     _written(kafka)
     with Brokers(bare(kafka)) as brokers:
-        brokers.topics()  # is there anybody, before Spark is started
+        brokers.topics()  # check that a broker answers before Spark starts
     spark = commands.start("odradek restore", {**SETTINGS, **conf})
     from odradek.pipeline.jobs.files import Files
 
@@ -95,7 +95,7 @@ def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: RestoreP
 
 
 class _Topic:
-    """One topic on its way back."""
+    """The restore of one topic."""
 
     def __init__(
         self, spark: SparkSession, files: Files, options: dict[str, str], wish: RestorePlan, plan: Plan
@@ -103,7 +103,7 @@ class _Topic:
         self._spark, self._files, self._options, self._wish, self._plan = spark, files, options, wish, plan
 
     def write(self, archive: Reading) -> int:
-        """All its steps; how many records they have."""
+        """Write all steps; returns the number of their records."""
         records, topic = 0, self._plan.topic
         for number, ranges in enumerate(self._steps(archive)):
             with progress.described(self._spark, f"restore {topic} to {self._plan.target}, step {number}"):
@@ -111,7 +111,7 @@ class _Topic:
         return records
 
     def _steps(self, archive: Reading) -> Iterable[Mapping[int, Range]]:
-        """By key they are found out by reading all times of the topic."""
+        """The steps; by key, find them by reading all times of the topic."""
         topic, size = self._plan.topic, self._wish.step
         if not self._wish.by_key:
             return self._plan.steps(archive.state.of(topic), size)
@@ -132,12 +132,12 @@ class _Topic:
         if found is None:
             return 0
         rows = merging.ordered(found, len(self._plan.ends)) if self._wish.by_key else _ordered(found, ranges)
-        counted = Observation()  # of the last step: what is below an exchange is left out where that turns out empty
+        counted = Observation()  # on the last operator: Spark skips operators below an exchange that turns out empty
         self._send(rows.observe(counted, F.count(F.lit(1)).alias("records")), number)
         return int(counted.get["records"])
 
     def _rows(self, files: Iterable[File], ranges: Mapping[int, Range]) -> DataFrame | None:
-        """Those that are wanted; None where no file has any."""
+        """The rows to write; None where no file has any."""
         chosen = [file for file in files if _has(file, ranges)]
         if not chosen:
             return None
@@ -172,7 +172,7 @@ def _has(file: File, ranges: Mapping[int, Range]) -> bool:
 
 
 def _configs(kafka: dict[str, str], plans: list[Plan], state: State) -> dict[str, dict[str, str]]:
-    """Of the targets that are still to be written, with warnings."""
+    """The configurations of the targets still to write, with warnings."""
     found = topics.configs(bare(kafka), [plan.target for plan in plans if not plan.done])
     for plan in plans:
         if not plan.done:
@@ -181,7 +181,7 @@ def _configs(kafka: dict[str, str], plans: list[Plan], state: State) -> dict[str
 
 
 def _written(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The options of what is written, but for where to; `kafka` may have settings for readers. OptionError."""
+    """The writer's options, without the target; `kafka` may have settings for readers. OptionError."""
     settings = {f"{KAFKA}{name}": value for name, value in topics.writers(bare(kafka)).items()}
     options = {**settings, "odradek.timestamps": "true", "odradek.transactional": "true"}
     parsed = WriteOptions.parse(options, streaming=False)

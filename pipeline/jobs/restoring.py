@@ -1,11 +1,11 @@
-"""One topic of an archive, put back: which offsets, into what, in which steps.
+"""Plan the restore of one topic: its offsets, target and steps.
 
-A restore goes in steps of so many offsets of each partition; by key these are cut by time (`merging`). A step is one
-write of Spark's in which each partition of the archive, or each of so many groups of keys, is one transaction
-(`odradek.transactional`), named after the restore, the step and the partition, or group. So a restore that died is just
-started again, on any number of cores: what was written is not written again. For that it must do the same again: its
-name is made of all that it was told and of the topic's id, and up to which offsets it goes is committed, before the
-first step, to a group of that name; what the archive has got since then is left for another one.
+A restore goes in steps of a number of offsets of each partition; by key, times cut the steps (`merging`). A step is one
+write of Spark's in which each partition of the archive, or each group of keys, is one transaction
+(`odradek.transactional`), named after the restore, the step and the partition, or group. So a restore that died can
+just be started again, on any number of cores: it does not write twice. For that it must do the same again: its name
+derives from all its options and from the topic's id, and its end offsets are committed, before the first step, to a
+group of that name; records that the archive gets later need another restore.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from odradek.pipeline.types import EARLIEST, LATEST, Partition, Range
 from odradek.pipeline.wire.brokers import Brokers
 
 PREFIX = "odradek-restore-"
-_UNITS = ("by partition", "by key")  # a restore that was begun with other ones is refused: its topic has records
+_UNITS = ("by partition", "by key")  # a restore that began with other units is refused: its topic has records
 
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What a restore is told; times in ms since 1970, None for no bound."""
+    """The options of a restore; times in ms since 1970, None for no bound."""
 
     topics: tuple[str, ...] = ()  # all
     prefix: str = ""
@@ -37,14 +37,14 @@ class RestorePlan:
     by_key: bool = False
     append: bool = False
     step: int = 1_000_000  # offsets of each partition at once
-    id: str = ""  # another one for the same restore a second time
+    id: str = ""  # a new one repeats the same restore
 
     def target(self, topic: str) -> str:
-        """Where a topic goes."""
+        """The target of a topic."""
         return f"{self.prefix}{topic}"
 
     def chosen(self, state: State) -> list[str]:
-        """The topics of the archive that are meant. PipelineError for one that it has not, and where it has none."""
+        """The selected topics of the archive. PipelineError for a missing one, and where the archive has none."""
         if not state.topics:
             raise PipelineError("the archive has no topics: nothing was archived to it")
         unknown = sorted(set(self.topics) - set(state.topics))
@@ -56,7 +56,7 @@ class RestorePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Of one topic: `ends` are the offsets up to which it goes, by partition."""
+    """The plan for one topic: `ends` are its end offsets, by partition."""
 
     name: str
     topic: str
@@ -65,13 +65,13 @@ class Plan:
     done: bool
 
     def whole(self, files: Iterable[File]) -> dict[int, Range]:
-        """By partition all that is written."""
+        """By partition the full range to write."""
         chosen = list(files)
         first = {index: contents.first(chosen, index, end) for index, end in self.ends.items()}
         return {index: Range(self.topic, index, first[index], end) for index, end in self.ends.items()}
 
     def steps(self, files: Iterable[File], size: int) -> Iterator[dict[int, Range]]:
-        """By partition what is written at once, in order, with blocks of offsets that do not depend on the files."""
+        """By partition the ranges to write at once, in order, in blocks of offsets that do not depend on the files."""
         chosen = list(files)
         first = {index: contents.first(chosen, index, end) // size for index, end in self.ends.items()}
         for step in range(max((-(-end // size) - first[index] for index, end in self.ends.items()), default=0)):
@@ -83,7 +83,7 @@ class Plan:
 
 
 def prepare(brokers: Brokers, kafka: Mapping[str, str], root: str, state: State, wish: RestorePlan, topic: str) -> Plan:
-    """Make the target topic where it is missing, and note how far the restore goes, unless it was begun before.
+    """Create the target topic where it is missing, and record the restore's end offsets, unless it began before.
 
     PipelineError where the target has records, or too few partitions.
     """
@@ -103,12 +103,12 @@ def prepare(brokers: Brokers, kafka: Mapping[str, str], root: str, state: State,
 
 
 def finish(brokers: Brokers, plan: Plan) -> None:
-    """All is written."""
+    """Record that all is written."""
     brokers.commit(f"{PREFIX}{plan.name}-done", {(plan.target, 0): 1})
 
 
 def _partitions(brokers: Brokers, target: str, wanted: int, by_key: bool) -> int | None:
-    """How many the target has, None where it is not there. PipelineError where these are too few."""
+    """The target's number of partitions, None where it does not exist. PipelineError where it is too small."""
     count = brokers.topics().get(target)
     if count is not None and count < wanted and not by_key:
         raise PipelineError(f"{target} has {count} partitions, the archive {wanted}: add some, or restore it --by-key")
@@ -116,7 +116,7 @@ def _partitions(brokers: Brokers, target: str, wanted: int, by_key: bool) -> int
 
 
 def _name(brokers: Brokers, root: str, wish: RestorePlan, topic: str) -> str:
-    """The same for the same; another one for a topic that was deleted and made anew."""
+    """The same for the same restore; another one for a topic that was deleted and recreated."""
     target = wish.target(topic)
     leader = next(iter(brokers.leaders([target]).values()))
     told = (root, topic, target, leader.topic_id.hex(), wish.since, wish.until, wish.by_key, wish.step, wish.id)
@@ -129,14 +129,14 @@ def _check_empty(brokers: Brokers, target: str, count: int, wish: RestorePlan) -
         raise PipelineError(f"{target} has records: --append writes behind them, --prefix to another topic")
 
 
-# -- up to which offsets, as committed offsets
+# -- the end offsets, as committed offsets
 
 Groups = dict[str, dict[int, Partition]]
-"""By group, of which of its partitions the offset is that of which partition of the archive."""
+"""By group: which of its partitions has the end offset of which partition of the archive."""
 
 
 def _noted(brokers: Brokers, groups: Groups) -> dict[int, int]:
-    """Empty when nothing is noted yet, or not all: the first group is the last to be written."""
+    """Empty when nothing is recorded yet, or not all: the first group is written last."""
     found: dict[int, int] = {}
     for group, keys in groups.items():
         noted = brokers.committed(group, list(keys.values()))
@@ -152,8 +152,8 @@ def _note(brokers: Brokers, groups: Groups, ends: Mapping[int, int]) -> None:
 
 
 def _groups(name: str, target: str, indexes: Iterable[int], by_key: bool) -> Groups:
-    """One, where the target has all of these partitions. By key it may have fewer, and get more before the restore
-    goes on: each has a group of its own then, of a partition that is always there.
+    """One group, if the target has all of these partitions. By key it may have fewer, and get more before the restore
+    continues: then each has its own group, with a partition that always exists.
     """
     if by_key:
         return {f"{PREFIX}{name}-{index}": {index: (target, 0)} for index in sorted(indexes)}

@@ -1,9 +1,8 @@
-"""Topics that a restore writes to: made so that they take and keep what the archived ones had, and what is left out.
+"""Target topics of a restore: create them so that they accept and keep the archived records, and warn of differences.
 
-A target is made with the settings that the archive has of its topic, but for those of `_DIFFERENT`: records of last
-year, or of next year, would be refused or deleted at once. What belongs to the cluster that the topic was in, not to
-its records, is left to the one that it goes to. A setting that this one does not know is left out. What was not set is
-told.
+A target gets the settings that the archive has of its topic, except for those in `_DIFFERENT`: otherwise records of
+last year, or of next year, would be refused or deleted at once. Settings that depend on the source cluster, not on the
+records, are left to the target cluster, and settings that it does not know are left out. A warning lists those not set.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ _CLUSTERS = (
     "leader.replication.",
     "local.retention.",
     "message.format.version",
-    "min.insync.replicas",  # more than there may be replicas
+    "min.insync.replicas",  # may exceed the number of replicas
     "remote.",
 )
 _LIMIT = "max.message.bytes"
-_BATCH = 1_000_000  # bytes, as librdkafka has it
-_LARGEST = 128 << 20  # bytes of a record; what a broker takes in one request is less, unless it is told otherwise
+_BATCH = 1_000_000  # bytes, librdkafka's default
+_LARGEST = 128 << 20  # bytes of a record; a broker's default limit for one request (socket.request.max.bytes) is lower
 
 
 def make(kafka: Mapping[str, str], topic: str, partitions: int, archived: Mapping[str, str]) -> None:
-    """A new topic for what was archived of one with these settings. PipelineError."""
+    """Create a topic for records archived from one with these settings. PipelineError."""
     kept = {name: value for name, value in archived.items() if not name.startswith(_CLUSTERS)}
     wanted = topics.accepted(kafka, topic, {**kept, **_DIFFERENT})
     topics.create(kafka, {topic: partitions}, wanted)
@@ -45,7 +44,7 @@ def make(kafka: Mapping[str, str], topic: str, partitions: int, archived: Mappin
 
 
 def writing(kafka: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
-    """Options of a writer to a topic of this configuration: no record is too large, no batch larger than it takes."""
+    """A writer's options for a topic of this configuration: no record is too large, no batch above the limit."""
     wanted = {"max.request.size": _LARGEST, "buffer.memory": _LARGEST}
     if (limit := int(config.get(_LIMIT, _BATCH))) < _BATCH:
         wanted["batch.size"] = limit
@@ -53,7 +52,7 @@ def writing(kafka: Mapping[str, str], config: Mapping[str, str]) -> dict[str, st
 
 
 def warn(topic: str, config: Mapping[str, str], archived: Mapping[str, str]) -> None:
-    """Of a topic that was there before, and may lose or refuse what it is given."""
+    """Warn of an existing topic that may lose or refuse records."""
     if config.get("message.timestamp.type") == "LogAppendTime":
         log.warning("%s has message.timestamp.type=LogAppendTime: records get the time of writing", topic)
     elif "delete" in config.get("cleanup.policy", "") and config.get("retention.ms") != "-1":

@@ -1,4 +1,4 @@
-"""Topics that a job looks into or makes."""
+"""Create topics and read their configurations for the jobs."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ READERS = frozenset(
         "value.deserializer",
     }
 )
-"""Settings that Kafka's consumers have and its producers have not."""
+"""Settings that Kafka's consumers have and its producers do not."""
 
 
 def create(
     kafka: Mapping[str, str], topics: Mapping[str, int], config: Mapping[str, str], may_exist: bool = False
 ) -> None:
-    """Make topics with so many partitions each, and as many replicas as the brokers do. Raises PipelineError.
+    """Create topics with these numbers of partitions, and the brokers' default replication factor. PipelineError.
 
-    `kafka` are the client's settings, without the prefix. Unless it `may_exist`, one that is there already is an error.
+    `kafka` are the client's settings, without the prefix. An existing topic is an error unless `may_exist`.
     """
     if not topics:
         return
-    admin = client(kafka)  # lives until the answers are there
+    admin = client(kafka)  # must live until the responses arrive
     wanted = [NewTopic(topic, partitions, config=dict(config)) for topic, partitions in topics.items()]
     for topic, made in admin.create_topics(wanted, operation_timeout=_SECONDS).items():
         try:
@@ -63,7 +63,7 @@ def create(
 
 
 def accepted(kafka: Mapping[str, str], topic: str, config: Mapping[str, str]) -> dict[str, str]:
-    """Those settings that the brokers would make the topic with: others they do not know, or refuse. PipelineError."""
+    """The settings with which the brokers would create the topic, without unknown or refused ones. PipelineError."""
     admin = client(kafka)
     if _would_make(admin, topic, config):
         return dict(config)
@@ -82,7 +82,7 @@ def _would_make(admin: AdminClient, topic: str, config: Mapping[str, str]) -> bo
 
 
 def configs(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The configuration of topics that exist. Raises PipelineError."""
+    """The configurations of existing topics. Raises PipelineError."""
     admin = client(kafka)
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     found = {}
@@ -95,14 +95,14 @@ def configs(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, dict[s
 
 
 def writers(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The settings without those that only readers have, or a schema registry: one file of them may serve all."""
+    """The settings without those for readers or a schema registry: one file of them may serve all."""
     return {name: value for name, value in kafka.items() if name not in READERS and not name.startswith(PREFIX)}
 
 
 def client(kafka: Mapping[str, str]) -> AdminClient:
-    """For questions and orders to the cluster. OptionError.
+    """A client for administration. OptionError.
 
-    What a writer has no setting for is not needed to ask: that may be for readers alone, or mean nothing at all.
+    It ignores settings that a writer does not have: they may be for readers, or unknown.
     """
     known = {name: value for name, value in kafka.items() if producer_settings.known(name)}
     settings = producer_settings.checked(producer_settings.librdkafka(known))

@@ -1,1 +1,1 @@
-"""Which offsets a batch of Spark reads and in how many pieces; a piece out of a leader's files or over the wire."""
+"""Plan the offset ranges of a Spark batch and their pieces; read a piece from the leader's files or over the wire."""

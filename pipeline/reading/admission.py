@@ -1,4 +1,4 @@
-"""A stream's reader for PySpark 4.2 and later, which say where the last batch ended and how much the next may have."""
+"""The stream reader for PySpark 4.2 and later, which pass the end of the last batch and the limit for the next one."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _INITIAL = {"initial": "as the options say"}
 
 
 class AdmissionReader(StreamReader, SupportsTriggerAvailableNow):
-    """Of a stream; Spark's planner process keeps it while the stream runs."""
+    """The reader of one stream; Spark's planner process keeps it while the stream runs."""
 
-    _until: Offsets | None = None  # with Trigger.AvailableNow: what there was when the query began
-    _newest: Offsets | None = None  # as told last
+    _until: Offsets | None = None  # with Trigger.AvailableNow: the ends when the query began
+    _newest: Offsets | None = None  # the ends returned last
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say. There is no limit that is both: with a most, `latestOffset` keeps the least as well."""
+        """The limit from the options. No limit of Spark has both bounds: `latestOffset` applies the minimum as well."""
         most, least = self._options.max_offsets, self._options.min_offsets
         if most is not None:
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Whatever is written from now on is not read."""
+        """Fix the end: the query does not read later records."""
         self._until = self._available({})
 
     def initialOffset(self) -> dict[str, Any]:
-        """It is asked for before anything tells whether the stream is new, and in no checkpoint."""
+        """A placeholder: Spark calls this before it shows whether the stream is new, and no checkpoint stores it."""
         return dict(_INITIAL)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends; `start`, as long as there is nothing to do."""
+        """Where the next batch ends; `start` while there is nothing to do."""
         at = self._offsets(start)
         self._newest = available = self._available(at) if self._until is None else self._up_to(self._until, at)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -56,7 +56,7 @@ class AdmissionReader(StreamReader, SupportsTriggerAvailableNow):
         return self._start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The pieces of the batch between two offsets. Where nothing was asked before, the first is done again."""
+        """The pieces of the batch between two offsets. Without a call of `latestOffset` Spark redoes the first one."""
         if start == _INITIAL != end:
             if self._start is None:
                 self._start = self._began(offsets.from_json(end))
@@ -64,12 +64,12 @@ class AdmissionReader(StreamReader, SupportsTriggerAvailableNow):
         return super().partitions(start, end)
 
     def _up_to(self, until: Offsets, at: Offsets) -> Offsets:
-        """`until`, but asked for again where that is before what was read: a new leader may say so for a moment."""
+        """`until`, but listed again where it is before what was read: a new leader may report that for a moment."""
         if all(end >= at.get(key, 0) for key, end in until.items()):
             return until
         now = self._available(at)
         return {key: end if end >= at.get(key, 0) else now.get(key, end) for key, end in until.items()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the logs as they were when a batch was last looked for; Spark's progress shows them."""
+        """The ends of the logs at the last `latestOffset` call; Spark's progress shows them."""
         return None if self._newest is None else offsets.as_json(self._newest)

@@ -1,4 +1,4 @@
-"""A batch query as Spark calls it: on the driver to plan, in a task to read."""
+"""The reader of a batch query: Spark plans it on the driver and reads in tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BatchReader(DataSourceReader):
-    """Of one query: from where to where is decided when it is planned."""
+    """The reader of one query; planning fixes its start and end offsets."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -27,7 +27,7 @@ class BatchReader(DataSourceReader):
         warn(options)
 
     def partitions(self) -> list[InputPartition]:
-        """The pieces to read; whatever was written before they were planned, and nothing after it."""
+        """The pieces to read: all records written before planning, and none written later."""
         options = self._options
         with Brokers(options.kafka) as brokers, brokers.steady():
             keys = options.subscription.existing(brokers.topics())
@@ -40,21 +40,22 @@ class BatchReader(DataSourceReader):
             return splits.of_batch(brokers, self._late_enough(brokers, ranges), first, last, options)
 
     def _late_enough(self, brokers: Brokers, ranges: list[Range]) -> list[Range]:
-        """Asked when it is known where they end: whatever is late enough then is not written later."""
+        """Look up the times after the ends are known: then every record in the ranges exists already."""
         if not (time := self._bounds.since):
             return ranges
         return pushdown.since(ranges, brokers.offsets_by_time({each.key: time for each in ranges}))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """A piece; None stands for a query with none."""
+        """Read a piece; None stands for a query without pieces."""
         return tasks.read(self._options, partition) if isinstance(partition, splits.Split) else iter(())
 
 
 class FilteredReader(BatchReader):
-    """With odradek.pushdown. It is another class because Spark refuses one with this method unless
-    spark.sql.python.filterPushdown.enabled is set."""
+    """The reader with odradek.pushdown. It is a class of its own because Spark refuses one with this method unless
+    spark.sql.python.filterPushdown.enabled is set.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Those that Spark still has to look at: all."""
+        """Return the filters that Spark still has to evaluate: all of them."""
         self._bounds = pushdown.bounds(filters)
         return filters

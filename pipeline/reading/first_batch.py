@@ -1,8 +1,9 @@
-"""Where a stream's first batch began, which is done again: Spark's checkpoint has only where it ends.
+"""Find where a stream's first batch began when Spark does it again: the checkpoint has only its end.
 
-Numbers mean the same again, and so does what the group was given when the stream began. `earliest` means the same where
-that is offset 0, and a time where it is behind the log's begin; `latest` never does. A batch that began elsewhere the
-second time would leave out records, or be cut into other tasks than those of which some have written already.
+Numeric offsets mean the same the second time, and so does what the group committed when the stream began. `earliest`
+means the same where it is offset 0, and a time where it is after the start of the log; `latest` never does. A batch
+that begins elsewhere the second time would omit records, or Spark would cut it into other tasks than those of which
+some have written already.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Offsets = dict[Partition, int]
 
 
 def began(brokers: Brokers, options: ReadOptions, end: Offsets) -> Offsets:
-    """Of a batch that ends at `end`. DataLoss where that is unknown, unless failOnDataLoss is false."""
-    if isinstance(options.start, Exactly):  # others that were made since are not of that batch
+    """The start of a batch that ends at `end`. DataLoss where it is unknown, unless failOnDataLoss is false."""
+    if isinstance(options.start, Exactly):  # partitions that were added since are not in that batch
         return offsets.resolve(options.start.of(end), list(end), brokers, options.committed, "starting")
     if options.commit_group and (noted := brokers.committed(options.commit_group, end)):
         return noted
@@ -34,7 +35,7 @@ def began(brokers: Brokers, options: ReadOptions, end: Offsets) -> Offsets:
 
 
 def _unsure(brokers: Brokers, options: ReadOptions, start: Offsets, end: Offsets) -> list[Partition]:
-    """The partitions where it may have been elsewhere."""
+    """The partitions where the batch may have begun elsewhere."""
     moving = {key for key, offset in start.items() if offset}
     if isinstance(options.start, Since) and moving:
         first = brokers.offsets(moving, EARLIEST)

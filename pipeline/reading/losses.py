@@ -1,4 +1,4 @@
-"""What was to be read and is no more: partitions deleted, offsets removed or gone back (failOnDataLoss)."""
+"""Lost input: deleted partitions, offsets that were removed or that went back (failOnDataLoss)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from odradek.pipeline.reading.offsets import names
 from odradek.pipeline.types import Partition, Range
 
 Offsets = Mapping[Partition, int]
-_TOLD = 10  # losses an error names at most
+_TOLD = 10  # the most losses that an error names
 
 
 class Loss(NamedTuple):
-    """One partition's: a line that names the offsets, and how many, 0 where nobody can know."""
+    """The loss in one partition: a line that names the offsets, and their number, 0 where it is unknown."""
 
     text: str
     offsets: int
@@ -24,10 +24,10 @@ Found = tuple[list[Range], list[Loss]]
 
 
 def between(start: Offsets, end: Offsets, first: Offsets) -> Found:
-    """The ranges from one of a stream's offsets to the next, and what of it is lost.
+    """The ranges between two offsets of a stream, and the losses in them.
 
-    `first` are the logs' first offsets now, of the partitions that exist. A partition that is not in `start` is new
-    and read from its first offset; one that is not in `end` was deleted.
+    `first` has the current first offsets of the partitions that exist. A partition missing in `start` is new and is
+    read from its first offset; one missing in `end` was deleted.
     """
     ranges, losses = [], [Loss(f"{names([key])} was deleted after offset {start[key]}", 0) for key in _gone(start, end)]
     for key in sorted(end):
@@ -38,7 +38,7 @@ def between(start: Offsets, end: Offsets, first: Offsets) -> Found:
 
 
 def within(ranges: Iterable[Range], first: Offsets, last: Offsets) -> Found:
-    """What of `ranges` the logs have, which begin at `first` and end at `last`, and what they have not."""
+    """The parts of `ranges` that the logs have, which begin at `first` and end at `last`, and the losses."""
     kept, losses = [], []
     for each in ranges:
         found, lost = _after(each, first[each.key])
@@ -51,7 +51,7 @@ def within(ranges: Iterable[Range], first: Offsets, last: Offsets) -> Found:
 
 
 def report(losses: Sequence[Loss], fail: bool) -> int:
-    """How many offsets are lost, as far as known; raises DataLoss instead when there is a loss and `fail` is set."""
+    """The number of lost offsets, as far as known; raises DataLoss instead when there is a loss and `fail` is set."""
     if losses and fail:
         told = "; ".join(loss.text for loss in losses[:_TOLD])
         more = f"; and {len(losses) - _TOLD} more" if len(losses) > _TOLD else ""
@@ -64,7 +64,7 @@ def _gone(start: Offsets, end: Offsets) -> list[Partition]:
 
 
 def _step(key: Partition, start: int | None, end: int, first: int | None) -> Found:
-    """One partition from `start` (None: it is new) to `end`; `first` is None when it does not exist any more."""
+    """One partition from `start` (None: it is new) to `end`; `first` is None when it no longer exists."""
     begin = start or 0
     if end < begin:
         unread = 0 if first is None else max(0, end - first)
@@ -75,7 +75,7 @@ def _step(key: Partition, start: int | None, end: int, first: int | None) -> Fou
 
 
 def _after(wanted: Range, first: int) -> Found:
-    """A range without what lies before the log's first offset."""
+    """A range without the part before the log's first offset."""
     if wanted.start >= min(first, wanted.end):
         return ([wanted] if wanted.size > 0 else []), []
     until = min(first, wanted.end)
@@ -85,7 +85,7 @@ def _after(wanted: Range, first: int) -> Found:
 
 
 def _before(wanted: Range, last: int) -> Found:
-    """A range without what lies after the log's end; it reaches beyond it."""
+    """A range that reaches beyond the log's end, without that part."""
     since = max(last, wanted.start)
     text = f"{names([wanted.key])}: offsets {since} to {wanted.end - 1} are not there, the log ends at {last}"
     rest = Range(*wanted.key, wanted.start, since)

@@ -1,4 +1,4 @@
-"""Where to begin and to end: Spark's JSON of offsets, and what `earliest`, `latest` and timestamps stand for.
+"""Start and end offsets: Spark's JSON of offsets, and the meaning of `earliest`, `latest` and timestamps.
 
 The JSON is that of Spark's Kafka source, so that checkpoints look alike: {"topic": {"0": 23, "1": -1}}.
 """
@@ -14,11 +14,11 @@ from odradek.pipeline.errors import OptionError
 from odradek.pipeline.parsing import LONG
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 
-_NAMED = 5  # partitions an error names at most
+_NAMED = 5  # the most partitions that an error names
 
 
 class Log(Protocol):
-    """What is asked of the brokers; `brokers.Brokers` is one."""
+    """The requests to the brokers; `brokers.Brokers` implements them."""
 
     def offsets(self, partitions: Collection[Partition], at: int, committed: bool) -> dict[Partition, int]:
         """The first (`at` EARLIEST) or end (LATEST) offset of each; with `committed` the last stable one."""
@@ -36,12 +36,12 @@ class All:
 
 @dataclass(frozen=True)
 class Exactly:
-    """An offset for each partition, EARLIEST and LATEST among them."""
+    """An offset for each partition; may be EARLIEST or LATEST."""
 
     offsets: dict[Partition, int]
 
     def of(self, partitions: Collection[Partition]) -> Exactly:
-        """Those of `partitions` alone."""
+        """Only the offsets of `partitions`."""
         return Exactly({key: offset for key, offset in self.offsets.items() if key in partitions})
 
 
@@ -49,7 +49,7 @@ class Exactly:
 class Since:
     """The first record not older than `times` (ms since 1970), one for all partitions or one for each.
 
-    Where there is none an end is the end of the log; a start is that too when `or_latest`, else an error.
+    Where there is none, an end is the end of the log; so is a start when `or_latest`, else it is an error.
     """
 
     times: int | dict[Partition, int]
@@ -64,7 +64,7 @@ def resolve(
 ) -> dict[Partition, int]:
     """The offset that `spec` means in each of `partitions`.
 
-    `what` is "starting" or "ending", for errors and for what happens where no record is late enough.
+    `what` is "starting" or "ending": errors name it, and it decides what happens where no record is late enough.
     """
     match spec:
         case All(at):
@@ -76,7 +76,7 @@ def resolve(
 
 
 def as_json(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
-    """What `json.dumps` makes Spark's JSON of, in order of topics and partitions."""
+    """Nest the offsets for `json.dumps` as Spark's JSON, in order of topics and partitions."""
     nested: dict[str, dict[str, int]] = {}
     for (topic, index), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(index)] = offset
@@ -84,7 +84,7 @@ def as_json(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(nested: Any) -> dict[Partition, int]:
-    """The opposite of `as_json`; raises ValueError when it is anything else."""
+    """The inverse of `as_json`; raises ValueError for anything else."""
     try:
         flat = [(topic, key, offset) for topic, inner in nested.items() for key, offset in inner.items()]
     except AttributeError:
@@ -96,7 +96,7 @@ def from_json(nested: Any) -> dict[Partition, int]:
 
 
 def parse(name: str, text: str, least: int) -> dict[Partition, int]:
-    """The JSON in the option `name`, none of whose numbers may be below `least` or too large for Kafka."""
+    """Parse the JSON in the option `name`; no number may be below `least` or too large for Kafka."""
     try:
         offsets = from_json(json.loads(text))
     except ValueError:
@@ -131,7 +131,7 @@ def _by_time(
 
 
 def _filled(offsets: Mapping[Partition, int], log: Log, committed: bool) -> dict[Partition, int]:
-    """EARLIEST and LATEST replaced, with a request for each of the two at most."""
+    """Replace EARLIEST and LATEST, with at most one request for each of the two."""
     filled = dict(offsets)
     for at in (EARLIEST, LATEST):
         wanted = [partition for partition, offset in offsets.items() if offset == at]
@@ -141,13 +141,13 @@ def _filled(offsets: Mapping[Partition, int], log: Log, committed: bool) -> dict
 
 
 def _capped(offsets: Mapping[Partition, int], log: Log) -> dict[Partition, int]:
-    """No further than what is committed: a record looked up by its time may be of an open transaction."""
+    """Stop at the last stable offset: a record found by its time may be of an open transaction."""
     stable = log.offsets(offsets.keys(), LATEST, True)
     return {partition: min(offset, stable[partition]) for partition, offset in offsets.items()}
 
 
 def _same(given: Mapping[Partition, int], partitions: Collection[Partition], option: str) -> None:
-    """Spark wants every partition named, and no other, lest one that was forgotten be read from somewhere."""
+    """As in Spark, name all partitions and no others, so that a forgotten one is not read from an arbitrary offset."""
     missing, unknown = set(partitions) - given.keys(), given.keys() - set(partitions)
     if missing:
         raise OptionError(f"{option} names every partition (-1 is latest, -2 earliest): {names(missing)} is missing")

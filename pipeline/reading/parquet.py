@@ -1,10 +1,10 @@
-"""A range straight into Parquet files, by the task that reads it (option `odradek.parquet`): records stay in Arrow.
+"""A task writes its range straight to Parquet files (option `odradek.parquet`): records stay in Arrow.
 
-Through Spark's own writer each record is made a row of the JVM and taken apart again, which costs as much as the
-reading and writing. Here a frame has a row for each file instead: what it is called and what is in it. A file has its
-name only when it is whole. A task that is tried again writes files of other names, so of the files in the folder those
-count that the frame tells. Names are `PARTITION-OFFSET-NUMBER-UUID.parquet`: a topic's own may begin with a dot or an
-underscore, which hides a file from Spark, and be longer than a file's may.
+Spark's own writer turns each record into a JVM row and takes it apart again, which costs as much as reading and
+writing. Here a frame has a row for each file instead: its name and its content. A file gets its name only when it is
+complete. A task that is tried again writes files with other names, so only the files that the frame names count.
+Names are `PARTITION-OFFSET-NUMBER-UUID.parquet`: a topic's name may begin with a dot or an underscore, which hides a
+file from Spark, and may be longer than a file's name.
 
     odradek.parquet         folder, a path or file: URI that all executors share
     odradek.parquet.hourly  true: below it topic=…/date=…/hour=…/ by the records' timestamps in UTC, which then are no
@@ -39,16 +39,16 @@ TOLD = pa.schema(
     ]
 )
 ROW_GROUP = 64 << 20  # bytes of records, before they are encoded
-WAITING = 256 << 20  # bytes of records of all hours that are not written yet
+WAITING = 256 << 20  # the most bytes of unwritten records, of all hours
 OPEN = 64  # files at once
-MIXED = 8  # hours: batches of more are put together first, or each would leave a few rows in each of many files
+MIXED = 8  # hours: batches with more are merged first, or each would leave a few rows in each of many files
 _HOUR = 3_600_000_000  # µs
 _NO_TIME = -1000  # µs: what Kafka's -1 ms is here
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOURS = range(int((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) / timedelta(hours=1)), 70_389_528)  # years 1 to 9999
 _NEVER = _HOURS.start - 1
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_STATISTICS = ["partition", "offset", "timestamp"]  # of values they are never asked for
+_STATISTICS = ["partition", "offset", "timestamp"]  # statistics of values have no reader
 
 
 def write(records: Iterator[pa.RecordBatch], span: Range, target: Target) -> Iterator[pa.RecordBatch]:
@@ -65,7 +65,7 @@ def write(records: Iterator[pa.RecordBatch], span: Range, target: Target) -> Ite
 
 
 def _by_hour(records: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """All rows without their topic, which is a folder; those of an hour in their order."""
+    """All rows without their topic, which is a folder; the rows of an hour stay in order."""
     mixed: list[pa.RecordBatch] = []
     for batch in records:
         batch, hours = batch.drop_columns(["topic"]), _hours(batch)
@@ -87,7 +87,7 @@ def _together(mixed: list[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch
 
 
 def _hours(batch: pa.RecordBatch) -> np.ndarray:
-    """Of each row, since 1970; _NEVER where there is none."""
+    """Each row's hour since 1970; _NEVER for a row without one."""
     times = batch.column("timestamp").cast(pa.int64()).to_numpy()
     hours = times // _HOUR
     hours[(times == _NO_TIME) | (hours < _HOURS.start) | (hours >= _HOURS.stop)] = _NEVER
@@ -95,7 +95,7 @@ def _hours(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def _cut(batch: pa.RecordBatch, hours: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Each hour's rows. A few of them are a copy: a slice would keep the whole batch in memory."""
+    """Each hour's rows. A small part is a copy: a slice would keep the whole batch in memory."""
     order = None if (hours[:-1] <= hours[1:]).all() else np.argsort(hours, kind="stable")
     hours = hours if order is None else hours[order]
     starts = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1))
@@ -109,7 +109,7 @@ def _cut(batch: pa.RecordBatch, hours: np.ndarray) -> Iterator[tuple[int, pa.Rec
 
 
 def subfolder(topic: str, hour: int) -> str:
-    """Where records of that hour since 1970 are, as Hive and Spark name folders."""
+    """The folder for records of that hour since 1970, named as Hive and Spark do."""
     if hour == _NEVER:
         return f"topic={topic}/date={_NULL}/hour={_NULL}"
     time = _EPOCH + timedelta(hours=hour)
@@ -117,12 +117,12 @@ def subfolder(topic: str, hour: int) -> str:
 
 
 class _Sheets:
-    """The files of a task by their hours; `told` has those that are whole."""
+    """The files of a task by hour; `told` has the complete ones."""
 
     def __init__(self, span: Range, target: Target) -> None:
         self._span, self._target = span, target
         self._all: dict[int, _Sheet] = {}
-        self._open: dict[int, None] = {}  # hours whose files are open; that of the last write is the last
+        self._open: dict[int, None] = {}  # hours whose files are open; the most recently written comes last
         self._count = self._waiting = 0
         self.told: list[dict[str, object]] = []
 
@@ -166,7 +166,7 @@ class _Sheets:
 
 
 class _Sheet:
-    """A file: rows that wait, and what is written, hidden from readers of the folder until it is whole."""
+    """One file: rows that wait, and what is written, hidden from readers of the folder until it is complete."""
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
         self._name, self._path, self._schema = name, folder / name, schema
@@ -177,7 +177,7 @@ class _Sheet:
         self._first: int | None = None
 
     def add(self, part: pa.RecordBatch) -> int:
-        """Returns how many bytes more are waiting."""
+        """Returns the number of bytes added to those that wait."""
         offsets = part.column("offset")
         self._first = offsets[0].as_py() if self._first is None else self._first
         self._last, self._rows = offsets[-1].as_py(), self._rows + len(offsets)
@@ -186,7 +186,7 @@ class _Sheet:
         return part.nbytes
 
     def flush(self) -> int:
-        """Write what waits; returns how many bytes it was."""
+        """Write what waits; returns its bytes."""
         with _told(self._path):
             if self._writer is None:
                 self._writer = self._opened()
@@ -201,7 +201,7 @@ class _Sheet:
         )
 
     def close(self) -> dict[str, object]:
-        """What is told of it."""
+        """Finish the file; returns its row for the frame."""
         if self._parts or self._writer is None:
             self.flush()
         assert self._writer is not None

@@ -1,7 +1,8 @@
-"""Which offsets a batch reads and in how many pieces: arithmetic over offsets that others have asked for.
+"""Plan the offset ranges of a batch and their pieces: arithmetic on offsets that the caller has listed.
 
-A stream goes from one map of ends to the next. Rules are those of Spark's Kafka source, but two: a limit is kept
-also where small partitions would push it over, and minPartitions is reached wherever there are offsets enough.
+A stream goes from one map of end offsets to the next. The rules are those of Spark's Kafka source, with two
+exceptions: small partitions cannot push a batch over the limit, and minPartitions is reached wherever there are enough
+offsets.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ Offsets = Mapping[Partition, int]
 
 
 def pending(start: Offsets, end: Offsets) -> int:
-    """How many offsets lie between; a partition that is not in `start` counts from 0."""
+    """The number of offsets in between; a partition missing in `start` counts from 0."""
     return sum(max(0, offset - start.get(key, 0)) for key, offset in end.items())
 
 
 def delayed(waiting: int, least: int | None, waited_ms: float | None, max_delay_ms: int) -> bool:
     """Whether a batch of `waiting` offsets waits for more: minOffsetsPerTrigger and maxTriggerDelay.
 
-    `waited_ms` is the time since the last batch that went, None before the first, which never waits.
+    `waited_ms` is the time since the last batch, None before the first one, which never waits.
     """
     return least is not None and waited_ms is not None and waited_ms < max_delay_ms and waiting < least
 
 
 def limited(start: Offsets, available: Offsets, most: int | None) -> dict[Partition, int]:
-    """The ends of a batch of at most `most` offsets, shared out by what waits in each partition.
+    """The ends of a batch of at most `most` offsets, shared in proportion to what waits in each partition.
 
-    Each partition with data gets one at least, lest it starve: more than `most` only where they are more. Give new
-    ones their first offset in `start`; without, or when its end went back, a partition goes to its end in one step,
-    and `losses.between` has the word on it.
+    Each partition with data gets at least one, so that none starves: the batch exceeds `most` only if there are more
+    partitions than that. Give new partitions their first offset in `start`; without one, or when the end went back, a
+    partition goes to its end in one step, and `losses.between` reports it.
     """
     sizes = {key: end - start[key] for key, end in available.items() if end > start.get(key, end)}
     if most is None or sum(sizes.values()) <= most:
@@ -45,7 +46,7 @@ def limited(start: Offsets, available: Offsets, most: int | None) -> dict[Partit
 
 
 def _shares(sizes: Mapping[Partition, int], most: int) -> dict[Partition, int]:
-    """`most` shared in proportion, rounded down; those whose share is less than one get one, before the others."""
+    """`most` shared in proportion, rounded down; partitions whose share is below one get one, before the others."""
     shares: dict[Partition, int] = {}
     while small := _smaller_than_one(sizes, most):
         shares.update(dict.fromkeys(small, 1))
@@ -61,7 +62,7 @@ def _smaller_than_one(sizes: Mapping[Partition, int], most: int) -> list[Partiti
 
 
 def batch(start: Offsets, end: Offsets) -> list[Range]:
-    """The ranges of a batch query; both maps have the same partitions. OptionError where they are backwards."""
+    """The ranges of a batch query; both maps have the same partitions. OptionError where a start is after its end."""
     for key, first in start.items():
         if first > end[key]:
             raise OptionError(f"{names([key])}: the start {first} is after the end {end[key]}")
@@ -69,7 +70,7 @@ def batch(start: Offsets, end: Offsets) -> list[Range]:
 
 
 def stream(start: Offsets, end: Offsets) -> list[Range]:
-    """The ranges of a stream's batch; a partition that is not in `start` is new, and counts from 0."""
+    """The ranges of a stream's batch; a partition missing in `start` is new, and counts from 0."""
     return _ranges({key: start.get(key, 0) for key in end}, end)
 
 
@@ -82,8 +83,8 @@ def split(
 ) -> list[Range]:
     """Cut so that no piece has more than `max_records` offsets or about `split_bytes`.
 
-    While there are fewer than `min_partitions`, the range with the largest pieces is cut further. `sizes` are the
-    ranges' bytes (see `weigh`); one of unknown size is not cut for its bytes. No piece is empty.
+    While there are fewer than `min_partitions` pieces, the range with the largest pieces is cut further. `sizes` are
+    the ranges' bytes (see `weigh`); one of unknown size is not cut by bytes. No piece is empty.
     """
     ranges = [each for each in ranges if each.size > 0]
     parts = [_parts(each, sizes.get(each.key, 0), split_bytes, max_records) for each in ranges]
@@ -97,7 +98,7 @@ def _parts(whole: Range, size: int, split_bytes: int, max_records: int | None) -
 
 
 def _add_parts(ranges: Sequence[Range], parts: list[int], wanted: int) -> None:
-    """One part more to whichever range has the largest ones, as often as needed."""
+    """Add one part to the range with the largest parts, as often as needed."""
     heap = [(-each.size / count, i) for i, (each, count) in enumerate(zip(ranges, parts, strict=True))]
     heapq.heapify(heap)
     for _ in range(min(wanted, sum(each.size for each in ranges)) - sum(parts)):
@@ -107,14 +108,14 @@ def _add_parts(ranges: Sequence[Range], parts: list[int], wanted: int) -> None:
 
 
 def _cut(whole: Range, count: int) -> Iterator[Range]:
-    """`count` pieces whose sizes differ by one at most."""
+    """`count` pieces whose sizes differ by at most one."""
     edges = [whole.start + whole.size * i // count for i in range(count + 1)]
     for start, end in pairwise(edges):
         yield Range(whole.topic, whole.partition, start, end)
 
 
 def weigh(ranges: Iterable[Range], on_disk: Mapping[Partition, int], first: Offsets, last: Offsets) -> Offsets:
-    """About how many bytes each range has, by its share of the offsets that the log has now."""
+    """The approximate bytes of each range, by its share of the offsets that the log has now."""
     return {
         each.key: on_disk[each.key] * each.size // (last[each.key] - first[each.key])
         for each in ranges

@@ -1,7 +1,7 @@
 """Filters that Spark pushes into a batch query (PySpark 4.1 and later), as bounds of what is read.
 
-Only what bounds topics, partitions, offsets and times from below is used, and Spark filters all rows again: what is
-here may be less than a filter says, never more.
+Only filters on topics, partitions, offsets and lower bounds of times are used, and Spark filters all rows again: the
+bounds may be looser than a filter, never stricter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Bounds:
-    """What rows may be of; None: any."""
+    """The bounds of the rows to read; None: no bound."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -31,18 +31,18 @@ class Bounds:
     since: int = 0  # ms since 1970
 
     def has(self, partition: Partition) -> bool:
-        """Whether rows may be of this one."""
+        """Whether rows may be of this partition."""
         topic, index = partition
         return (self.topics is None or topic in self.topics) and (self.partitions is None or index in self.partitions)
 
     def cut(self, ranges: Iterable[Range]) -> list[Range]:
-        """What of `ranges` rows may be of, by their partitions and offsets."""
+        """The parts of `ranges` within the bounds, by partitions and offsets."""
         wanted = [each for each in ranges if self.has(each.key)]
         return _within(replace(each, start=max(each.start, self.first), end=min(each.end, self.end)) for each in wanted)
 
 
 def since(ranges: Iterable[Range], begins: Mapping[Partition, int | None]) -> list[Range]:
-    """What of `ranges` is not before the first late enough record of each partition; None: it has none."""
+    """The parts of `ranges` from the first late enough record of each partition on; None: it has none."""
     return _within(replace(each, start=max(each.start, _or(begins[each.key], each.end))) for each in ranges)
 
 
@@ -55,7 +55,7 @@ def _within(ranges: Iterable[Range]) -> list[Range]:
 
 
 def bounds(filters: Collection[spark.Filter]) -> Bounds:
-    """Of all `filters` together; those that bound nothing here are let be."""
+    """The bounds of all `filters` together; filters without a use here are ignored."""
     found = Bounds()
     for one in filters:
         column = getattr(one, "attribute", ("",))
@@ -91,7 +91,7 @@ def _offsets(found: Bounds, one: spark.Filter) -> Bounds:
 
 
 def _times(found: Bounds, one: spark.Filter) -> Bounds:
-    """Offsets before the first record that is late enough are all too early; behind it they may be of any time."""
+    """All offsets before the first late enough record are too early; offsets after it may have any time."""
     match one:
         case (
             spark.GreaterThan(_, datetime() as value)
@@ -125,5 +125,5 @@ def _both(found: frozenset[Any] | None, wanted: frozenset[Any]) -> frozenset[Any
 
 
 def _ms(value: datetime) -> int:
-    """Rounded down. One without a zone could be anything."""
+    """Rounded down. A time without a zone is ambiguous, so it gives no bound."""
     return (value - _EPOCH) // timedelta(milliseconds=1) if value.tzinfo else 0

@@ -1,23 +1,23 @@
-"""Reading a partition out of its leader's files, where the leader is on this machine: no socket, no broker's CPU.
+"""Read a partition from its leader's files, where the leader is on this machine: no socket, no CPU of the broker.
 
-What may be relied on without the broker's lock is in storage.tools.offline_reader. It holds for committed records, and
-all of a range are: its end was told by the leader, the high watermark or (read_committed) the last stable offset. Below
-that every transaction is decided, and the row of an aborted one was in a `.txnindex` before its marker was published;
-so the rows that are there beside a log file when it is opened are all that its records need. A row whose marker was not
-published yet is of a transaction that was open then, and lies wholly behind the range.
+storage.tools.offline_reader says what holds without the broker's lock. It holds for committed records, and a range has
+no others: its end came from the leader, as the high watermark or (read_committed) the last stable offset. Below that
+every transaction is decided, and the row of an aborted one was in a `.txnindex` before its marker was published; so the
+rows present when a log file is opened are all that its records need. A row whose marker was not yet published belongs
+to a transaction that was open then, which lies wholly behind the range.
 
-A segment is read to its end through one descriptor: whatever retention, compaction or a deleted topic do to its name,
-its bytes stay. Only between two segments names are looked up again, at the offset where the next one began when this
-one was opened. What compaction has put there meanwhile has the same offsets, and no batch reaches over such a border,
-so that nothing is lost or comes twice.
+A segment is read to its end through one descriptor: whatever retention, compaction or topic deletion does to its name,
+its bytes stay. Names are looked up again only between two segments, at the offset where the next one began when this
+one was opened. What compaction has put there meanwhile has the same offsets, and no batch crosses such a border, so
+nothing is lost or read twice.
 
-`NotHere` says nothing of the records, be it for a disk, a directory that moved, a log that is too short or damaged, or
-one that begins later (in tiered storage the leader may have the rest). The leader has the last word, over the wire.
+`NotHere` says nothing about the records: its cause is a disk, a directory that moved, a log that is too short or
+damaged, or one that begins later (with tiered storage the leader may have the rest). The leader decides, over the wire.
 
-Files are read in pieces, not mapped. In a mapped file a failing disk, or someone who cuts it, makes a SIGBUS: Python
-ends without a word. Nor is it faster: of 200 B records in batches of 16 KiB, in the page cache, `arrow.batches` made
+Files are read in pieces, not mapped. In a mapped file a failing disk, or a truncation, raises SIGBUS: Python dies
+without a message. Nor is mapping faster: of 200 B records in batches of 16 KiB, in the page cache, `arrow.batches` made
 4.0 to 4.3 M records/s a core (with pieces of 4 MiB 3.3 to 3.7, of 1 MiB 2.6), and 3.8 when they were mapped. The copy
-costs 0.04 s/GB, and spares as much by bringing the bytes into the CPU's cache. Walking headers is 0.12 µs a batch.
+costs 0.04 s/GB, and saves as much by bringing the bytes into the CPU's cache. Walking headers takes 0.12 µs a batch.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ PIECE = 8 << 20  # bytes read at once
 
 
 class NotHere(PipelineError):
-    """The files are not, or no longer, the place to read from: the wire is.
+    """The files cannot be read, or no longer: read over the wire.
 
-    `offset` is where to go on; `damaged`: what is there in the files is no batch that could be there.
+    `offset` is where to continue; `damaged`: the files hold data there that cannot be a batch.
     """
 
     def __init__(self, what: Range, offset: int, why: object, damaged: bool = False) -> None:
@@ -53,10 +53,10 @@ class NotHere(PipelineError):
 
 
 def usable(place: Place, cluster_id: str, leader_id: int, topic_id: bytes) -> bool:
-    """Whether the directory can be read here and is that very replica's, whose broker runs on this machine.
+    """Whether the directory is readable here and belongs to the leader's replica, whose broker runs on this machine.
 
-    A copy, or what is left of a broker that is elsewhere now, may bear the same ids and lie at the same path: nobody
-    holds its lock. Raises nothing: what cannot be read is not usable.
+    A copy, or the remains of a broker that has moved, may have the same ids and the same path, but no process holds its
+    lock. Raises nothing: an unreadable directory is not usable.
     """
     directory = Path(place.directory)
     name = names.parse_partition_dir(directory.name)
@@ -74,13 +74,13 @@ def usable(place: Place, cluster_id: str, leader_id: int, topic_id: bytes) -> bo
 
 
 def _owner(log_dir: Path) -> tuple[str | None, int | None]:
-    """The ids of the cluster and the broker that a log directory belongs to."""
+    """The ids of the cluster and the broker that own a log directory."""
     identity = read_meta_properties(log_dir)
     return (identity.cluster_id, identity.node_id) if identity is not None else (None, None)
 
 
 def _is_readable(directory: Path) -> bool:
-    """Segments are their owner's alone, whoever may list them."""
+    """Segments are readable by their owner only, even where others may list them."""
     last = max(name for name in os.listdir(directory) if name.endswith(names.LOG))
     return OpenFile(os.path.join(directory, last)).fd >= 0
 
@@ -88,8 +88,8 @@ def _is_readable(directory: Path) -> bool:
 def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator[Chunk]:
     """The batches with records of the range, from those that hold its first to those that hold its last, as chunks.
 
-    `committed`: with the transactions to leave out; the range's end must then be a last stable offset, or before one.
-    `holes` says whether offsets may be in no batch. Raises NotHere, after the chunks before that.
+    `committed`: with the transactions to skip; the range's end must then be at or before a last stable offset. `holes`
+    says whether offsets may be in no batch. Raises NotHere, after the chunks before that.
     """
     offset, where = what.start, directory
     try:
@@ -104,7 +104,7 @@ def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator
             if segment.following is not None:
                 _explain(holes, [(offset, min(segment.following, what.end))], -1)
                 offset = max(offset, segment.following)
-            elif offset == begin:  # also at a second look
+            elif offset == begin:  # also at the second attempt
                 raise EOFError(f"its log ends there, before offset {what.end}")
     except Begins as log:
         raise NotHere(what, offset, f"{directory} begins at offset {log.first} now") from None
@@ -126,7 +126,7 @@ def _chunks(segment: Segment, offset: int, end: int, holes: Holes) -> Iterator[C
             yield Chunk(batches, _aborted(segment.aborted, offset, found.until), found.until)
             offset = least = found.until
         elif not found.upto:
-            if len(data) < size:  # that was the file
+            if len(data) < size:  # end of the file
                 if data and segment.following is not None:
                     raise EOFError(f"damaged at byte {position}")
                 return
@@ -135,7 +135,7 @@ def _chunks(segment: Segment, offset: int, end: int, holes: Holes) -> Iterator[C
 
 
 def _check_behind(holes: Holes, until: int, segment: Segment) -> None:
-    """That the last batch of a sealed segment ends where the next one begins."""
+    """Check that the last batch of a sealed segment ends where the next segment begins."""
     if segment.following is not None:
         if until > segment.following:
             raise ValueError(f"damaged: a batch up to offset {until - 1} before the segment at {segment.following}")
@@ -143,13 +143,13 @@ def _check_behind(holes: Holes, until: int, segment: Segment) -> None:
 
 
 def _explain(holes: Holes, found: list[Hole], begin: int) -> None:
-    """EOFError for holes that are not right, or not seen to be."""
+    """EOFError for holes that are wrong or unproven."""
     found = [hole for hole in found if hole[0] < hole[1]]
     if found and not (holes.believed and holes.proven(found, begin)):
         raise EOFError(f"no batch has offsets {found[0][0]} to {found[0][1] - 1}")
 
 
 def _aborted(rows: list[AbortedTxn], offset: int, until: int) -> tuple[tuple[int, int], ...]:
-    """(producer id, first offset) of those with records in [offset, until), in their order."""
+    """(producer id, first offset) of those with records in [offset, until), in order."""
     rows = rows[: bisect_left(rows, until, key=lambda row: row.first_offset)]
     return tuple((row.producer_id, row.first_offset) for row in rows if row.last_offset >= offset)

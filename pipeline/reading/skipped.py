@@ -1,4 +1,4 @@
-"""Offsets of a range that a reader has no records of, and why: counted by the headers of batches alone."""
+"""Count the offsets of a range without records for a reader, by cause, from batch headers alone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from odradek.protocol.batch import CONTROL
 
 
 class Skipped(NamedTuple):
-    """Offsets: of control records, and of records of aborted transactions."""
+    """Numbers of offsets: of control records, and of records of aborted transactions."""
 
     control: int = 0
     aborted: int = 0
 
 
 def count(chunks: Iterable[Chunk], range: Range) -> Skipped:
-    """In chunks of the range; those of read_uncommitted have none that were aborted."""
+    """Count in the range's chunks; chunks read with read_uncommitted list no aborted transactions."""
     counting = _Counting(range)
     for chunk in chunks:
         for _ in counting.of(chunk):
@@ -29,7 +29,7 @@ def count(chunks: Iterable[Chunk], range: Range) -> Skipped:
 
 
 class _Counting(Selection):
-    """Counts what a selection leaves out."""
+    """Counts what a selection skips."""
 
     def __init__(self, range: Range) -> None:
         super().__init__(range, check_crcs=False)

@@ -1,4 +1,4 @@
-"""What the driver hands to tasks: pieces of partitions, each with where its leader keeps it."""
+"""Pieces of partitions that the driver hands to tasks, each with the location of its leader's data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.pipeline.reading import planning
 from odradek.pipeline.types import NO_ID, Leader, Partition, Place, Range
 from odradek.pipeline.wire.brokers import Brokers
 
-STREAM_RECORDS = 1_000_000  # of a stream's batch in one task, unless maxRecordsPerPartition says otherwise
+STREAM_RECORDS = 1_000_000  # the most of a stream's batch in one task, unless maxRecordsPerPartition is set
 
 Offsets = Mapping[Partition, int]
 Places = dict[Partition, Place]
@@ -22,7 +22,7 @@ Leaders = Mapping[Partition, Leader]
 
 
 class LeaderLocation(NamedTuple):
-    """Where a partition's leader keeps it; whether that is this machine is for the task to find out."""
+    """Where a partition's leader stores it; the task finds out whether that is this machine."""
 
     place: Place
     leader: Leader
@@ -30,9 +30,9 @@ class LeaderLocation(NamedTuple):
 
 
 class Split(InputPartition):
-    """A range for one task. `home` is None where the leader does not tell, or nobody wants to know.
+    """A range for one task. `home` is None where the leader does not tell, or the options do not need it.
 
-    `topic_id`, as in `Leader`, is that of the topic whose offsets were planned: no other one of its name is read.
+    `topic_id`, as in `Leader`, is that of the topic whose offsets were planned: another topic of that name is not read.
     """
 
     def __init__(self, span: Range, home: LeaderLocation | None, topic_id: bytes) -> None:
@@ -45,7 +45,7 @@ class Split(InputPartition):
 def of_batch(
     brokers: Brokers, ranges: Sequence[Range], first: Offsets, last: Offsets, options: ReadOptions
 ) -> list[InputPartition]:
-    """The ranges cut as the options want it, large ones by their bytes: their shares of logs from `first` to `last`."""
+    """The ranges cut by the options, large ones by bytes: their shares of logs from `first` to `last`."""
     places = _places(brokers, ranges)
     sizes = planning.weigh(ranges, {key: place.bytes for key, place in places.items()}, first, last)
     pieces = planning.split(ranges, sizes, options.min_partitions, options.split_bytes, options.max_records)
@@ -55,10 +55,10 @@ def of_batch(
 def of_stream(
     brokers: Brokers, wanted: Sequence[Range], left: Sequence[Range], options: ReadOptions
 ) -> list[InputPartition]:
-    """The ranges `wanted` cut by their offsets alone, and of each piece what is `left` of it, which may be nothing.
+    """The ranges `wanted` cut by offsets alone; each piece keeps what is `left` of it, which may be nothing.
 
-    A batch that is done again must be cut alike, for doubles are known by their task and position (`writing.stamps`,
-    `writing.transactions`). How many bytes a log has changes, and so does where it begins.
+    A batch that is done again must be cut the same way, because a duplicate is recognised by its task and position
+    (`writing.stamps`, `writing.transactions`). A log's size in bytes changes, and so does its first offset.
     """
     most = options.max_records or STREAM_RECORDS
     pieces = planning.split(wanted, {}, options.min_partitions, options.split_bytes, most)
@@ -68,7 +68,7 @@ def of_stream(
 
 
 def _left_of(pieces: Sequence[Range], left: Sequence[Range]) -> list[Range]:
-    """As many pieces; logs lose what is in front."""
+    """As many pieces as before; a log loses its oldest offsets."""
     begins = {each.key: each.start for each in left}
     return [
         replace(piece, start=min(max(piece.start, begins.get(piece.key, piece.end)), piece.end)) for piece in pieces
@@ -83,7 +83,7 @@ def _with_homes(brokers: Brokers, pieces: Sequence[Range], places: Places) -> li
 
 
 def _places(brokers: Brokers, ranges: Sequence[Range]) -> Places:
-    """Not telling is the leader's right (KIP-113 wants a permission for it): then sizes are not known."""
+    """The leader may refuse to tell (KIP-113 requires a permission): then sizes are unknown."""
     try:
         return brokers.places([each.key for each in ranges])
     except PipelineError:

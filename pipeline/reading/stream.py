@@ -1,10 +1,10 @@
-"""A stream as Spark calls its source: on the driver to plan, in a task to read.
+"""The reader of a stream: Spark plans it on the driver and reads in tasks.
 
 A stream's offsets are Spark's JSON of offsets, and its checkpoint looks like that of the Kafka source. How Spark asks
-for the newest depends on its version: `admission` is for PySpark 4.2 and later, `former` for those before.
+for the newest offset depends on its version: `admission` is for PySpark 4.2 and later, `former` for earlier ones.
 
-A stream that died in its very first batch does that again. The checkpoint has only the end of it: where it began is
-noted as the first offsets of odradek.commit.group, if there is one.
+A stream that died in its very first batch does that batch again. The checkpoint has only the batch's end; its start is
+the first offset committed to odradek.commit.group, if there is one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Seen = dict[Partition, tuple[int, bytes]]
 
 
 class StreamReader(DataSourceStreamReader):
-    """Of a stream; Spark's planner process keeps it while the stream runs."""
+    """The reader of one stream; Spark's planner process keeps it while the stream runs."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._brokers: Brokers | None = None
         self._start: Offsets | None = None  # where its first batch begins
         self._at: Offsets | None = None  # the end of the last batch
-        self._seen: Seen = {}  # of every partition there was where its last batch ended, but for the batch `_planned`
+        self._seen: Seen = {}  # the end of every partition's last batch, except for the batch in `_planned`
         self._planned: tuple[Offsets, Seen] = {}, {}
-        self._went: float | None = None  # when there was one (monotonic seconds)
+        self._went: float | None = None  # time of the last batch (monotonic seconds)
         warn(options)
 
     def _begin(self) -> Offsets:
@@ -50,12 +50,12 @@ class StreamReader(DataSourceStreamReader):
         return start
 
     def _began(self, end: Offsets) -> Offsets:
-        """Where the first batch, which ends there, began before it was interrupted. DataLoss where that is unknown."""
+        """Where the first batch, which ends at `end`, began before its interruption. DataLoss where that is unknown."""
         start = first_batch.began(self._open(), self._options, end)
         return {key: min(offset, end[key]) for key, offset in start.items() if key in end}
 
     def _available(self, at: Offsets) -> Offsets:
-        """The ends now; asked for again where one is before what was read: a new leader may say so for a moment."""
+        """The current ends; listed again where one is before what was read: a new leader may report that briefly."""
         brokers, options, left = self._open(), self._options, self._options.attempts
         while True:
             found = brokers.offsets(options.subscription.existing(brokers.topics()), LATEST, options.committed)
@@ -65,7 +65,7 @@ class StreamReader(DataSourceStreamReader):
             time.sleep(options.retry_ms / 1000)
 
     def _next(self, at: Offsets, available: Offsets, most: int | None, may_wait: bool) -> Offsets:
-        """Where a batch ends that begins at `at` and has at most so many offsets; there, if it waits for more."""
+        """Where a batch from `at` with at most `most` offsets ends; `at` itself if it waits for more."""
         new = available.keys() - at.keys()
         start = at | (self._starts(self._open(), new) if new else {})
         if may_wait and self._waits(planning.pending(start, available)):
@@ -73,13 +73,13 @@ class StreamReader(DataSourceStreamReader):
         return planning.limited(start, available, most)
 
     def _waits(self, pending: int) -> bool:
-        """For minOffsetsPerTrigger, until maxTriggerDelay is over."""
+        """Whether the batch waits for minOffsetsPerTrigger, until maxTriggerDelay is over."""
         options = self._options
         waited = None if self._went is None else (time.monotonic() - self._went) * 1000
         return planning.delayed(pending, options.min_offsets, waited, options.max_delay_ms)
 
     def _starts(self, brokers: Brokers, new: Collection[Partition]) -> Offsets:
-        """Where those begin that the last batch had not; a metadata answer may have left them out for once."""
+        """Where partitions missing in the last batch begin; a metadata response may have left them out once."""
         ids = {key: leader.topic_id for key, leader in brokers.leaders_of(new).items()}
         return brokers.offsets(new, EARLIEST) | _ends(self._seen | self._planned[1], ids)
 
@@ -100,23 +100,23 @@ class StreamReader(DataSourceStreamReader):
             return splits.of_stream(brokers, planning.stream(begin, self._at), left, self._options)
 
     def _note(self, begin: Offsets, ends: Seen) -> None:
-        """A batch is planned, perhaps not for the first time."""
+        """Record a planned batch, perhaps not for the first time."""
         if self._planned[0] != begin:
             self._seen |= self._planned[1]
         self._planned = begin, ends
 
     def _first(self, brokers: Brokers, wanted: Mapping[Partition, int]) -> Offsets:
-        """The first offsets of those partitions that exist."""
+        """The first offsets of the partitions that exist."""
         topics = brokers.topics()
         return brokers.offsets([key for key in wanted if key[1] < topics.get(key[0], 0)], EARLIEST)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A piece, in a task; of one that is lost nothing."""
+        """Read a piece, in a task; a lost piece yields nothing."""
         assert isinstance(partition, splits.Split)
         return tasks.read(self._options, partition) if partition.span.size else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done: the group of odradek.commit.group is told, so that its lag is seen by ordinary tools."""
+        """A batch is done: commit its end to odradek.commit.group, so that ordinary tools show the lag."""
         if self._options.commit_group:
             self._open().commit(self._options.commit_group, offsets.from_json(end))
 
@@ -133,5 +133,5 @@ class StreamReader(DataSourceStreamReader):
 
 
 def _ends(seen: Seen, ids: Mapping[Partition, bytes]) -> Offsets:
-    """Of those that are still of the same topic."""
+    """The ends of partitions whose topic is still the same."""
     return {key: seen[key][0] for key, topic_id in ids.items() if key in seen and seen[key][1] == topic_id}

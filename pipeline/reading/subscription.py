@@ -1,4 +1,4 @@
-"""Which partitions are meant: by topics' names, by a pattern, or one by one."""
+"""Select partitions: by topic names, by a pattern, or one by one."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from odradek.pipeline.errors import OptionError, UnknownTopic
 from odradek.pipeline.types import Partition
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""The broker's own topics. No pattern finds them; who names one means it (Spark's source would find nothing)."""
+"""The broker's own topics. No pattern matches them; naming one selects it (Spark's source would find nothing)."""
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """Exactly one of the three is not empty."""
+    """The selected topics or partitions; exactly one of the three fields is not empty."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
     assigned: tuple[Partition, ...] = ()
 
     def partitions(self, topics: Mapping[str, int]) -> list[Partition]:
-        """The partitions meant of those that exist; `topics` maps each topic to its number of partitions."""
+        """The selected partitions that exist; `topics` maps each topic to its number of partitions."""
         if self.assigned:
             return [(topic, index) for topic, index in self.assigned if index < topics.get(topic, 0)]
         return [(topic, index) for topic in self.names(topics) for index in range(topics.get(topic, 0))]
 
     def existing(self, topics: Mapping[str, int]) -> list[Partition]:
-        """The partitions meant; UnknownTopic where some that were named do not exist."""
+        """The selected partitions; UnknownTopic where some that were named do not exist."""
         if missing := self.missing(topics):
             raise UnknownTopic(f"there is no {', '.join(missing)} (or this user may not see it)")
         return self.partitions(topics)
 
     def names(self, topics: Mapping[str, int]) -> list[str]:
-        """The topics meant, sorted; with a pattern those that exist (it need not match the whole name, as in Spark)."""
+        """The selected topics, sorted; with a pattern those that exist (as in Spark it may match a part of a name)."""
         if self.pattern:
             search = re.compile(self.pattern).search
             return sorted(name for name in topics if name not in INTERNAL and search(name))
         return sorted(set(self.topics) | {topic for topic, _ in self.assigned})
 
     def missing(self, topics: Mapping[str, int]) -> list[str]:
-        """Topics, and partitions as `topic-3`, that are meant by name and do not exist; [] with a pattern."""
+        """Topics, and partitions as `topic-3`, that are selected by name and do not exist; [] with a pattern."""
         absent = [name for name in self.names(topics) if name not in topics]
         few = [f"{topic}-{index}" for topic, index in self.assigned if topic in topics and index >= topics[topic]]
         return absent + few
 
 
 def parse(options: Mapping[str, str]) -> Subscription:
-    """From `subscribe`, `subscribepattern` or `assign` (keys in lower case), of which there must be one."""
+    """Parse `subscribe`, `subscribepattern` or `assign` (keys in lower case); exactly one must be given."""
     given = [name for name in _PARSERS if name in options]
     if len(given) != 1:
         found = f"not {' and '.join(given)}" if given else "none is given"

@@ -1,4 +1,4 @@
-"""What a task does with its range: read it from the leader's files where they are here, else over the wire."""
+"""Read a task's range: from the leader's files where they are on this machine, else over the wire."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 
 def read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
-    """The records of a split, in order; or the files they were written to (odradek.parquet).
+    """The records of a split, in order; with odradek.parquet the files that they were written to.
 
-    DataLoss where some are no more, unless failOnDataLoss is false: then they are counted in a warning.
+    DataLoss where some no longer exist, unless failOnDataLoss is false: then a warning says how many.
     """
     between_tasks.spare()
     records = _read(options, split)
@@ -59,7 +59,7 @@ def chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:
 def _from_leader(
     options: ReadOptions, split: Split, rest: Range, holes: Holes, why: segments.NotHere
 ) -> Iterator[Chunk]:
-    """The rest of what could not be read from the files: if it cannot from the leader either, both reasons are told."""
+    """The rest after the files failed: if the leader fails too, the error has both reasons."""
     log.info("%s: over the wire", why)
     holes.damaged = why.damaged
     try:
@@ -80,7 +80,7 @@ def _is_here(options: ReadOptions, split: Split) -> bool:
 
 
 class _UntilLoss:
-    """Chunks that just end where something is lost: what was read before it is whole."""
+    """Chunks that end at a loss without an error: what was read before it is complete."""
 
     def __init__(self, chunks: Iterator[Chunk], start: int) -> None:
         self._chunks = chunks
@@ -97,7 +97,7 @@ class _UntilLoss:
 
 
 def _what_is_left(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
-    """All that can still be read of the split. A batch may begin before the log does: each rest is cut anew."""
+    """All of the split that is still readable. A batch may begin before the log does, so each rest is cut again."""
     rest: Range | None = split.span
     while rest is not None:
         left = _UntilLoss(chunks(options, split, rest), rest.start)
@@ -106,7 +106,7 @@ def _what_is_left(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch
 
 
 def _after_a_loss(options: ReadOptions, rest: Range, why: PipelineError) -> Range | None:
-    """What there is to read of `rest` now; raises `why` again if that is all of it."""
+    """What of `rest` is readable now; raises `why` again if that is all of it."""
     found = _still_there(options, rest)
     if found == rest:
         raise why

@@ -1,4 +1,4 @@
-"""Lines about what is read: what is lost of it, and options that have no effect."""
+"""Warnings about reading: losses, and options without effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def tell(lost: Sequence[losses.Loss], options: ReadOptions) -> None:
-    """Say what is left out; DataLoss where failOnDataLoss is set."""
+    """Log what is left out; DataLoss where failOnDataLoss is set."""
     count = losses.report(lost, options.fail_on_data_loss)
     for loss in lost:
         log.warning("%s: left out (failOnDataLoss=false)", loss.text)
@@ -21,6 +21,6 @@ def tell(lost: Sequence[losses.Loss], options: ReadOptions) -> None:
 
 
 def warn(options: ReadOptions) -> None:
-    """Of options that have no effect."""
+    """Log options without effect."""
     for note in options.notes:
         log.warning("%s", note)

@@ -1,1 +1,1 @@
-"""Schemas of a registry with Confluent's REST interface: where it is, what it says, what may be told of it."""
+"""Schemas of a registry with Confluent's REST interface: settings, client, cache, references."""

@@ -1,4 +1,4 @@
-"""Schemas by id, as each task asks for them: a process keeps the last ones, which never change."""
+"""Schemas by id, for tasks: each process caches the last ones, which never change."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from odradek.pipeline.registry.settings import Registry
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-KEPT = 1000  # schemas, and as many ids without one
-_SECONDS = 60.0  # until an id that had no schema is asked for again
+KEPT = 1000  # the most schemas in the cache, and as many ids without one
+_SECONDS = 60.0  # before an id without a schema is requested again
 _REGISTRIES = 4
 Value = TypeVar("Value")
 
 
 class ById:
-    """Of one registry."""
+    """The cache of one registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._client: SchemaRegistryClient | None = None
         self._asked = 0
         self._schemas: OrderedDict[int, str] = OrderedDict()
-        self._unknown: OrderedDict[int, float] = OrderedDict()  # until when
+        self._unknown: OrderedDict[int, float] = OrderedDict()  # monotonic seconds of the next request
 
     def __call__(self, number: int) -> str | None:
-        """The Avro schema of that id, None where there is none. PipelineError where the registry does not say."""
+        """The Avro schema of that id, None where there is none. PipelineError where the registry does not answer."""
         if number in self._schemas:
             self._schemas.move_to_end(number)
             return self._schemas[number]
@@ -45,7 +45,7 @@ class ById:
         return found
 
     def _asking(self) -> SchemaRegistryClient:
-        """Another client now and then, for one keeps all schemas that it ever got."""
+        """A new client now and then, because a client keeps every schema it ever got."""
         if self._client is None or self._asked % KEPT == 0:
             if self._client is not None:
                 self._client.close()
@@ -56,7 +56,7 @@ class ById:
 
 @functools.lru_cache(_REGISTRIES)
 def of(registry: Registry) -> ById:
-    """The one of this process."""
+    """This process's cache of the registry."""
     return ById(registry)
 
 

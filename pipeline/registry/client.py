@@ -1,4 +1,4 @@
-"""What a schema registry says, by confluent-kafka's client. Whatever goes wrong is one line that names the URL."""
+"""Requests to a schema registry, by confluent-kafka's client. Each error is one line that names the URL."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from odradek.pipeline.registry.settings import PREFIX, Registry
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-# Of the REST interface: https://docs.confluent.io/platform/current/schema-registry/develop/api.html#errors
+# Error codes of the REST interface: https://docs.confluent.io/platform/current/schema-registry/develop/api.html#errors
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
 _REFUSED, _INCOMPATIBLE = (401, 403), 409
 _AVRO = (None, "AVRO")
 
 
 def latest(registry: Registry, subject: str) -> str | None:
-    """The newest schema of a subject, None where it has none. OptionError where that is no Avro."""
+    """The newest schema of a subject, None where it has none. OptionError where it is not Avro."""
     with connected(registry) as client:
         try:
             found = client.get_latest_version(subject).schema
@@ -34,7 +34,7 @@ def latest(registry: Registry, subject: str) -> str | None:
 
 
 def register(registry: Registry, subject: str, schema: str) -> int:
-    """The id of a schema, which is a version of the subject from now on. OptionError where that takes none such."""
+    """Register a schema as a version of the subject; returns its id. OptionError where it is not compatible."""
     from confluent_kafka.schema_registry import Schema
 
     with connected(registry) as client:
@@ -50,7 +50,7 @@ def register(registry: Registry, subject: str, schema: str) -> int:
 
 
 def schema(client: SchemaRegistryClient, number: int) -> str | None:
-    """The Avro schema of an id; None where there is none, or one that is no Avro."""
+    """The Avro schema of an id; None where there is none, or it is not Avro."""
     try:
         found = client.get_schema(number)
         return references.inlined(client, found) if found.schema_type in _AVRO else None
@@ -64,7 +64,7 @@ def schema(client: SchemaRegistryClient, number: int) -> str | None:
 
 @contextmanager
 def connected(registry: Registry) -> Iterator[SchemaRegistryClient]:
-    """A client for a while. What goes wrong within comes out as PipelineError."""
+    """A client for the block. Errors within become PipelineError."""
     client = opened(registry)
     try:
         with told(registry):
@@ -74,27 +74,27 @@ def connected(registry: Registry) -> Iterator[SchemaRegistryClient]:
 
 
 def opened(registry: Registry) -> SchemaRegistryClient:
-    """A client. OptionError for settings that cannot be, and where a package is missing."""
+    """A client. OptionError for invalid settings, and where a package is missing."""
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
         raise OptionError(f"a schema registry needs {error.name}: pip install 'odradek[spark,registry]'") from None
     try:
         return SchemaRegistryClient(registry.conf)
-    except (ValueError, TypeError, OSError) as error:  # OSError: a certificate that is none
+    except (ValueError, TypeError, OSError) as error:  # OSError: an invalid certificate
         raise OptionError(f"{PREFIX}*: {_line(error)}") from None
 
 
 @contextmanager
 def told(registry: Registry) -> Iterator[None]:
-    """PipelineError, one line, for whatever a client raises within."""
+    """Turn any error of a client within the block into PipelineError, one line."""
     try:
         yield
     except PipelineError:
         raise
     except _errors() as error:
         raise PipelineError(_answer(registry, error)) from None
-    except Exception as error:  # of the client for HTTP, which may be one or another package
+    except Exception as error:  # from the HTTP client, which may be one of several packages
         why = _line(error) or type(error).__name__
         raise PipelineError(f"the schema registry {registry.url} does not answer: {why}") from None
 

@@ -1,4 +1,4 @@
-"""A schema that names types of other subjects, with their definitions put in where they are named first."""
+"""Inline references: a schema that names types of other subjects gets each definition at its first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def inlined(client: SchemaRegistryClient, schema: Schema) -> str:
-    """The text of an Avro schema that stands alone. OptionError where it is none."""
+    """The text of a self-contained Avro schema. OptionError where it is not valid Avro."""
     try:
         found = _whole(client, schema) if schema.references else json.loads(schema.schema_str or "")
     except _no_schema() as error:
@@ -33,7 +33,7 @@ def _whole(client: SchemaRegistryClient, schema: Schema) -> Any:
 
 
 def _parsed(client: SchemaRegistryClient, schema: Schema, named: dict[str, Any], seen: set[tuple[str, int]]) -> Any:
-    """With whole names; those of what it refers to are in `named`, too."""
+    """The schema with full names; `named` gets its types and those of its references."""
     import fastavro
 
     for each in schema.references or ():

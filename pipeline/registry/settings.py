@@ -1,7 +1,7 @@
-"""Where a schema registry is, and the settings of its client: `schema.registry.*` among a job's properties.
+"""The URL of a schema registry, and the settings of its client: `schema.registry.*` among a job's properties.
 
-Names are those of confluent-kafka's SchemaRegistryClient behind that prefix; those of Java's clients that mean the
-same, for PEM files, are understood as well.
+Behind that prefix, names are those of confluent-kafka's SchemaRegistryClient; names of Java's clients with the same
+meaning, for PEM files, work as well.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _BEARER = "bearer.auth."
 _JAVAS = {"ssl.truststore.location": "ssl.ca.location", "ssl.keystore.location": "ssl.certificate.location"}
 _FIXED = {"basic.auth.credentials.source": "USER_INFO", "ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}
 Settings = tuple[tuple[str, str], ...]
-"""Names without the prefix, and values; there may be passwords among them."""
+"""Names without the prefix, and values, which may include passwords."""
 _DEFAULTS = {"timeout": 10, "max.retries": 3, "retries.wait.ms": 500}
 
 
 @dataclass(frozen=True)
 class Registry:
-    """One registry; `url` may be several by commas, and has no credentials. `settings` may have some."""
+    """One registry; `url` may be several, separated by commas, without credentials. `settings` may have some."""
 
     url: str
     settings: Settings = field(default=(), repr=False)
 
     @property
     def conf(self) -> dict[str, Any]:
-        """As SchemaRegistryClient takes them."""
+        """The configuration for SchemaRegistryClient."""
         numbers = {name: int(value) for name, value in self.settings if name in _NUMBERS}
         return {"url": self.url, **_DEFAULTS, **dict(self.settings), **numbers}
 
 
 def url(text: str) -> str:
-    """`text` if it is one, or several by commas. OptionError, which does not show a password that is in it."""
+    """Check `text` as a URL, or several separated by commas. OptionError, which never shows a password from the URL."""
     for one in text.split(","):
         if "@" in one:
             raise OptionError(
@@ -57,7 +57,7 @@ def url(text: str) -> str:
 
 
 def split(given: Mapping[str, str], before: str = "") -> tuple[dict[str, str], Settings]:
-    """Properties of Kafka's clients, and checked settings of the registry; their names begin with `before`."""
+    """Split off the checked settings of the registry from Kafka's properties; their names begin with `before`."""
     prefix = before + PREFIX
     ours = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}
     return {name: value for name, value in given.items() if not name.startswith(prefix)}, _checked(ours)
@@ -72,7 +72,7 @@ def _checked(given: Mapping[str, str]) -> Settings:
 
 
 def _translated(name: str, value: str) -> tuple[str, str]:
-    """OptionError for a setting that there is not, or a file that is not there."""
+    """OptionError for an unknown setting, or an unreadable file."""
     own = _JAVAS.get(name, name)
     if own not in (*_FILES, *_NUMBERS, *_TEXTS) and not own.startswith(_BEARER):
         raise OptionError(f"there is no setting {PREFIX}{name}; {_hint(name)}")

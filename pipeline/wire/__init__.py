@@ -1,1 +1,1 @@
-"""The cluster over its sockets: connections, questions, record batches as the leaders keep them."""
+"""The Kafka client: connections, requests, and record batches in the leaders' format."""

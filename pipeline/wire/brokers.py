@@ -1,6 +1,6 @@
-"""Questions to a cluster: which topics there are, who leads them, from where to where they go, what groups have read.
+"""Requests to a cluster: topics, leaders, offsets, configurations, log directories, committed offsets of groups.
 
-One thread asks, and waits.
+All calls come from one thread and block.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from odradek.pipeline.wire.connections import Connections
 from odradek.pipeline.wire.patience import RetryLater, check
 from odradek.pipeline.wire.settings import Address
 
-_NO_TOPIC = (3, 17)  # unknown; a name that no topic can have
+_NO_TOPIC = (3, 17)  # UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION
 _MEMBERS_ONLY = (22, 25, 27)  # generation, member id, rebalance
 _NO_OFFSET = -1
-_TOPIC = 2  # of what a configuration is
-_TOPICS_OWN = 1  # where a setting comes from
+_TOPIC = 2  # the resource type of a configuration
+_TOPICS_OWN = 1  # the source of a setting
 
 
 class Brokers(Connections):
     """A cluster, by the `kafka.*` options without their prefix; a context manager, which closes what it opened.
 
-    PipelineError, its message one line, for what cannot be answered; UnknownTopic where that is why.
+    PipelineError, with a one-line message, for a request that fails; UnknownTopic where that is the cause.
     """
 
     _steady = False
-    _led: tuple[int, dict[Partition, Leader]] = (0, {})  # when so many failures were seen
+    _led: tuple[int, dict[Partition, Leader]] = (0, {})  # at this number of failures
 
     @contextmanager
     def steady(self) -> Iterator[None]:
-        """Who leads is asked for once within the block, and anew after each failure: for a plan, which asks a lot."""
+        """Within the block, ask for leaders once, and again after each failure: a plan makes many requests."""
         self._steady, self._led = True, (self._failures, {})
         try:
             yield
@@ -50,11 +50,11 @@ class Brokers(Connections):
 
     @property
     def cluster_id(self) -> str:
-        """What the cluster calls itself."""
+        """The cluster's id."""
         return self.metadata([]).cluster_id or ""
 
     def topics(self) -> dict[str, int]:
-        """How many partitions each topic has that one may see, internal ones too."""
+        """The number of partitions of each topic that this user may see, internal ones included."""
         return {topic.name: len(topic.partitions) for topic in self.metadata(None).topics if not topic.error_code}
 
     def leaders(self, topics: Iterable[str]) -> dict[Partition, Leader]:
@@ -92,12 +92,12 @@ class Brokers(Connections):
     # -- offsets
 
     def offsets(self, partitions: Iterable[Partition], at: int, committed: bool = False) -> dict[Partition, int]:
-        """The offset `at` (EARLIEST, LATEST) of each; with `committed` the end is that of what is decided."""
+        """The offset `at` (EARLIEST, LATEST) of each; with `committed` the end is the last stable offset."""
         found = self._list(dict.fromkeys(partitions, at), committed)
         return {partition: row.offset for partition, row in found.items()}
 
     def offsets_by_time(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
-        """The first offset whose record is of that time (ms) or later; None where there is none."""
+        """The first offset whose record has that time (ms) or a later one; None where there is none."""
         found = self._list(dict(times), False)
         return {partition: None if row.offset == _NO_OFFSET else row.offset for partition, row in found.items()}
 
@@ -120,7 +120,7 @@ class Brokers(Connections):
         return found
 
     def _list_at(self, address: Address, asked: dict[Partition, int], committed: bool) -> dict[Partition, Any]:
-        """The rows of those that this broker leads indeed."""
+        """The rows of the partitions that this broker really leads."""
         row_of = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
         rows = {key: row_of(partition_index=key[1], timestamp=at) for key, at in asked.items()}
         request = ListOffsetsRequest(
@@ -143,7 +143,7 @@ class Brokers(Connections):
         return any("compact" in (config.value or "") for config in found[topic])
 
     def own_configs(self, topics: Iterable[str], wherever: Collection[str]) -> dict[str, dict[str, str]]:
-        """What each topic itself is set to; settings named in `wherever` also where they are the broker's."""
+        """The settings of each topic itself; settings named in `wherever` also where they come from the broker."""
         return {
             topic: {
                 row.name: row.value
@@ -154,7 +154,7 @@ class Brokers(Connections):
         }
 
     def _configs(self, topics: Iterable[str], names: list[str] | None) -> dict[str, list[Any]]:
-        """The rows of each topic, of all names where none are given."""
+        """The rows of each topic; `names` None means all settings."""
         resource_of = DescribeConfigsRequest.DescribeConfigsResource
         rows = [
             resource_of(resource_type=_TOPIC, resource_name=topic, configuration_keys=names) for topic in sorted(topics)
@@ -173,7 +173,7 @@ class Brokers(Connections):
     # -- where they lie
 
     def places(self, partitions: Iterable[Partition]) -> dict[Partition, Place]:
-        """Where the leaders keep these; without those whose leader does not tell, or not us."""
+        """Where the leaders store these; omits partitions whose leader does not tell, or not this user."""
         found: dict[Partition, Place] = {}
         for address, keys in self._by_leader(partitions).items():
             try:
@@ -197,7 +197,7 @@ class Brokers(Connections):
     # -- groups
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Commit as one who is no member; PipelineError when the group has members, for only they may."""
+        """Commit without being a member; PipelineError when the group has members, because only they may commit."""
         row_of = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
         rows = {
             key: row_of(partition_index=key[1], committed_offset=offset, committed_metadata="")
@@ -216,7 +216,7 @@ class Brokers(Connections):
             self.insist(commit)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """What the group has committed, without partitions of which it has nothing."""
+        """The group's committed offsets, without partitions that have none."""
         topic_of = OffsetFetchRequest.OffsetFetchRequestTopic
         topics = [topic_of(name=name, partition_indexes=rows) for name, rows in _indexes(partitions).items()]
 
@@ -237,7 +237,7 @@ class Brokers(Connections):
 
 
 def _check_same(former: Mapping[Partition, Leader], now: Mapping[Partition, Leader]) -> None:
-    """What was planned already is of the former topic."""
+    """Earlier offsets of the plan belong to the former topic."""
     for key in former.keys() & now.keys():
         if former[key].topic_id != now[key].topic_id:
             raise DataLoss(f"topic {key[0]!r} was deleted and made anew while it was asked for its offsets")
@@ -260,7 +260,7 @@ def _leader(topic: Any, row: Any, hosts: Mapping[int, Address]) -> Leader:
 
 
 def _rows(answer: Any, what: str) -> dict[Partition, Any]:
-    """The partitions' rows that have no error that may pass; PipelineError for others."""
+    """The partitions' rows without a retriable error; PipelineError for other errors."""
     found = {}
     for topic in answer.topics:
         for row in topic.partitions:

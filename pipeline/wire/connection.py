@@ -1,8 +1,8 @@
 """One connection to one broker, with kafka-python's messages, TLS and SASL.
 
-kafka-python's own connections read 4 KiB at a time on a thread of their own: half a GB of batches a second of CPU,
-where this one reads four. It blocks, and reads an answer into a buffer that is kept, for a copy out of warm memory is
-less than fresh pages. Requests may be sent before earlier ones are answered: `post`, then `take` in order.
+kafka-python's own connections read 4 KiB at a time on a separate thread: half a GB of batches per second of CPU, where
+this one reads four. It blocks, and reads a response into a buffer that it reuses, because a copy from warm memory costs
+less than fresh pages. Requests may be pipelined: `post`, then `take` in order.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.wire.settings import MOST_FETCHED, Address, Settings
 
 _SIZE = struct.Struct(">i")
-_MOST = 2 * MOST_FETCHED  # no answer is so large; the alarm of a TLS server, taken for a size, is
+_MOST = 2 * MOST_FETCHED  # no response is so large, but a TLS server's alert read as a size is
 
 
 class Connection:
-    """Ready to be asked. OSError whenever it is lost or late; then it is of no more use, but for `close`.
+    """An open connection. OSError when it is lost or late; after that only `close` is allowed.
 
-    A quota answers at once and says for how long the broker reads nothing more (throttle_time_ms, KIP-219): `post`
-    waits for so long. Brokers before 2.0 have waited themselves, so there the pause is double, and does no harm.
+    With a quota the broker responds at once and says for how long it reads nothing more (throttle_time_ms, KIP-219):
+    `post` waits for that time. Brokers before 2.0 have already waited, so there the pause is double, which does no
+    harm.
     """
 
     def __init__(self, address: Address, settings: Settings, muted_until: float = 0) -> None:
-        """Connects. PipelineError when the broker does not let one in, which no second try would change."""
+        """Connect. PipelineError when the broker rejects the login, which a retry would not change."""
         self.address = address
         self.muted_until = muted_until  # monotonic seconds
         self._settings = settings
@@ -55,24 +56,24 @@ class Connection:
         return f"{self.address[0]}:{self.address[1]}"
 
     def close(self) -> None:
-        """End it; what was asked is not answered any more."""
+        """Close it; pending requests get no response."""
         self._socket.close()
 
     @property
     def muted(self) -> float:
-        """For how many seconds more the broker wants no request."""
+        """For how many more seconds the broker accepts no request."""
         return max(0, self.muted_until - time.monotonic())
 
-    # -- questions
+    # -- requests
 
     def call(self, request: Any) -> Any:
-        """The answer to a request of kafka-python's; for when no other is awaited."""
+        """Send a request of kafka-python's and return its response; no other request may be pending."""
         assert not self._asked
         self.post(request)
         return self.take()
 
     def post(self, request: Any) -> None:
-        """Ask, at the newest version both sides know; `take` gives the answers, in the order of the questions."""
+        """Send a request, at the newest version both sides know; `take` returns the responses in request order."""
         time.sleep(self.muted)
         try:
             request.API_VERSION = self._versions.api_version(request)
@@ -83,11 +84,11 @@ class Connection:
         self._asked.append(request)
 
     def take(self) -> Any:
-        """The answer to the oldest question that has none yet."""
+        """The response to the oldest pending request."""
         request = self._asked.popleft()
         frame = self._frame()
         response = request.header.get_response_class()
-        head = io.BytesIO(frame[:16])  # a correlation id, and perhaps a byte for tags
+        head = io.BytesIO(frame[:16])  # a correlation id, and perhaps a byte for tagged fields
         if response.parse_header(head).correlation_id != request.header.correlation_id:
             raise ConnectionError(f"{self} answers another question")
         try:
@@ -108,7 +109,7 @@ class Connection:
         return self._read(size)
 
     def _read(self, size: int) -> memoryview:
-        """The next `size` bytes, which stay until the next read."""
+        """The next `size` bytes, valid until the next read."""
         if size > len(self._buffer):
             self._buffer = bytearray(size + size // 4)
         wanted, got = memoryview(self._buffer)[:size], 0
@@ -119,7 +120,7 @@ class Connection:
             got += read
         return wanted
 
-    # -- beginning
+    # -- handshake
 
     def _prepare(self) -> None:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -137,7 +138,7 @@ class Connection:
         try:
             self._socket = context.wrap_socket(self._socket, server_hostname=self.address[0])
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            raise  # cut off, as by a broker that ends
+            raise  # cut off, as by a broker that shuts down
         except ssl.SSLError as error:
             raise PipelineError(f"no TLS with {self}: {error.reason or error}") from None
 

@@ -1,6 +1,6 @@
-"""The connections to a cluster's brokers, and what any of them can be asked.
+"""The connections to a cluster's brokers, and metadata, which any of them can serve.
 
-What may pass, such as a leader that moves or a broker that dies, is tried again with growing pauses until
+Retriable failures, such as a leader that moves or a broker that dies, are retried with growing pauses until
 kafka.default.api.timeout.ms is over.
 """
 
@@ -19,14 +19,14 @@ Found = TypeVar("Found")
 
 
 class Connections:
-    """One to each broker that was asked something; a context manager, which closes them."""
+    """One connection to each broker in use; a context manager, which closes them."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self.settings = Settings.of(kafka)
         self._open: dict[Address, Connection] = {}
-        self._muted_until: dict[Address, float] = {}  # of connections that were dropped: quotas are no connection's
+        self._muted_until: dict[Address, float] = {}  # of dropped connections: a quota outlives its connection
         self._known: tuple[Address, ...] = ()
-        self.informant = self.settings.servers[0]  # who last told of the cluster
+        self.informant = self.settings.servers[0]  # the broker that last returned metadata
         self._failures = 0
 
     def __enter__(self) -> Self:
@@ -36,18 +36,18 @@ class Connections:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; asking anew opens new ones."""
+        """Close all connections; the next request opens new ones."""
         for address in list(self._open):
             self.drop(address)
 
     def at(self, address: Address) -> Connection:
-        """The connection to a broker; OSError when there is none to be had."""
+        """The connection to a broker; OSError when it cannot connect."""
         if address not in self._open:
             self._open[address] = Connection(address, self.settings, self._muted_until.get(address, 0))
         return self._open[address]
 
     def drop(self, address: Address) -> None:
-        """Close the connection to a broker that failed, if there is one, and forget what was asked there."""
+        """Close the connection to a broker that failed, if there is one, and forget its pending requests."""
         self._failures += 1
         connection = self._open.pop(address, None)
         if connection is not None:
@@ -55,7 +55,7 @@ class Connections:
             connection.close()
 
     def call(self, address: Address, request: Any) -> Any:
-        """A broker's answer; Later when there is none."""
+        """A broker's response; RetryLater when there is none."""
         try:
             return self.at(address).call(request)
         except OSError as error:
@@ -63,7 +63,7 @@ class Connections:
             raise RetryLater(f"{address[0]}:{address[1]}: {error}") from None
 
     def insist(self, attempt: Callable[[], Found]) -> Found:
-        """What `attempt` returns, as soon as it does not raise Later; others are asked after each failure."""
+        """Retry `attempt` while it raises RetryLater and return its result; each failure rotates `in_turn`."""
 
         def counted() -> Found:
             try:
@@ -77,11 +77,11 @@ class Connections:
     # -- what any broker knows
 
     def metadata(self, names: list[str] | None) -> Any:
-        """What any broker says of these topics (None: of all) that has heard of the cluster."""
+        """The metadata of these topics (None: of all), from any broker that knows the cluster."""
         return self.insist(lambda: self.ask_anybody(names))
 
     def ask_anybody(self, names: list[str] | None) -> Any:
-        """The same by one try with each broker; Later when none answers."""
+        """The same with one try for each broker; RetryLater when none responds."""
         asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         why = "no broker answers"
         for address in self.in_turn():
@@ -92,14 +92,14 @@ class Connections:
                 self.drop(address)
                 why = f"no broker answers; {address[0]}:{address[1]}: {error}"
                 continue
-            if answer.brokers:  # a broker that has just begun knows of none, nor of any topic
+            if answer.brokers:  # a broker that has just started knows no brokers and no topics
                 self._known = tuple((broker.host, broker.port) for broker in answer.brokers)
                 self.informant = address
                 return answer
         raise RetryLater(why)
 
     def in_turn(self) -> list[Address]:
-        """All that may be asked of the cluster: those we talk with first, and another first after each failure."""
+        """All known addresses: connected brokers first, rotated by one after each failure."""
         all_of_them = list(dict.fromkeys((*self._open, *self._known, *self.settings.servers)))
         first = self._failures % len(all_of_them)
         return all_of_them[first:] + all_of_them[:first]

@@ -1,6 +1,6 @@
-"""Record batches over the wire: the offsets of a range as the leader keeps them, not decoded.
+"""Fetch record batches over the wire: the offsets of a range in the leader's format, not decoded.
 
-The next answer is asked for before the last one is handed on, so the broker works while the batches are decoded.
+The next fetch is sent before the last response is handed on, so the broker works while the batches are decoded.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from odradek.protocol.errors import OFFSET_OUT_OF_RANGE
 def read(
     kafka: Mapping[str, str], wanted: Range, committed: bool, holes: Holes, topic_id: bytes = NO_ID
 ) -> Iterator[Chunk]:
-    """All batches with offsets in `wanted`, from the partition's leader, whoever that is at the time.
+    """All batches with offsets in `wanted`, from the partition's current leader.
 
     The first and the last may reach beyond it; the last chunk may be an empty one that leads to the end. With
-    `committed` nothing is read that is not decided, and chunks name the transactions that were aborted. `topic_id` is
-    that of the topic that was planned, if that is known. `holes` has the word on offsets that no batch has.
+    `committed` nothing undecided is read, and chunks name the aborted transactions. `topic_id` is that of the planned
+    topic, if known. `holes` decides about offsets that no batch has.
 
-    DataLoss when offsets are no more, or the topic is another one; PipelineError when there is no progress for
-    kafka.default.api.timeout.ms, as when the range ends behind what can be read, and for what is no batch.
+    DataLoss when offsets no longer exist, or the topic is another one; PipelineError when there is no progress for
+    kafka.default.api.timeout.ms, as when the range ends behind what is readable, and for data that is no batch.
     """
     if wanted.size <= 0:
         return
@@ -38,7 +38,7 @@ def read(
 
 
 class _Reading:
-    """One range being read: from whom, and how far it is."""
+    """One range being read: its leader and its position."""
 
     def __init__(self, brokers: Brokers, wanted: Range, committed: bool, holes: Holes, topic_id: bytes) -> None:
         self._brokers = brokers
@@ -48,11 +48,11 @@ class _Reading:
         self._holes = holes
         self._at = wanted.start
         self._leader: Leader | None = None
-        self._asked = False  # the leader, for what is at `_at`
+        self._asked = False  # whether a fetch at `_at` is pending
         self._topic_id = topic_id
 
     def chunks(self) -> Iterator[Chunk]:
-        """Until the end of the range; every chunk brings it nearer."""
+        """Read to the end of the range; every chunk makes progress."""
         patience = Patience(self._settings)
         while self._at < self._wanted.end:
             try:
@@ -75,10 +75,10 @@ class _Reading:
     def _name(self) -> str:
         return f"{self._wanted.topic}-{self._wanted.partition}"
 
-    # -- asking
+    # -- requests
 
     def _take(self, patience: Patience) -> Any:
-        """What the leader says of the partition at `_at`; Later when it does not. A quota is waited for."""
+        """The leader's row for the partition at `_at`; RetryLater when there is none. Waits for a quota."""
         while True:
             try:
                 if not self._asked:
@@ -101,17 +101,17 @@ class _Reading:
         self._asked = True
 
     def _ask_ahead(self) -> None:
-        """Unless the leader wants no request yet: the batches are decoded meanwhile."""
+        """Send the next fetch unless the leader wants no request yet: decoding goes on meanwhile."""
         if self._leader is None or self._at >= self._wanted.end:
             return
         try:
             if not self._brokers.at(address(self._leader)).muted:
                 self._ask()
         except OSError:
-            self._lose()  # to be found again in the next turn
+            self._lose()  # the next turn finds it again
 
     def _lose(self) -> None:
-        """Forget the leader, and what it was asked."""
+        """Forget the leader, and the pending fetch."""
         if self._leader is not None:
             self._brokers.drop(address(self._leader))
         self._leader, self._asked = None, False
@@ -129,10 +129,10 @@ class _Reading:
             settings, self._wanted.key, leader, self._at, self._committed, settings.fetch_bytes
         )
 
-    # -- answers
+    # -- responses
 
     def _chunk(self, part: Any) -> Chunk | None:
-        """What brings us nearer to the end; None when nothing does."""
+        """The next chunk; None when the response makes no progress."""
         if part.error_code == OFFSET_OUT_OF_RANGE:
             self._out_of_range()
         check(part.error_code, "its leader")
@@ -157,9 +157,9 @@ class _Reading:
             raise RetryLater("the batches that it sent are not there any more")
 
     def _nothing(self, part: Any, patience: Patience) -> bool:
-        """Whether the range is at its end though it is not, for compaction left nothing there, or all of it is lost.
+        """Whether to end the range early: compaction left nothing there, or all of it is lost.
 
-        An answer without records may also come from a broker that waits for remote storage, so there is patience.
+        A broker that waits for remote storage may also send a response without records, so retry for a while.
         """
         wanted, end = self._wanted, part.last_stable_offset if self._committed else part.high_watermark
         if end >= wanted.end:
@@ -173,7 +173,7 @@ class _Reading:
         return False
 
     def _out_of_range(self) -> None:
-        """DataLoss with what is there; Later when the offset is there after all."""
+        """DataLoss with the offsets that exist; RetryLater when the offset exists after all."""
         key = self._wanted.key
         first, end = (self._brokers.offsets([key], at)[key] for at in (EARLIEST, LATEST))
         if first <= self._at <= end:

@@ -1,10 +1,9 @@
-"""Offsets of a range that no batch has, and whether that is right.
+"""Offsets of a range that no batch has, and whether that is legitimate.
 
 In a topic that is not compacted every offset is in a batch, be it of a control record or of an aborted transaction: a
-hole is a loss, or what is left when a base offset was damaged, which no checksum covers. Compaction makes holes. Those
-between two batches that were read one after the other are believed. One at an end of what was read could be a batch
-with a damaged offset that the leader passes over, so it is proven: by the batch before it and those behind it, in one
-answer.
+hole is a loss, or the trace of a damaged base offset, which no checksum covers. Compaction makes holes. A hole between
+two batches that were read one after the other is believed. A hole at an end of what was read could be a batch with a
+damaged offset that the leader skips, so it needs a proof: the batch before it and those behind it, in one response.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from odradek.pipeline.wire.patience import check
 
 log = logging.getLogger(__name__)
 
-_PIECE, _MORE = 1 << 16, 1 << 24  # bytes of a proof's fetches: it needs few batches
+_PIECE, _MORE = 1 << 16, 1 << 24  # bytes of a proof's fetches: a proof needs few batches
 
 
 class Holes:
-    """Of one range; a context manager, which closes its own connections. It has none until there is a hole.
+    """The holes of one range; a context manager, which closes its own connections. It connects at the first hole.
 
-    `compacted`: whether compaction makes holes in the topic; None: its cleanup.policy says so. With `fail` a loss is
-    MissingOffsets, else a warning.
+    `compacted`: whether compaction makes holes in the topic; None: as its cleanup.policy says. With `fail` a loss
+    raises MissingOffsets, else it is a warning.
     """
 
     def __init__(
@@ -39,8 +38,8 @@ class Holes:
         self._kafka = kafka
         self._wanted = wanted
         self._said, self._fail = compacted, fail
-        self._untold = ""  # why nobody says whether it is compacted
-        self.damaged = False  # damage was seen in the leader's files, which the leader itself may pass over
+        self._untold = ""  # why it is unknown whether the topic is compacted
+        self.damaged = False  # the leader's files are damaged; the leader itself may skip the damage
 
     def __enter__(self) -> Holes:
         return self
@@ -71,13 +70,13 @@ class Holes:
 
     @property
     def believed(self) -> bool:
-        """Whether holes may be right."""
+        """Whether holes can be legitimate."""
         return self._compacted and not self.damaged
 
     # -- losses
 
     def lose(self, holes: Sequence[Hole]) -> None:
-        """Of holes that are not right. DataLoss where the log begins behind a hole now."""
+        """Report holes that are not legitimate. DataLoss where the log now begins behind a hole."""
         first, until = holes[0]
         self._check_start(first)
         more = f" (and {len(holes) - 1} holes more)" if len(holes) > 1 else ""
@@ -85,7 +84,7 @@ class Holes:
         self._tell(f"{self._name}: no batch has offsets {first} to {until - 1}{more}", lost)
 
     def silent(self, offset: int) -> None:
-        """The leader has sent nothing from there to the end of the range, for as long as there was patience."""
+        """The leader sent nothing from `offset` to the end of the range until the timeout."""
         end = self._wanted.end
         text = f"{self._name}: its leader sends no batch with offsets {offset} to {end - 1}, nor any behind them"
         if self.believed:
@@ -95,7 +94,7 @@ class Holes:
         self._tell(text, end - offset)
 
     def check_behind(self, offset: int, log_end: int) -> None:
-        """That the last batch of the range ends at `offset` indeed: there the next one begins, or the log ends."""
+        """Check that the last batch of the range ends at `offset`: the next one begins there, or the log ends."""
         if offset > log_end:
             raise PipelineError(f"{self._name}: a batch up to offset {offset - 1} in a log that ends at {log_end}")
         if offset < log_end and (found := self._ranges(self._fetch(offset, 1), offset)):
@@ -124,18 +123,18 @@ class Holes:
     # -- proofs
 
     def proven(self, holes: Sequence[Hole], begin: int) -> bool:
-        """Whether those are that end at the end of the range, or start at `begin`, where the batch before was not seen.
+        """Prove the holes that end at the range's end, or start at `begin`, where the batch before was not read.
 
-        False when the leader sends no batch that is behind. PipelineError for batches that cannot be so.
+        False when the leader sends no batch behind. PipelineError for impossible batches.
         """
         doubtful = [hole for hole in holes if hole[0] == begin or hole[1] == self._wanted.end]
         with self._brokers.steady():
             return all(self._proven(hole) for hole in doubtful)
 
     def _proven(self, hole: Hole) -> bool:
-        """By one answer with the batch before the hole and what follows, for a damaged one cannot be asked for.
+        """Prove a hole by one response with the batch before it and what follows: no fetch can name a damaged batch.
 
-        An answer ends where a segment does; then the next one is looked at alone.
+        A response ends where a segment does; then the next segment is fetched alone.
         """
         at, most = self._before(hole[0]), _PIECE
         while found := self._ranges(self._fetch(at, most), at):
@@ -153,7 +152,7 @@ class Holes:
         return False
 
     def _before(self, offset: int) -> int:
-        """Where to fetch so that the answer begins before `offset`, if there is anything before."""
+        """Where to fetch so that the response begins before `offset`, if anything precedes it."""
         first = self._brokers.offsets([self._wanted.key], EARLIEST)[self._wanted.key]
         step, at = 1, offset
         while at > first:
@@ -164,7 +163,7 @@ class Holes:
         return at
 
     def _ranges(self, row: Any, at: int) -> list[Hole]:
-        """Of the batches in an answer for what is at `at`; none may end behind the log."""
+        """The offset ranges of the batches in a response to a fetch at `at`; none may end behind the log."""
         try:
             found = list(checked(row.records or b""))
         except ValueError as why:
@@ -177,7 +176,7 @@ class Holes:
         return found
 
     def _fetch(self, offset: int, most: int) -> Any:
-        """What the leader says of the partition at `offset`, in at most so many bytes, or one batch."""
+        """The leader's row for the partition at `offset`, with at most `most` bytes, or one batch."""
         while (row := self._brokers.insist(lambda: self._try_fetch(offset, most))) is None:
             pass
         return row

@@ -15,9 +15,9 @@ _LAST_BY_NAME = 12  # from version 13 on topics have ids
 
 
 def request(settings: Settings, key: Partition, leader: Leader, offset: int, committed: bool, most: int) -> Any:
-    """At least one byte, for at most so long: a range that ends is there already, or nearly. `most` bytes, or a batch.
+    """Wait briefly for at least one byte: the range's end is there already, or nearly. `most` bytes, or one batch.
 
-    From version 13 on it asks by the topic's id, so that no topic of the same name that was made anew answers.
+    From version 13 on the fetch names the topic's id, so that a recreated topic of the same name does not respond.
     """
     row = FetchRequest.FetchTopic.FetchPartition(
         partition=key[1], current_leader_epoch=leader.epoch, fetch_offset=offset,
@@ -33,7 +33,7 @@ def request(settings: Settings, key: Partition, leader: Leader, offset: int, com
 
 
 def part(answer: Any, index: int) -> Any:
-    """What the answer says of the partition; None when a quota answers without any (KIP-219). Later for an error."""
+    """The response's row for the partition; None when a quota leaves it empty (KIP-219). RetryLater for an error."""
     check(answer.error_code or 0, "its leader")
     rows = [row for topic in answer.responses for row in topic.partitions]
     if not rows and answer.throttle_time_ms > 0:
@@ -44,5 +44,5 @@ def part(answer: Any, index: int) -> Any:
 
 
 def address(leader: Leader) -> Address:
-    """Whom to ask."""
+    """The leader's address."""
     return leader.host, leader.port

@@ -1,4 +1,4 @@
-"""What may pass is tried again, with growing pauses; what does not pass is told in one line."""
+"""Retry retriable errors with growing pauses; report others in one line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Found = TypeVar("Found")
 
 
 class RetryLater(Exception):
-    """It may be so now, and otherwise in a moment."""
+    """An error that a retry may fix."""
 
 
 class Patience:
-    """How long something is tried again that has failed: kafka.default.api.timeout.ms."""
+    """How long to retry: kafka.default.api.timeout.ms."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -27,15 +27,15 @@ class Patience:
         self._pause = settings.backoff
 
     def over(self) -> bool:
-        """Whether it is time to give up."""
+        """Whether to give up."""
         return time.monotonic() >= self._ends
 
     def allow(self, seconds: float) -> None:
-        """Go on for so much longer: a quota is no failure."""
+        """Extend the time: a quota is no failure."""
         self._ends += seconds
 
     def pause(self, why: str) -> None:
-        """Wait before the next try; PipelineError with the reason when there is to be none."""
+        """Wait before the next try; PipelineError with the reason when the time is over."""
         if self.over():
             raise PipelineError(f"{why} (tried for {self._settings.api_timeout:g} s: kafka.default.api.timeout.ms)")
         time.sleep(self._pause)
@@ -43,7 +43,7 @@ class Patience:
 
 
 def insist(settings: Settings, attempt: Callable[[], Found]) -> Found:
-    """What `attempt` returns, as soon as it does not raise Later."""
+    """Retry `attempt` while it raises RetryLater and return its result."""
     patience = Patience(settings)
     while True:
         try:
@@ -53,7 +53,7 @@ def insist(settings: Settings, attempt: Callable[[], Found]) -> Found:
 
 
 def check(code: int, what: str) -> None:
-    """Nothing for Kafka's error 0; Later for one that may pass, PipelineError for any other."""
+    """Nothing for Kafka's error 0; RetryLater for a retriable one, PipelineError for any other."""
     if code:
         error = for_code(code)
         raise (RetryLater if error.retriable else PipelineError)(f"{what}: {error.__name__}: {error.description}")

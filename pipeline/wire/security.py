@@ -1,6 +1,6 @@
-"""`kafka.security.protocol` and what belongs to it: TLS with PEM files, SASL with a name and a password.
+"""`kafka.security.protocol` and its settings: TLS with PEM files, SASL with a name and a password.
 
-Key stores in Java's formats, Kerberos and OAuth are Java's own: refused with one line that names the way out.
+Key stores in Java's formats, Kerberos and OAuth need Java: they are refused with one line that names the alternative.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _JAAS = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"|(\w+)\s*=\s*([^\s";]+)')
 
 @dataclass(frozen=True)
 class Security:
-    """How to talk in secret (`context`), if so, and who to say one is (`mechanism`), if anybody."""
+    """TLS (`context`), if any, and the SASL login (`mechanism`), if any."""
 
     context: ssl.SSLContext | None = None
     mechanism: str | None = None
@@ -33,7 +33,7 @@ class Security:
 
     @classmethod
     def of(cls, kafka: Mapping[str, str]) -> Security:
-        """OptionError for what cannot be done here."""
+        """Parse the settings. OptionError for what this client does not support."""
         protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise OptionError(f"kafka.security.protocol is {protocol!r}: it must be one of {', '.join(PROTOCOLS)}")
@@ -43,7 +43,7 @@ class Security:
         return cls(context, _mechanism(kafka), *_login(kafka))
 
     def sasl(self, host: str) -> Any:
-        """A new conversation of kafka-python's for the connection to `host`."""
+        """A new SASL exchange of kafka-python's for the connection to `host`."""
         return get_sasl_mechanism(self.mechanism)(
             host=host,
             sasl_mechanism=self.mechanism,
@@ -63,7 +63,7 @@ def _mechanism(kafka: Mapping[str, str]) -> str:
 
 
 def _login(kafka: Mapping[str, str]) -> tuple[str, str]:
-    """The name and password of a line of JAAS: `….PlainLoginModule required username="u" password="p";`."""
+    """The name and password in a line of JAAS: `….PlainLoginModule required username="u" password="p";`."""
     found = {
         quoted or bare: re.sub(r"\\(.)", r"\1", text) if quoted else word
         for quoted, text, bare, word in _JAAS.findall(kafka.get("sasl.jaas.config", ""))
@@ -88,7 +88,7 @@ def _context(kafka: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _trust(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
-    """Whom to believe: those named and nobody else, or the machine's authorities."""
+    """Trust only the given certificates, or else the machine's authorities."""
     path, text = kafka.get("ssl.truststore.location"), kafka.get("ssl.truststore.certificates")
     if path or text:
         _only_pem(kafka, "ssl.truststore.type")
@@ -98,7 +98,7 @@ def _trust(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
 
 
 def _identify(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
-    """Who one is, where brokers ask for it."""
+    """Load the client's certificate, for brokers that require one."""
     path, password = kafka.get("ssl.keystore.location"), kafka.get("ssl.key.password")
     chain, key = kafka.get("ssl.keystore.certificate.chain"), kafka.get("ssl.keystore.key")
     if path:
@@ -109,7 +109,7 @@ def _identify(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
 
 
 def _load(context: ssl.SSLContext, pem: str, password: str | None) -> None:
-    """Through a file in memory: the ssl module reads nothing but files, and a key is not to lie on a disk."""
+    """Load through a file in memory: the ssl module reads only files, and a key must not reach a disk."""
     descriptor = os.memfd_create("key")
     try:
         os.write(descriptor, pem.encode())

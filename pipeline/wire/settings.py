@@ -1,8 +1,8 @@
-"""What a Kafka client is told under Java's names (`kafka.*` of the options, without the prefix), with Java's defaults.
+"""Settings of a Kafka client under Java's names (`kafka.*` of the options, without the prefix), with Java's defaults.
 
-One differs: max.partition.fetch.bytes, 1 MiB there for one of many partitions in a fetch, is 8 MiB for the only one,
-because twice as many records of 200 bytes a second are decoded from chunks of that size.
-Names that mean nothing here are let be, as Kafka's own clients do.
+One default differs: max.partition.fetch.bytes, 1 MiB in Java for one of many partitions in a fetch, is 8 MiB here for
+the only one, because chunks of that size double the records of 200 bytes decoded per second.
+Unknown names are ignored, as Kafka's own clients do.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _NUMBERS = {
     "fetch.max.bytes": 50 * 1024 * 1024,
     "max.partition.fetch.bytes": 8 * 1024 * 1024,
 }
-_ABOVE_0 = ("request.timeout.ms", "socket.connection.setup.timeout.ms")  # a socket with 0 would not wait at all
-MOST_FETCHED = 1 << 27  # bytes; what is asked for above it makes nothing faster
+_ABOVE_0 = ("request.timeout.ms", "socket.connection.setup.timeout.ms")  # a socket timeout of 0 would not wait at all
+MOST_FETCHED = 1 << 27  # bytes; larger fetches are not faster
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Times are in seconds, but for `fetch_wait_ms`."""
+    """Times are in seconds, except `fetch_wait_ms`."""
 
     servers: tuple[Address, ...]
     client_id: str
     request_timeout: float
-    api_timeout: float  # how long to go on trying while nothing is gained
+    api_timeout: float  # how long to retry without progress
     connect_timeout: float
     backoff: float
     backoff_max: float
     fetch_wait_ms: int
-    fetch_bytes: int  # the most records in one answer, but for a batch that is larger
+    fetch_bytes: int  # the most records in one response, unless one batch is larger
     security: Security
 
     @classmethod
     def of(cls, kafka: Mapping[str, str]) -> Settings:
-        """OptionError for what is missing, no number, or wants Java."""
+        """Parse the settings. OptionError for one that is missing, is no number, or needs Java."""
         number = {name: _number(kafka, name) for name in _NUMBERS}
         return cls(
             servers=_servers(kafka.get("bootstrap.servers", "")),
@@ -82,7 +82,7 @@ def _servers(text: str) -> tuple[Address, ...]:
 
 
 def _address(server: str) -> Address:
-    host, _, port = server.rpartition("://")[2].rpartition(":")  # Java lets a protocol stand before it
+    host, _, port = server.rpartition("://")[2].rpartition(":")  # Java allows a protocol before it
     if not host or not port.isdecimal():
         raise OptionError(f"kafka.bootstrap.servers has {server!r}: it must be host:port")
     return host.strip("[]"), int(port)

@@ -1,1 +1,1 @@
-"""Rows of Spark as records: what they become, where they go, how they are sent."""
+"""Write Spark's rows as records: conversion, destination topics, sending, transactions."""

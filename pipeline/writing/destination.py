@@ -1,7 +1,7 @@
-"""Is the topic there that a batch is to be written to? Known on the driver before any task runs.
+"""Check on the driver, before any task runs, that a batch's topic exists.
 
-Tasks would notice, too, each for itself: librdkafka gives a topic half a minute to appear, and Spark tries a task
-four times.
+Tasks would notice as well, but each on its own: librdkafka waits half a minute for a topic to appear, and Spark tries a
+task four times.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NOT_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 def expect(settings: Mapping[str, str], topic: str) -> None:
-    """Return when the topic is there, made by this very question where brokers do so (auto.create.topics.enable).
+    """Return when the topic exists; this request creates it where brokers do so (auto.create.topics.enable).
 
-    UnknownTopic when it does not appear; PipelineError when no broker answers, or one forbids it.
+    UnknownTopic when it does not appear; PipelineError when no broker answers, or access is denied.
     """
     producer = Producer(dict(settings), logger=SILENT)
     deadline = time.monotonic() + APPEAR_SECONDS

@@ -1,18 +1,19 @@
-"""Rows to be written, as Spark's Kafka sink takes them: what columns must be, and the records they become.
+"""Rows to write, in the format of Spark's Kafka sink: the columns' types, and the records that rows become.
 
-    value      string or binary; null is a tombstone                  must be there
+    value      string or binary; null is a tombstone                  required
     key        string or binary
-    topic      string, never null                                     must be there unless the option `topic` is given
+    topic      string, never null                                     required unless the option `topic` is given
     partition  int; null leaves it to the partitioner
     headers    array<struct<key:string,value:binary>>
-    id         string or binary, never null: `stamps`                 only looked at where records are stamped
-    timestamp  timestamp; null is the time of writing                 must be there, and is looked at, where asked for
+    id         string or binary, never null: `stamps`                 read only where records are stamped
+    timestamp  timestamp; null is the time of writing                 required, and read, only with odradek.timestamps
 
-A timestamp before 1970, or of its first millisecond, cannot be written. It becomes the second one, with a warning: a
-restored topic or a stream that never ends for one record would be worse. Only the last millisecond before 1970 stays,
-which stands for none.
+A timestamp before 1970, or in its first millisecond, cannot be written. It becomes the second millisecond, with a
+warning: to fail a restore or a stream for one record would be worse. Only the last millisecond before 1970 stays, which
+means no timestamp.
 
-Other columns are let be: without `odradek.timestamps` a record's time is that of writing, as with Spark 4.0's own sink.
+Other columns are ignored: without `odradek.timestamps` a record's time is that of writing, as with Spark 4.0's own
+sink.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ TYPES = {
     "timestamp": ("timestamp",),
 }
 ANY = -1  # the partition that the partitioner chooses
-NOW = 0  # librdkafka's word for the time of writing
-LEAST = 1  # ms since 1970, of the times that can be written
+NOW = 0  # librdkafka's value for the time of writing
+LEAST = 1  # ms since 1970: the earliest time that can be written
 NO_TIME = -1  # of records in the oldest format; Spark shows it as the millisecond before 1970
 
 Header = tuple[str, str | bytes | None]
@@ -52,7 +53,7 @@ Record = tuple[str, bytes | None, bytes | None, int, list[Header] | None, int]
 
 
 def check(schema: StructType, topic: str | None, stamped: bool, timed: bool = False) -> None:
-    """OptionError, one line, for rows of a schema that cannot be written."""
+    """OptionError, one line, for a schema whose rows cannot be written."""
     types = {field.name: field.dataType.simpleString() for field in schema}
     if topic is None and "topic" not in types:
         raise OptionError("the option topic is required where there is no column 'topic'")
@@ -68,13 +69,13 @@ def check(schema: StructType, topic: str | None, stamped: bool, timed: bool = Fa
 
 
 class Outgoing:
-    """Takes Spark's batches apart into records, each to `topic` when that is given."""
+    """Converts Spark's batches to records, each for `topic` when that is given."""
 
     def __init__(self, topic: str | None, with_headers: bool, ids: Stamps | None, timed: bool = False) -> None:
         self._topic, self._with_headers, self._ids, self._timed = topic, with_headers, ids, timed
 
     def records(self, batch: pa.RecordBatch) -> Iterator[Record]:
-        """All of a batch, in its order. PipelineError for a row that cannot be one, before any of its batch."""
+        """All records of a batch, in order. PipelineError for an invalid row, before any record of the batch."""
         values, keys = _bytes(batch, "value"), _bytes(batch, "key")
         times = self._times(batch) if self._timed else repeat(NOW)
         return zip(self._topics(batch), values, keys, _partitions(batch), self._headers(batch), times, strict=False)
@@ -108,7 +109,7 @@ class Outgoing:
         return ([*_without_stamp(headers), stamp] for headers, stamp in zip(own, ids, strict=True))
 
     def _times(self, batch: pa.RecordBatch) -> Iterable[int]:
-        """Milliseconds; LEAST, with a warning, for what librdkafka refuses or would take for NOW."""
+        """Milliseconds; LEAST, with a warning, for times that librdkafka refuses or would take for NOW."""
         micros = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         times = pc.divide(micros, 1000)
         wrong = pc.or_(pc.less(times, NO_TIME), pc.equal(times, NOW))
@@ -122,7 +123,7 @@ class Outgoing:
 
 
 def _without_stamp(headers: list[Header]) -> Iterator[Header]:
-    """A record copied from another stage has that one's stamp, which is not this writer's."""
+    """A record copied from another stage has that stage's stamp, which this writer replaces."""
     return (header for header in headers if header[0] != stamps.HEADER)
 
 
@@ -157,5 +158,5 @@ def _sizes(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _list(column: pa.Array) -> list:
-    """As `to_pylist`, in C: a quarter of its time."""
+    """Like `to_pylist`, but in C: a quarter of its time."""
     return column.to_numpy(zero_copy_only=False).tolist()

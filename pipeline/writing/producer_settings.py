@@ -1,8 +1,8 @@
-"""`kafka.*` of a writer: the Java producer's settings, by its names, as settings of librdkafka.
+"""Translate `kafka.*` of a writer, named as for the Java producer, to settings of librdkafka.
 
-Names that both have mean the same; the others are in tables here. What has no counterpart is refused by name, so that
-nobody believes that it works. Of security what `security` can do for reading is done for writing; other `ssl.` and
-`sasl.` names are passed on as they are.
+Names that both have mean the same; the tables here have the others. A setting without a counterpart is refused by name,
+so that it cannot seem to work. Security settings that `security` supports for reading work for writing; other `ssl.`
+and `sasl.` names are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from odradek.pipeline.errors import OptionError
 from odradek.pipeline.parsing import positive
 from odradek.pipeline.wire.security import Security
 
-# Where librdkafka's defaults differ from Java's and it matters; `batch.size` and `linger.ms` are librdkafka's, which
-# make larger batches than Java's 16 KiB. The queue is bounded in bytes alone, as Java's `buffer.memory` is.
+# Java's defaults where librdkafka's differ and it matters; `batch.size` and `linger.ms` keep librdkafka's, which
+# make larger batches than Java's 16 KiB. Only bytes bound the queue, as Java's `buffer.memory` does.
 DEFAULTS = {
     "acks": "all",
     "client.id": "odradek-pipeline",
@@ -26,7 +26,7 @@ DEFAULTS = {
     "partitioner": "murmur2_random",
     "queue.buffering.max.kbytes": "32768",
     "queue.buffering.max.messages": "0",
-    "transaction.timeout.ms": "900000",  # what brokers allow at most: tasks take longer than Java's minute
+    "transaction.timeout.ms": "900000",  # the brokers' maximum: tasks take longer than Java's minute
 }
 SAME = {
     "acks",
@@ -54,7 +54,7 @@ SAME = {
 RENAMED: dict[str, tuple[str, ...]] = {
     "max.request.size": ("message.max.bytes",),
     "metadata.max.age.ms": ("topic.metadata.refresh.interval.ms",),
-    "request.timeout.ms": ("request.timeout.ms", "socket.timeout.ms"),  # how long the broker, and we, may wait
+    "request.timeout.ms": ("request.timeout.ms", "socket.timeout.ms"),  # how long the broker, and the client, may wait
     "sasl.jaas.config": (),
     "sasl.mechanism": (),
     "ssl.keystore.certificate.chain": ("ssl.certificate.pem",),
@@ -81,7 +81,7 @@ SILENT.addHandler(logging.NullHandler())
 
 
 def librdkafka(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a producer for `kafka` (without the prefix). OptionError, one line, for what it cannot be."""
+    """The settings of a producer for `kafka` (without the prefix). OptionError, one line, for an invalid one."""
     unknown = sorted(f"kafka.{name}" for name in kafka if not known(name))
     if unknown:
         raise OptionError(f"the writer has no setting {', '.join(unknown)}")
@@ -94,7 +94,7 @@ def librdkafka(kafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked(settings: dict[str, str], transactional: bool = False) -> dict[str, str]:
-    """`settings` when librdkafka takes them, with an id of transactions if so; OptionError with its reason when not."""
+    """`settings` if librdkafka accepts them, as a transactional producer's if so; else OptionError with its reason."""
     try:
         Producer({**settings, **({"transactional.id": "checked"} if transactional else {})}, logger=SILENT)
     except KafkaException as error:
@@ -108,7 +108,7 @@ def known(name: str) -> bool:
 
 
 def _delivery_ms(found: Mapping[str, str]) -> int:
-    """No record may stand in the queue for longer than its transaction may be open."""
+    """A record must not wait in the queue for longer than its transaction may be open."""
     limit = positive("kafka.transaction.timeout.ms", found["transaction.timeout.ms"])
     return min(int(DEFAULTS["delivery.timeout.ms"]), limit)
 

@@ -1,10 +1,10 @@
-"""Sending records with librdkafka: all or an error that says where and why.
+"""Send records with librdkafka: all of them, or an error that says where and why.
 
-Delivery is awaited in the background; only failures are reported to Python, for a call a record costs more than
-sending it. A queue that is full is waited for, as long as `delivery.timeout.ms` lets records stand in it.
+Delivery runs in the background; only failures are reported to Python, because a callback for each record costs more
+than sending it. When the queue is full, `send` waits, as long as `delivery.timeout.ms` keeps records in it.
 
-A producer that has done its task waits in the process for the next one, as those of Spark's sink do: an idempotent one
-needs half a second to begin (librdkafka asks for its id, finds no connection yet, and asks again 500 ms later).
+After its task a producer waits in the process for the next one, as those of Spark's sink do: an idempotent producer
+needs half a second to start (librdkafka requests its id, finds no connection yet, and retries 500 ms later).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _idle: dict[frozenset[tuple[str, str]], Sender] = {}  # by settings, the longest
 
 @contextmanager
 def sender(settings: Mapping[str, str]) -> Iterator[Sender]:
-    """Left in order all is delivered; left by an exception what is still queued is dropped.
+    """A normal exit means that all is delivered; on an exception queued records are dropped.
 
     It connects with the first records. For one thread.
     """
@@ -54,30 +54,30 @@ def sender(settings: Mapping[str, str]) -> Iterator[Sender]:
 
 
 class Sender:
-    """A producer, made when it is first needed. After any error it is of no more use."""
+    """A producer, created at first use. After any error it is unusable."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
-        self._failure: str | None = None  # of the first record that was not delivered
+        self._failure: str | None = None  # of the first record that failed
         self._fatal = False  # librdkafka has given up
-        self._trouble = ""  # what a connection said last
+        self._trouble = ""  # a connection's last error
 
     def send(self, records: Iterable[Record]) -> None:
-        """Queue `records`; PipelineError when one cannot be, or an earlier one was not delivered."""
+        """Queue `records`; PipelineError when one cannot be queued, or an earlier one failed."""
         for record in records:
             if not self._queued(*record):
                 self._wait(record)
         self._check(0)
 
     def finish(self) -> None:
-        """Wait until all is delivered; PipelineError when something was not."""
+        """Wait until all is delivered; PipelineError when something failed."""
         if "_producer" in self.__dict__:
             while self._left():
                 pass
             self._check(0)
 
     def drop(self) -> None:
-        """Forget what is not delivered yet, but for what is under way."""
+        """Drop undelivered records, except those in flight."""
         if "_producer" in self.__dict__:
             self._producer.purge()
             while self._left():
@@ -98,7 +98,7 @@ class Sender:
         return True
 
     def _wait(self, record: Record) -> None:
-        """Until the queue has room for it; what an empty queue refuses never gets any."""
+        """Wait until the queue has room; a record that an empty queue refuses never fits."""
         while True:
             self._check(FULL_SECONDS)
             empty = not len(self._producer)
@@ -108,12 +108,12 @@ class Sender:
                 raise PipelineError(f"{_place(record[0], record[3])}: a record is larger than kafka.buffer.memory")
 
     def _left(self) -> int:
-        """How many records are not decided yet after a moment, in which none lingers."""
+        """The number of undecided records after a short flush, which ends lingering."""
         try:
             return self._producer.flush(FULL_SECONDS)
         except KafkaException as fatal:
             self._fail(fatal)
-        except SystemError:  # as confluent_kafka tells it sometimes; records that fail with it will say why
+        except SystemError:  # sometimes raised by confluent_kafka; the failed records have the reason
             pass
         return len(self._producer)
 
@@ -138,7 +138,7 @@ class Sender:
 
 
 def reason(error: KafkaError) -> str:
-    """Its name, what it says, and what librdkafka does not know of it."""
+    """The error's name, its message, and a hint that librdkafka does not give."""
     hint = f" ({HINTS[error.code()]})" if error.code() in HINTS else ""
     return f"{error.name()}: {error.str()}{hint}"
 

@@ -1,18 +1,18 @@
-"""The header `odradek.id`: by it the next stage knows a record that was written twice, and drops it.
+"""The header `odradek.id`: the next stage recognises a record that was written twice by it, and drops the duplicate.
 
-A stream writes at least once: a task that failed half way, or a driver that died before it noted the batch as done,
+A stream writes at least once: a task that failed half way, or a driver that died before it recorded the batch as done,
 writes the same rows again. The id is the same each time, 36 bytes, big-endian, ascending in the order of writing:
 
-    16  the query's id, of its checkpoint: a UUID
+    16  the query's id, from its checkpoint: a UUID
      8  epoch: the number of the micro-batch in the checkpoint, which is the same when the batch is done again
      4  Spark's partition
      8  position: which row of the partition, from 0
 
-That holds as long as a partition has the same rows in the same order when it is computed again. Out of a topic it has,
-where the same offsets are cut into the same pieces; after a shuffle it may not, for blocks are taken as they arrive.
-Then a position would name another row, and dropping by it would lose one and keep another twice. Only an id that
-travels with the row is safe there: a column `id` (string or binary, never null) is taken instead, whatever it says;
-`concat_ws('-', topic, partition, offset)` of the topic that the row came from is one.
+That holds as long as a recomputed partition has the same rows in the same order. Read from a topic it has, where the
+same offsets are cut into the same pieces; after a shuffle it may not, because blocks are taken in order of arrival.
+Then a position would name another row, and deduplication would lose one row and keep another twice. Only an id that
+travels with the row is safe there: a column `id` (string or binary, never null) replaces the position, whatever its
+value; `concat_ws('-', topic, partition, offset)` of the topic that the row came from is one.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Positions:
         self._next = 0
 
     def ids(self, batch: pa.RecordBatch) -> list[bytes]:
-        """One id a row, going on where the batch before ended."""
+        """One id a row, continuing after the previous batch."""
         first, self._next = self._next, self._next + batch.num_rows
         return [self._task + position.to_bytes(8, "big") for position in range(first, self._next)]
 
 
 class Travelling:
-    """The ids that the rows bring along."""
+    """Ids from a column of the rows."""
 
     def ids(self, batch: pa.RecordBatch) -> list[bytes]:
         """The column `id`; PipelineError where one is null."""
@@ -73,7 +73,7 @@ class Task(NamedTuple):
 
 
 def task() -> Task:
-    """The one that this runs in, within a streaming query."""
+    """The task that this code runs in, within a streaming query."""
     context = _context()
     query, epoch = context.getLocalProperty(QUERY), context.getLocalProperty(EPOCH)
     assert query and epoch, "outside of a streaming query"
@@ -81,7 +81,7 @@ def task() -> Task:
 
 
 def partition() -> int:
-    """Spark's partition of the task that this runs in."""
+    """Spark's partition of the task that this code runs in."""
     return _context().partitionId()
 
 

@@ -1,52 +1,52 @@
-"""Each row once, whatever dies: a unit of rows and the note that they are written are one transaction.
+"""Each row once, whatever dies: the rows of a unit and the note that they are written are one transaction.
 
-A unit is what one Spark task has; with `odradek.transactional.by` it is what has one value of that column. It has a
-name: `odradek-spark-<query>-<Spark's partition>`, or `…-<column>-<value>`. The query of a stream is the id in its
-checkpoint, that of a batch a name that its driver chose. The unit's name is the transactional id, and a group. Before
-its first row the task (1) initialises that id and (2) asks for all offsets that the group has. Where none is beyond its
-batch's number, it (3) sends its rows, (4) gives the group the batch's number plus one, as the offset of partition 0 of
-each topic it wrote to, and (5) commits. Where one is, all is written already: it takes its rows from Spark (whose
-stateful queries keep their state only when all were taken) and sends none. Who reads with
+A unit is the rows of one Spark task; with `odradek.transactional.by` it is the rows with one value of that column. Its
+name is `odradek-spark-<query>-<Spark's partition>`, or `…-<column>-<value>`. The query of a stream is the id in its
+checkpoint, that of a batch is a name that its driver chose. The unit's name is the transactional id, and a group.
+Before its first row the task (1) initialises that id and (2) fetches all offsets of the group. If none is beyond the
+batch's number, the task (3) sends its rows, (4) gives the group the batch's number plus one, as the offset of partition
+0 of each topic it wrote to, and (5) commits. If one is, all is written already: the task takes its rows from Spark
+(whose stateful queries keep their state only when all were taken) and sends none. A reader with
 isolation.level=read_committed sees each row once.
 
-Why. Let attempt A of a unit be followed by B: Spark tries again, or speculates, or a new driver does the batch again.
- - (1) ends A: from then on brokers refuse what A sends, for its producer epoch is too old; and before (1) returns A's
-   transaction is either committed wholly or aborted wholly. So (2) is final, nothing that A does can change it. A group
-   that has not heard of the decision yet says so (a stable offset is asked for), and is asked again.
- - A died before (5), or lives on: nothing of it will ever be seen, and B writes everything.
- - A died after (5), or Spark did not hear of it, or A's commit was carried out when A had given up waiting for it: the
-   offset came with the rows, in one transaction. B finds it and writes nothing. All offsets of the group are asked for,
-   because B's rows may go to other topics than A's did.
- - A is a stray of an earlier batch and wakes up in the middle of B: A ends B, which fails and is tried again. A finds
-   the offset of a later batch and fails, or that of its own, for Spark begins no batch before all tasks of the last one
-   are done; it writes nothing. Of several attempts of one batch that end each other, the last to begin is ended by
-   nobody. What finds a later batch and is no stray has a checkpoint that was set back: it fails rather than to believe
-   that its rows are there.
+Why. Let attempt B of a unit follow attempt A: Spark retries, or speculates, or a new driver does the batch again.
+ - (1) fences A: from then on brokers refuse what A sends, because its producer epoch is too old; and before (1) returns
+   A's transaction is either committed wholly or aborted wholly. So (2) is final, A can no longer change it. While the
+   group does not know the outcome yet it returns an error (the request wants stable offsets), and the task retries.
+ - A died before (5), or lives on: its rows never become visible, and B writes everything.
+ - A died after (5), or Spark did not learn of it, or A's commit completed after A had given up waiting for it: the
+   offset came with the rows, in one transaction. B finds it and writes nothing. The task fetches all offsets of the
+   group, because B's rows may go to other topics than A's did.
+ - A belongs to an earlier batch and wakes up in the middle of B: A fences B, which fails and is retried. A finds the
+   offset of a later batch and fails, or that of its own, because Spark begins no batch before all tasks of the last one
+   are done; it writes nothing. When several attempts of one batch fence each other, the last one to begin is not
+   fenced. A task of a current batch that finds a later batch has a checkpoint that was set back: it fails rather than
+   assume that its rows are there.
  - The driver dies when some units have committed. The checkpoint knows which offsets the batch has, not that it is
-   done, so it is done again under the same number: those units write nothing, the others write theirs.
- - A unit without rows asks nobody; it wrote nothing and will write nothing again.
- - A task that takes longer than transaction.timeout.ms is aborted by the coordinator, as an A without a B, and fails
-   with an error that says so. For so long readers wait behind the transaction of a task that was killed, unless it is
-   tried again; one that fails aborts by itself. The default is what brokers allow at most, 15 minutes.
- - Brokers without transactions refuse (1), and those with a lower limit the timeout: the error says which. A missing
-   topic fails in (3), before any offset is given for it.
+   done, so the batch is done again under the same number: those units write nothing, the others write theirs.
+ - A unit without rows makes no request; it wrote nothing and will write nothing again.
+ - When a task takes longer than transaction.timeout.ms, the coordinator aborts it, like an A without a B, and the task
+   fails with an error that says so. For that time readers wait behind the transaction of a killed task, unless it is
+   retried; a task that fails aborts its own. The default is the brokers' maximum, 15 minutes.
+ - Brokers without transactions refuse (1), and those with a lower limit refuse the timeout: the error says which. A
+   missing topic fails in (3), before an offset is committed for it.
 
-What it asks for: that a unit has the same rows, in whatever order, when it is done again; and that it is done again
-before the offset expires (offsets.retention.minutes: seven days).
+Requirements: a unit has the same rows, in any order, when it is done again; and that happens before the offset expires
+(offsets.retention.minutes: seven days).
 
-A stream's task has the same rows where they come from topics, and neither the query nor the cutting was changed in
-between (minPartitions, maxRecordsPerPartition, odradek.split.bytes, repartition): Spark keeps the number of a shuffle's
-partitions in the checkpoint, and has no adaptive execution there. What a row becomes may differ the second time (a
-table that is joined has changed): what was written first stands, and the row was written once. Of a topic that was
-compacted, or lost its front (failOnDataLoss=false), there are fewer the second time, and those that were written were
-right. So a different number of rows is no error there; it is kept with the offset, and the driver is told.
+A stream's task has the same rows where they come from topics, and neither the query nor the cutting changed in between
+(minPartitions, maxRecordsPerPartition, odradek.split.bytes, repartition): Spark keeps the number of a shuffle's
+partitions in the checkpoint, and has no adaptive execution there. A row's content may differ the second time (a joined
+table has changed): what was written first stands, and the row was written once. A topic that was compacted, or lost its
+front (failOnDataLoss=false), has fewer rows the second time, and those written before were right. So a different number
+of rows is no error there; the offset's metadata keeps the number, and the driver logs a warning.
 
-A batch's task has not: adaptive execution coalesces a shuffle's partitions by the number of cores and by sizes that are
-known at run time. No task can see how many others there are, or what they have. So a batch that has a name must say by
-which column it is cut. However Spark cuts it, a unit is whole as long as all its rows are in one task, as they are
-after a repartition by that column. A digest of a unit's rows, in any order, is kept with the offset, and another
-attempt with other rows is refused. So is a second task of one attempt that has rows of the same unit, which would be
-taken for the same unit done again.
+A batch's task does not: adaptive execution coalesces a shuffle's partitions by the number of cores and by sizes that
+are known at run time. No task can see how many others there are, or what they have. So a batch with a name must name
+the column that cuts it. However Spark cuts it, a unit is complete as long as all its rows are in one task, as they are
+after a repartition by that column. The offset's metadata keeps a digest of a unit's rows, in any order, and another
+attempt with other rows is refused. So is a second task of one attempt that has rows of the same unit, which would look
+like the same unit done again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from odradek.pipeline.writing.producer_settings import SILENT
 from odradek.pipeline.writing.producing import Sender, reason
 
 PREFIX = "odradek-spark-"
-ABORT_SECONDS = 10  # a broker that does not answer in this time aborts by itself, later
+ABORT_SECONDS = 10  # a broker that does not answer in this time aborts on its own, later
 PAUSE_SECONDS = 0.05
 UNDECIDED = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -82,10 +82,10 @@ UNDECIDED = (
 
 @dataclass(frozen=True)
 class Mark:
-    """Stands for the rows of one unit in one batch: once `name` has committed `number`, they are written.
+    """Identifies the rows of one unit in one batch: once `name` has committed `number`, they are written.
 
-    `attempt` names the task of the batch that writes a unit which is no task of its own. Only then its rows are
-    compared with those that were written before.
+    `attempt` names the batch's task that writes a unit other than a whole task. Only then its rows are compared with
+    those written before.
     """
 
     name: str
@@ -94,13 +94,13 @@ class Mark:
 
     @classmethod
     def of_stream(cls) -> Mark:
-        """That of the task that this runs in."""
+        """The mark of the current task."""
         task = stamps.task()
         return cls(f"{PREFIX}{task.query}-{task.partition}", task.epoch + 1)
 
     @classmethod
     def of_batch(cls, name: str, unit: int, batch: int = 0, attempt: str = "") -> Mark:
-        """That of a task, or another unit, of one of the batches with this name."""
+        """The mark of a task, or another unit, of one of the batches with this name."""
         return cls(f"{PREFIX}{name}-{unit}", batch + 1, attempt)
 
 
@@ -113,7 +113,7 @@ class Note(NamedTuple):
 
     @classmethod
     def parsed(cls, text: str) -> Note:
-        """The opposite of `str`."""
+        """The inverse of `str`."""
         rows, *more = text.split(" ", 2)
         return cls(int(rows or 0), *more)
 
@@ -123,9 +123,9 @@ class Note(NamedTuple):
 
 @contextmanager
 def transaction(settings: Mapping[str, str], mark: Mark, written: Mapping[str, int]) -> Iterator[Transaction]:
-    """Left in order all is committed, now or before; left by an exception nothing is, unless it was before.
+    """A normal exit means that all is committed, now or before; on an exception nothing is, unless it was before.
 
-    `written` is looked at when it is left: how many rows went to each topic, those of an earlier attempt too.
+    `written` is read at the exit: how many rows went to each topic, including those of an earlier attempt.
     """
     one = Transaction(settings, mark)
     try:
@@ -139,14 +139,14 @@ def transaction(settings: Mapping[str, str], mark: Mark, written: Mapping[str, i
 
 
 class Transaction(Sender):
-    """A producer with one transaction, which begins with the first record. PipelineError for all that goes wrong."""
+    """A producer with one transaction, which begins with the first record. PipelineError for every error."""
 
     def __init__(self, settings: Mapping[str, str], mark: Mark) -> None:
         super().__init__({**settings, "transactional.id": mark.name})
         self._mark = mark
         self._began: float | None = None  # monotonic seconds
         self._asked = False
-        self._sum = 0  # of a number for each record
+        self._sum = 0  # of the records' checksums
         self.before: Note | None = None  # what an earlier attempt has committed
 
     def send(self, records: Iterable[Record]) -> None:
@@ -179,13 +179,13 @@ class Transaction(Sender):
             self._insist(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        """Let readers go on; best effort, for the next attempt or the broker does it else."""
+        """Unblock readers; best effort, because otherwise the next attempt or the broker aborts."""
         if self._began is not None and not self._fatal:
             with suppress(KafkaException):
                 self._producer.abort_transaction(ABORT_SECONDS)
 
     def close(self) -> None:
-        """End the connections to the group."""
+        """Close the connections to the group."""
         if "_group" in self.__dict__:
             self._group.close()
 
@@ -207,7 +207,7 @@ class Transaction(Sender):
         self._producer.begin_transaction()
 
     def _summed(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The same records; their sum does not depend on their order."""
+        """Pass the records on and add up their checksums, independent of the order."""
         for record in records:
             self._sum = (self._sum + crc32(repr(record).encode())) % (1 << 64)
             yield record
@@ -226,7 +226,7 @@ class Transaction(Sender):
             )
 
     def _noted(self) -> list[TopicPartition]:
-        """What the group has committed, for whichever topics."""
+        """The group's committed offsets, for any topics."""
         deadline = time.monotonic() + self._patience
         while True:
             found, error = self._fetched()
@@ -249,7 +249,7 @@ class Transaction(Sender):
 
     @cached_property
     def _admin(self) -> AdminClient:
-        """A consumer could only ask for partitions that it names."""
+        """A consumer could only fetch offsets of partitions that it names."""
         return AdminClient(self._untransactional, logger=SILENT)
 
     @property
@@ -258,7 +258,7 @@ class Transaction(Sender):
 
     @cached_property
     def _group(self) -> Consumer:
-        """Never subscribes: only for the words by which a transaction includes the group's offsets."""
+        """Never subscribes: only provides the metadata with which a transaction includes the group's offsets."""
         group: dict[str, Any] = {"group.id": self._mark.name, "enable.auto.commit": False}
         return Consumer({**self._untransactional, **group}, logger=SILENT)
 
@@ -266,7 +266,7 @@ class Transaction(Sender):
 
     @property
     def _patience(self) -> float:
-        """Seconds that a request may be tried again, as long as records may stand in the queue."""
+        """Seconds to retry a request, as long as records may wait in the queue."""
         return int(self._settings["delivery.timeout.ms"]) / 1000
 
     def _insist(self, call: Callable[[float], None]) -> None:
@@ -277,14 +277,14 @@ class Transaction(Sender):
                 raise PipelineError(f"transaction {self._mark.name}: {self._told(error)}")
 
     def _told(self, error: KafkaError) -> str:
-        """Not within an `except`: there confluent_kafka keeps for ever what `poll` raises, and so the producer."""
-        with suppress(KafkaException):  # the same when it is fatal
-            self._producer.poll(0)  # for what its connections have to say
+        """Not within an `except`: there confluent_kafka keeps what `poll` raises for ever, and so the producer."""
+        with suppress(KafkaException):  # the same error when it is fatal
+            self._producer.poll(0)  # runs the callbacks of its connections' errors
         return reason(error) + (f" ({self._trouble})" if self._trouble else "")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What librdkafka says of a transaction that was open for too long is that a later producer has taken over."""
+        """Explain a timeout: for a transaction open too long librdkafka reports that a later producer took over."""
         try:
             yield
         except PipelineError as error:

@@ -1,4 +1,4 @@
-"""The units of a batch, by the values of a column: what is written, and noted as written, at once (`transactions`)."""
+"""The units of a batch, by a column's values: each unit is written, and noted as written, at once (`transactions`)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pyspark.sql.types import StructType
 
 from odradek.pipeline.errors import OptionError, PipelineError
 
-MOST = 64  # of one task: each has a producer until the task ends
+MOST = 64  # units of one task: each has a producer until the task ends
 OPTION = "odradek.transactional.by"
 _TYPES = ("tinyint", "smallint", "int", "bigint")
 
 
 def check(schema: StructType, column: str | None) -> None:
-    """OptionError, one line, for a column that the rows have not, or that has no whole numbers."""
+    """OptionError, one line, for a missing column, or one without whole numbers."""
     types = {field.name: field.dataType.simpleString() for field in schema}
     if column is not None and types.get(column) not in _TYPES:
         found = f"has type {types[column]}" if column in types else "is not there"
@@ -24,7 +24,7 @@ def check(schema: StructType, column: str | None) -> None:
 
 
 def split(batch: pa.RecordBatch, column: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A batch's rows by unit, in their order. PipelineError for a row that belongs to none."""
+    """A batch's rows by unit, in order. PipelineError for a row without a unit."""
     values = batch.column(column)
     if values.null_count:
         raise PipelineError(f"{OPTION}: null in the column '{column}'")

@@ -1,12 +1,12 @@
-"""Writing to topics from Spark: `df.write` and `df.writeStream` with format `odradek`.
+"""Write to topics from Spark: `df.write` and `df.writeStream` with format `odradek`.
 
 Without `odradek.transactional` both write at least once. A task that fails after half of its rows has written that
-half, and Spark's next try writes it again; so does a stream whose driver died before it noted a batch as done. A
-stream's records are stamped for that (`stamps`): who reads them drops those whose id it has seen, and then each row
-counts once. Within one try nothing is doubled: the producer is idempotent. With it each row is written once
+half, and Spark's next try writes it again; so does a stream whose driver died before it recorded a batch as done.
+That is why a stream's records are stamped (`stamps`): a reader that drops records with a known id counts each row once.
+Within one try nothing is duplicated: the producer is idempotent. With `odradek.transactional` each row is written once
 (`transactions`).
 
-A task's rows are on the broker, as `acks` demands, before Spark hears that it is done.
+A task's rows are on the broker, as `acks` demands, before Spark learns that the task is done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """For `df.write`, of mode append. PipelineError on the driver, before anything is written, for what cannot be."""
+    """For `df.write`, mode append. PipelineError on the driver, before anything is written, for an invalid write."""
     if overwrite:
         raise OptionError("a topic cannot be overwritten: use mode('append')")
     plan = Plan.of(WriteOptions.parse(options, streaming=False), schema)
@@ -48,25 +48,25 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> D
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    """For `df.writeStream`. In complete mode (`overwrite`) each batch appends the whole result, as with Spark's."""
+    """For `df.writeStream`. In complete mode (`overwrite`) each batch appends the whole result, as in Spark's sink."""
     return StreamWriter(Plan.of(WriteOptions.parse(options, streaming=True), schema))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the tasks are told: pickled by Spark."""
+    """What the driver passes to the tasks: Spark pickles it."""
 
     topic: str | None
     settings: dict[str, str] = field(repr=False)  # librdkafka's, passwords too
     headers: bool
     stamped: bool
-    travelling: bool  # whether the rows bring their ids along
-    timed: bool = False  # whether they bring their timestamps along
+    travelling: bool  # whether the rows have an id column
+    timed: bool = False  # whether they have a timestamp column
     transactional: bool = False
     name: str | None = None  # of a batch, or of all batches of that name
-    batch: int = 0  # which one of them
+    batch: int = 0  # the number of the batch
     by: str | None = None  # the column whose values are the units
-    run: str = field(default_factory=lambda: str(uuid4()), compare=False)  # of this very attempt
+    run: str = field(default_factory=lambda: str(uuid4()), compare=False)  # the id of this attempt
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> Plan:
@@ -78,7 +78,7 @@ class Plan:
         return cls(options.topic, settings, *rows, options.transactional, options.name, options.batch, options.by)
 
     def outgoing(self) -> Outgoing:
-        """What takes the rows apart of the task that this runs in."""
+        """The converter for the rows of the current task."""
         return Outgoing(self.topic, self.headers, self._ids(), self.timed)
 
     def _ids(self) -> Stamps | None:
@@ -87,11 +87,11 @@ class Plan:
         return Travelling() if self.travelling else Positions(stamps.task().packed())
 
     def mark(self) -> Mark:
-        """That of the task that this runs in."""
+        """The mark of the current task."""
         return Mark.of_batch(self.name, stamps.partition()) if self.name else Mark.of_stream()
 
     def unit(self, value: int, partition: int) -> Mark:
-        """That of a unit of a batch, in the task of this partition."""
+        """The mark of a unit of a batch, in the task of this partition."""
         return Mark.of_batch(f"{self.name}-{self.by}", value, self.batch, f"{self.run}/{partition}")
 
 
@@ -101,8 +101,8 @@ class Sent(WriterCommitMessage):
 
     records: dict[str, int]
     bytes: dict[str, int]
-    before: int = 0  # of the records those that an earlier attempt had written
-    differing: int = 0  # tasks of which an earlier attempt had written more records, or fewer
+    before: int = 0  # how many of the records an earlier attempt had written
+    differing: int = 0  # tasks whose earlier attempt had written more records, or fewer
 
 
 def write(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Sent:
@@ -119,7 +119,7 @@ def write(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Sent:
 
 
 def write_once(plan: Plan, batches: Iterable[pa.RecordBatch], mark: Mark) -> Sent:
-    """The same, unless it was done before under this mark."""
+    """The same, unless an earlier attempt did it under this mark."""
     sent = Sent({}, {})
     with transaction(plan.settings, mark, sent.records) as one:
         _send(plan, batches, one, sent)
@@ -127,7 +127,7 @@ def write_once(plan: Plan, batches: Iterable[pa.RecordBatch], mark: Mark) -> Sen
 
 
 def write_units(plan: Plan, batches: Iterable[pa.RecordBatch], partition: int) -> Sent:
-    """The same for each unit, in a transaction of its own: all are open until the task has no more rows."""
+    """The same for each unit, in its own transaction: all stay open until the task has no more rows."""
     opened: dict[int, tuple[Transaction, Sent]] = {}
     with ExitStack() as transactions:
         for batch in batches:
@@ -143,7 +143,7 @@ def write_units(plan: Plan, batches: Iterable[pa.RecordBatch], partition: int) -
 
 
 def _done(sent: Sent, one: Transaction) -> Sent:
-    """With what an earlier attempt had written."""
+    """`sent` with what an earlier attempt had written."""
     rows = sum(sent.records.values())
     return sent if one.before is None else replace(sent, before=rows, differing=int(rows != one.before.rows))
 
@@ -180,7 +180,7 @@ def _report(what: str, sent: Sent) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of `df.write`."""
+    """The writer of `df.write`."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -195,7 +195,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc] # their commits differ
-    """Of `df.writeStream`. As an Arrow writer, too, it is given Arrow batches: Spark's worker looks for that class."""
+    """The writer of `df.writeStream`. Also an Arrow writer, to get Arrow batches: Spark's worker checks the class."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

@@ -1,12 +1,12 @@
 """Avro to Arrow and back, a column at a time: `Codec` of one schema.
 
-Types become those that Spark's own Avro source gives, with two ends in mind: whatever is decoded can be written to
-Parquet, and encoded again to the same bytes. So a schema is first written anew, such that its encoding stays the same:
+Types are those of Spark's own Avro source, with two goals: every decoded value can be written to Parquet, and encodes
+to the same bytes again. So a schema is first rewritten, without a change to its encoding:
 
-- names are resolved where they are used, and records, enums and fixed get new ones, which encode to nothing;
-- a union of several types becomes one of records with one field, member0, member1, …, for a record encodes to just its
-  fields; that is the struct that Spark makes of such a union, and fastavro need not guess the branch;
-- logical types without a counterpart in Spark (times of day, uuid, durations) are left out: their plain type stays.
+- names are resolved where they are used, and records, enums and fixed get new names, which encode to nothing;
+- a union of several types becomes one of records with one field, member0, member1, …, because a record encodes to just
+  its fields; that is the struct that Spark makes of such a union, and fastavro need not guess the branch;
+- logical types without a counterpart in Spark (times of day, uuid, durations) are dropped: their plain type stays.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _MOST_DIGITS = 38  # of Spark's decimals
 
 
 class _Part(NamedTuple):
-    """A schema that encodes as the one it is made of, and the type of its values in Arrow."""
+    """A schema with the same encoding as its source, and the Arrow type of its values."""
 
     schema: Any
     type: pa.DataType
 
 
 class Codec:
-    """Decodes and encodes what one schema describes. OptionError, one line, for a schema that Spark has no type for."""
+    """Decodes and encodes values of one schema. OptionError, one line, for a schema without a type in Spark."""
 
     def __init__(self, schema: str) -> None:
         fastavro = _fastavro()
@@ -61,20 +61,20 @@ class Codec:
         rewriting = _Rewriting()
         part = rewriting.part(whole)
         self.type = part.type
-        self._maps = "strict" if rewriting.maps else None  # asking for it makes Arrow ten times slower
+        self._maps = "strict" if rewriting.maps else None  # this option makes Arrow ten times slower
         self._schema = fastavro.parse_schema(part.schema)
         self._read, self._write = fastavro.schemaless_reader, fastavro.schemaless_writer
 
     def decode(self, column: pa.Array, whole: bool = False) -> pa.Array:
-        """What each of the binaries says; null where it cannot be read, as where it is null.
+        """The value of each binary; null where it is unreadable or null.
 
-        One that goes on after its value cannot be read if it has to be `whole`; else the value is taken, and who must
-        know encodes it again and compares.
+        With `whole`, a binary with bytes after its value is unreadable; without, the value is taken, and a caller that
+        must know encodes it again and compares.
         """
         return _array(_each(self._whole if whole else self._decoded, column.to_pylist()), self.type)
 
     def encode(self, column: pa.Array) -> pa.Array:
-        """The binaries of values of `type`; null where one cannot be written, as where it is null."""
+        """The binaries of values of `type`; null where one cannot be encoded, or is null."""
         return pa.array(_each(self._encoded, column.to_pylist(maps_as_pydicts=self._maps)), pa.binary())
 
     def _decoded(self, data: bytes) -> Any:
@@ -98,7 +98,7 @@ def _each(convert: Callable[[Any], Any], values: list) -> list:
 
 
 def tried(convert: Callable[[Any], Any], value: Any) -> Any:
-    """None for whatever is wrong with a value: bytes that are no Avro make fastavro raise almost anything."""
+    """None for any invalid value: fastavro raises almost any exception for bytes that are no Avro."""
     try:
         return convert(value)
     except Exception:
@@ -106,7 +106,7 @@ def tried(convert: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _array(values: list, type_: pa.DataType) -> pa.Array:
-    """As one, or, if some do not fit the type (a number too long), each that does."""
+    """All values, or, if some do not fit the type (a number too long), those that fit."""
     try:
         return pa.array(values, type_)
     except (ValueError, OverflowError, TypeError):
@@ -115,7 +115,7 @@ def _array(values: list, type_: pa.DataType) -> pa.Array:
 
 
 class _Rewriting:
-    """Of one schema, whose names are resolved; `maps` says whether one was met."""
+    """Rewrites one schema, whose names are resolved; `maps` says whether it has a map."""
 
     def __init__(self) -> None:
         self.maps = False
@@ -176,7 +176,7 @@ class _Rewriting:
         return _Part({"type": "map", "values": values.schema}, pa.map_(pa.string(), values.type))
 
     def _union(self, schema: list) -> _Part:
-        """Nulls stay what they are; one other type is that type, of several each is a member of a struct."""
+        """Nulls stay; a single other type is that type, several become members of a struct."""
         parts = [self.part(branch) for branch in schema if not _is_null(branch)]
         if not parts:
             raise OptionError("a part of it is always null: Spark cannot keep such a column")

@@ -1,4 +1,4 @@
-"""Keys and values that are Avro, in Python on Spark's Arrow batches: `shapes`."""
+"""Decode and encode Avro keys and values in Python, on Spark's Arrow batches: `shapes`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from odradek.pipeline.jobs.archive.writers import Writers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_MAGIC, _PREFIX = 0, 5  # the first byte, and how many there are: the schema's id is in the other four, big-endian
+_MAGIC, _PREFIX = 0, 5  # the first byte, and the prefix's length: the other four have the schema's id, big-endian
 
 Columns = dict[str, pa.Array]
 
 
 def shaped(df: DataFrame, name: str, form: Format) -> DataFrame:
-    """Column `name` decoded, after it `name`_raw, and with Confluent's prefix `name`_schema_id."""
+    """Column `name` decoded, then `name`_raw, and with Confluent's prefix `name`_schema_id."""
     return _mapped(df, name, Decoding(name, form))
 
 
 def unshaped(df: DataFrame, name: str, form: Format) -> DataFrame:
-    """The bytes of column `name`. PipelineError, when they are computed, where it has what the schema cannot say."""
+    """The bytes of column `name`. PipelineError, at their computation, for a value that does not fit the schema."""
     return _mapped(df, name, Encoding(name, form))
 
 
@@ -45,7 +45,7 @@ def _mapped(df: DataFrame, name: str, step: Decoding | Encoding) -> DataFrame:
 
 
 class _Step(ABC):
-    """What happens to one column, batch by batch, in a task; `takes` and `makes` are columns."""
+    """The conversion of one column, batch by batch, in a task; `takes` and `makes` are columns."""
 
     takes: tuple[str, ...]
     makes: dict[str, pa.DataType]
@@ -70,7 +70,7 @@ class _Step(ABC):
 
     @abstractmethod
     def converted(self, taken: Columns) -> Columns:
-        """`makes` of `takes`."""
+        """Compute `makes` from `takes`."""
 
     def encoded(self, values: pa.Array, ids: pa.Array | None) -> pa.Array:
         """Null where there is no value."""
@@ -92,7 +92,7 @@ class Decoding(_Step):
         self.makes = {name: self.codec.type, self.raw: pa.binary()} | ({self.id: pa.int32()} if self.framed else {})
 
     def converted(self, taken: Columns) -> Columns:
-        """Bytes are kept where the values would not give them again."""
+        """Keep the bytes where the values would not encode to them again."""
         data = taken[self.name]
         ids, bodies = unframed(data) if self.framed else (None, data)
         values = self.codec.decode(bodies if self._writers is None else self._writers.resolved(ids, bodies))
@@ -102,7 +102,7 @@ class Decoding(_Step):
 
 
 class Encoding(_Step):
-    """And back."""
+    """Values to bytes."""
 
     def __init__(self, name: str, form: Format) -> None:
         super().__init__(name, form)
@@ -110,7 +110,7 @@ class Encoding(_Step):
         self.makes = {name: pa.binary()}
 
     def converted(self, taken: Columns) -> Columns:
-        """PipelineError for a value that cannot be written; `Decoding` leaves none."""
+        """PipelineError for a value that cannot be encoded; `Decoding` leaves none."""
         values, raw = taken[self.name], taken[self.raw]
         data = pc.coalesce(raw, self.encoded(values, taken.get(self.id)))
         lost = pc.and_(values.is_valid(), data.is_null())
@@ -120,7 +120,7 @@ class Encoding(_Step):
 
 
 def unframed(data: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Schemas' ids, and what follows them; both null where the bytes do not begin as Confluent's do."""
+    """Schemas' ids, and the bytes behind them; both null where the bytes lack Confluent's prefix."""
     pairs = [_split(each) for each in data.to_pylist()]
     ids, bodies = zip(*pairs, strict=True) if pairs else ((), ())
     return pa.array(ids, pa.int32()), pa.array(bodies, pa.binary())
@@ -133,5 +133,5 @@ def _split(data: bytes | None) -> tuple[int | None, bytes | None]:
 
 
 def prefix(schema_id: int) -> bytes:
-    """What stands before a body."""
+    """The bytes in front of a body."""
     return bytes([_MAGIC]) + schema_id.to_bytes(_PREFIX - 1, "big", signed=True)

@@ -1,10 +1,10 @@
-"""Avro of one schema made Avro of another by Avro's rules for that (fastavro's): added and removed fields, defaults, …
+"""Convert Avro of one schema to another by Avro's resolution rules (fastavro's): added and removed fields, defaults, …
 
-The specification leaves open what becomes of logical types. Here numbers that are times are converted to the reader's
-unit; decimals match where precision and scale do; where one side has no logical type the bare value is taken.
+The specification does not cover logical types. Here numbers that are times are converted to the reader's unit; decimals
+match where precision and scale do; where one side has no logical type the plain value is taken.
 
-Of a union with several types, a named one is found again by its name. Where the writer has no union there, or the types
-are none with names (int and long, string and an enum), the value goes to the first type that takes it.
+In a union with several types, a named type is found by its name. Where the writer has no union there, or the types have
+no names (int and long, string and an enum), the value goes to the first type that accepts it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _READERS += [f"{base}-{_OURS}decimal" for base in ("bytes", "fixed")]
 
 
 class Resolution:
-    """From the writer's schema to the reader's, both JSON. Raises what fastavro does for a schema that is none."""
+    """From the writer's schema to the reader's, both JSON. Raises fastavro's errors for an invalid schema."""
 
     def __init__(self, writer: str, reader: str) -> None:
         import fastavro
@@ -35,10 +35,10 @@ class Resolution:
         self._read, self._write = fastavro.schemaless_reader, fastavro.schemaless_writer
 
     def __call__(self, data: bytes) -> bytes:
-        """The same value in the reader's schema. Raises almost anything where there is none.
+        """The same value in the reader's schema. Raises almost any exception where there is none.
 
-        It is read by the writer's alone, too: fastavro does not see that a field which it skips is cut off. One that
-        goes on after its value is none.
+        It also reads the value by the writer's schema alone, because fastavro does not notice that a skipped field is
+        truncated. A value with bytes after it is invalid.
         """
         alone = io.BytesIO(data)
         self._read(alone, self._writer, None)
@@ -46,7 +46,7 @@ class Resolution:
             raise ValueError("it goes on after its value")
         try:
             return self._encoded(self._read(io.BytesIO(data), self._writer, self._reader, return_named_type=True))
-        except Exception:  # among them: a name where the reader has no union
+        except Exception:  # for example a name where the reader has no union
             return self._encoded(self._read(io.BytesIO(data), self._writer, self._reader))
 
     def _encoded(self, value: Any) -> bytes:
@@ -57,15 +57,15 @@ class Resolution:
 
 @functools.lru_cache(256)
 def resolution(writer: str, reader: str) -> Resolution | None:
-    """None where one of them is no schema to fastavro."""
+    """None where fastavro accepts one of them as no schema."""
     try:
         return Resolution(writer, reader)
-    except Exception:  # of fastavro's, and what it runs into
+    except Exception:  # fastavro's errors, and others that it does not catch
         return None
 
 
 def _renamed(part: Any) -> Any:
-    """Logical types with names of ours: fastavro then leaves numbers as they are, and asks `_converted`."""
+    """Prefix logical types' names: fastavro then leaves numbers unchanged, and calls `_converted`."""
     if isinstance(part, list):
         return [_renamed(each) for each in part]
     if not isinstance(part, dict):
@@ -79,7 +79,7 @@ def _renamed(part: Any) -> Any:
 
 
 def _converted(value: Any, writer: Any, reader: Any) -> Any:
-    """What fastavro asks for each value of a logical type, with the parts of both schemas."""
+    """fastavro calls this for each value of a logical type, with the parts of both schemas."""
     ours, theirs = _logical(writer), _logical(reader)
     if theirs is None:
         kind = reader["type"] if isinstance(reader, dict) else reader
@@ -100,7 +100,7 @@ def _digits(part: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _bytes_as_defaults(part: Any) -> None:
-    """Defaults of bytes are texts in a schema, and fastavro would write them as such."""
+    """Convert defaults of bytes, which are texts in a schema: fastavro would write them as texts."""
     if isinstance(part, list):
         for each in part:
             _bytes_as_defaults(each)

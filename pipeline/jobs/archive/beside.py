@@ -1,4 +1,4 @@
-"""A topic's records in an archive beside those in the log: their number and the sum of their checksums by partition."""
+"""Compare a topic's records in the archive with the log: number and sum of checksums by partition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from odradek.pipeline.jobs.files import Files
 
-_ROUNDS = 5  # where retention is faster than reading each time, it will be so again
+_ROUNDS = 5  # where retention outruns reading each time, it will do so again
 _SAID = {
     sums.EXTRA: "in the archive and not in the log",
     sums.MISSING: "in the log and not in the archive",
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 
 class Beside:
-    """One topic, as `source` (for `.options`) leads to it; each report begins anew."""
+    """One topic, read by the options `source`; each report starts over."""
 
     def __init__(self, spark: SparkSession, files: Files, source: dict[str, str], name: str) -> None:
         self._spark, self._files, self._source, self._name = spark, files, source, name
         self._found = Report()
 
     def nothing(self, named: bool) -> Report:
-        """The archive has nothing of the topic, which is a difference only if this was `named` and has records."""
+        """The archive has nothing of the topic: a difference only if the user `named` it and it has records."""
         self._found = Report()
         has_records = any(first < end for first, end in self._bounds().values())
         tell = self._differs if named and has_records else self._notes
@@ -52,9 +52,9 @@ class Beside:
         return self._found
 
     def report(self, chosen: list[File], ends: dict[int, int]) -> Report:
-        """Of the records in these files, which go up to `ends` by partition.
+        """Compare the records in these files, up to the offsets `ends` by partition.
 
-        Again where the log deletes meanwhile what was to be compared. DataLoss when that happens each time.
+        Repeats where the log meanwhile deletes records to compare. DataLoss when that happens each time.
         """
         for left in reversed(range(_ROUNDS)):
             self._found = Report()
@@ -116,7 +116,7 @@ class Beside:
         return {index: one for index, one in found.items() if one.size > 0}
 
     def _check_range(self, range_: Range, archive_end: int, archive_first: int) -> None:
-        """What of the archive's offsets is before, or beyond, those of the log."""
+        """Report the archive's offsets before, or beyond, those of the log."""
         where = f"partition {range_.partition}"
         if archive_first < range_.start:
             last = min(archive_end, range_.start) - 1
@@ -127,7 +127,7 @@ class Beside:
     # -- their records
 
     def _consumed(self, ranges: dict[int, Range]) -> DataFrame:
-        """By a client that is not the one that archives are made by."""
+        """Read by a client other than the one that makes archives."""
         return consuming.frame(self._spark, bare(self._source), ranges.values())
 
     def _log(self, ranges: dict[int, Range]) -> DataFrame:
@@ -141,7 +141,7 @@ class Beside:
         return _timeless(read.load().drop("topic"))
 
     def _archive(self, chosen: list[File], like: DataFrame) -> DataFrame:
-        """As the log has it."""
+        """The archive's records with the log's columns."""
         frames = contents.frames(self._spark, self._files, chosen)
         parts = [_timeless(shapes.unshape(frame)).select(*like.columns) for _, frame in frames]
         return reduce(lambda one, more: one.unionByName(more), parts, like.limit(0))
@@ -155,7 +155,7 @@ class Beside:
                 self._differs(line)
 
     def _compacted(self) -> bool:
-        """Where that is not told, the topic is taken for one that must have all."""
+        """Where this is unknown, the topic counts as not compacted, and must have all records."""
         try:
             return "compact" in topics.configs(bare(self._source), [self._name])[self._name]["cleanup.policy"]
         except PipelineError as error:
@@ -164,7 +164,7 @@ class Beside:
 
 
 def _timeless(rows: DataFrame) -> DataFrame:
-    """A record without a time has no type of it."""
+    """A record without a time has no timestamp type."""
     from pyspark.sql import functions as F
 
     none = F.unix_millis("timestamp") == consuming.NO_TIME

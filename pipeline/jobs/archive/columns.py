@@ -1,4 +1,4 @@
-"""What is written of a batch: keys and values as they are asked for, and the hour that a record is filed under."""
+"""The columns written for a batch: keys and values in their formats, and the hour that files a record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FOLDERS = ("topic", "date", "hour")
 """Columns that are folders."""
 
-_FIRST, _LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"  # dates that everybody can read
+_FIRST, _LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"  # dates that all readers support
 _NO_TIME = -1  # ms, of a record without one
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 
@@ -30,7 +30,7 @@ class Columns:
     event_time: str | None = None
 
     def check(self, spark: SparkSession, topics: Sequence[str]) -> dict[str, str]:
-        """Try it on a frame without rows; returns the digest of each topic's columns. Raises OptionError, one line."""
+        """Try it on an empty frame; returns the digest of each topic's columns. Raises OptionError, one line."""
         from pyspark.errors import PySparkException
 
         from odradek.pipeline.jobs.archive.staging import digest
@@ -49,7 +49,7 @@ class Columns:
         return digests
 
     def of(self, frame: DataFrame, topics: Sequence[str]) -> list[DataFrame]:
-        """The rows as they are written: one frame, or where formats of `topics` differ one for each, read each time."""
+        """The rows to write: one frame, or one for each format of `topics`, which reads the frame each time."""
         from pyspark.sql import functions as F
 
         groups = self._groups(topics)
@@ -63,7 +63,7 @@ class Columns:
         return [(shape, [topic for _, topic in same]) for shape, same in groupby(shaped, key=lambda each: each[0])]
 
     def _check_time(self, shaped: DataFrame) -> None:
-        """A value of a row, neither several nor one of all rows, and a time."""
+        """Require one value per row, no aggregate over all rows, and a time."""
         if self.event_time is None:
             return
         kinds = [field.dataType.simpleString() for field in shaped.selectExpr(self.event_time).schema.fields]
@@ -77,7 +77,7 @@ class Columns:
         self._with_hours(shaped).schema  # noqa: B018  # refuses aggregates and generators
 
     def _with_hours(self, shaped: DataFrame) -> DataFrame:
-        """With `date` and `hour` in UTC, null where there is no time."""
+        """Add `date` and `hour` in UTC, null where there is no time."""
         from pyspark.sql import functions as F
 
         hours = F.floor(F.unix_seconds(self._time()) / 3600)

@@ -1,4 +1,4 @@
-"""`odradek pipeline archive`: what is said on its command line, checked as far as can be before Spark starts."""
+"""`odradek pipeline archive`: its command line, checked as far as possible before Spark starts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def archive(
 ) -> None:
     """Archive topics to Parquet files, by topic and hour, each record once.
 
-    Without --continuous it archives all that is there and ends; the next run goes on where this one ended.
+    Without --continuous it archives all existing records and exits; the next run continues where this one ended.
     """
     kafka, registry = settings.split(kafka, KAFKA)
     job = Job(
@@ -92,7 +92,7 @@ def archive(
 
 
 def _source(kafka: dict[str, str], topics: str | None, pattern: str | None, fail: bool) -> dict[str, str]:
-    """Only what is committed is archived, unless a property says otherwise."""
+    """Archives only committed records, unless a property sets another isolation level."""
     if (topics is None) == (pattern is None):
         raise OptionError("give --topics or --topics-pattern: which topics to archive")
     which = {"subscribe": topics} if topics is not None else {"subscribePattern": pattern or ""}
@@ -107,7 +107,7 @@ def _check_table(table: str | None, uri: str, verify: bool) -> None:
 
 
 def _check_names(formats: Formats, found: list[str], pattern: str | None) -> None:
-    """What a topic was archived as it stays, so a wrong name is told before. A pattern may find the topic later."""
+    """A topic keeps its format, so reject a wrong name before the run. With a pattern the topic may appear later."""
     unknown = ", ".join(formats.unknown(found))
     if unknown and pattern is None:
         raise OptionError(f"there is a format for {unknown}, which --topics does not name")
@@ -116,7 +116,7 @@ def _check_names(formats: Formats, found: list[str], pattern: str | None) -> Non
 
 
 def _verify(spark: SparkSession, files: Files, kafka: dict[str, str], topics: list[str], named: bool) -> None:
-    """Exit code 1 when there is a difference; a line for each on stdout, and what was not compared on stderr."""
+    """Exit code 1 when there is a difference; prints each one to stdout, and what was not compared to stderr."""
     from odradek.pipeline.jobs.archive.verify import verify
 
     report = verify(spark, files, kafka, topics, named)

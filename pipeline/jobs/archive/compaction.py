@@ -1,4 +1,4 @@
-"""Small files of an hour become one: as few of about the target size as a run leaves, whose records are in order.
+"""Merge small files of an hour into as few of about the target size as one run can, with their records in order.
 
 A commit replaces up to `_AT_ONCE` groups of files, by the same steps as a batch (see `store`). A group is one task.
 """
@@ -29,8 +29,8 @@ _AT_ONCE = 32
 
 
 def groups(state: State, target: int, least: int = 2) -> list[Group]:
-    """Which files to make one of: `least` or more of an hour and of the same columns, each below half of `target`
-    bytes, and together not above it.
+    """The files to merge: `least` or more of an hour and of the same columns, each below half of `target` bytes, and
+    together not above it.
     """
     small = [file for file in state.files.values() if file.size < target / 2]
     small.sort(key=lambda file: (file.folder, file.schema, file.modified_ms, file.path))
@@ -48,7 +48,7 @@ def _packed(files: Iterable[File], target: int) -> list[Group]:
 
 
 def run(spark: SparkSession, store: Store, target: int, least: int = 2) -> int:
-    """Make the archive's small files larger ones; returns how many were replaced."""
+    """Merge the archive's small files; returns how many were replaced."""
     wanted = sorted(groups(store.state, target, least), key=lambda group: group[0].schema)
     for _, same in groupby(wanted, key=lambda group: group[0].schema):
         rest = list(same)
@@ -91,7 +91,7 @@ def _merged(spark: SparkSession, store: Store, group: Group, schema: StructType,
 
 
 def _file(staged: Staged, group: Group, name: str) -> File:
-    """The new file; PipelineError where it has not what the files have that it replaces."""
+    """The new file; PipelineError where its records are not those of the files that it replaces."""
     expected = together(group)
     if staged.partitions != expected:
         raise PipelineError(
@@ -103,7 +103,7 @@ def _file(staged: Staged, group: Group, name: str) -> File:
 
 
 def together(group: Iterable[File]) -> dict[int, Span]:
-    """What files have of each partition."""
+    """The records of each partition in these files."""
     found: dict[int, Span] = {}
     for file in group:
         for index, span in file.partitions.items():

@@ -1,7 +1,7 @@
-"""A topic's records as librdkafka's consumer has them: by none of the code that archives are made by.
+"""Read a topic's records with librdkafka's consumer, which shares no code with the one that makes archives.
 
-What `verify` reads a log with. A wrong answer that the source believes, or a fault in how it decodes, is seen by
-another client that has another answer.
+`verify` reads the log with it. If the data source believes a wrong response, or decodes wrongly, another client that
+gets another result shows it.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Consuming:
-    """In a task: the pieces that its rows have the numbers of."""
+    """In a task: reads the pieces whose numbers are in its rows."""
 
     pieces: Sequence[Range]
     settings: Mapping[str, Any] = field(repr=False)
-    patience: float  # seconds without anything
+    patience: float  # seconds without progress
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -89,7 +89,7 @@ class _Consuming:
             consumer.close()
 
     def _messages(self, consumer: Consumer, piece: Range) -> Iterator[list[Message]]:
-        """Up to the end of the piece, which another record or the end of the log tells."""
+        """Read to the end of the piece, which a later record or the end of the log shows."""
         at, since = piece.start, time.monotonic()
         while at < piece.end:
             found = consumer.consume(_AT_ONCE, _SECONDS)
@@ -113,7 +113,7 @@ def _silent(piece: Range, at: int) -> str:
 
 
 def _end(message: Message, piece: Range) -> int:
-    """Where the log ends; raises for any other error that does not pass."""
+    """Where the log ends; raises for any other error that is not retriable."""
     error: Any = message.error()
     if error.code() == KafkaError._PARTITION_EOF:
         return int(message.offset() or 0)

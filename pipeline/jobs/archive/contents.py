@@ -1,4 +1,4 @@
-"""The records of an archive, out of its live files, for those who only read it."""
+"""The records of an archive, from its live files, for readers only."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from odradek.pipeline.jobs.files import Files
 
-CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}  # all files have some; Spark does not look at them unasked
-_AGAIN = 4  # beside a job that compacts each minute, what is slow would not end, though it is read in vain
+CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}  # all files have some; Spark checks them only if asked
+_AGAIN = 4  # while a job compacts each minute, a slow reader would never end
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 
 class Reading:
-    """An archive while it is read. Its `state` is read anew only where files were taken away, by a compaction."""
+    """An archive while it is read. `state` is read again only where a compaction removed files."""
 
     def __init__(self, files: Files) -> None:
         self._files, self.state = files, manifest.live(files)
@@ -31,9 +31,9 @@ class Reading:
     def steadily(
         self, topic: str, read: Callable[[State], Result], whole: Callable[[Result], bool] = lambda _: True
     ) -> Result:
-        """What `read` makes of the state, which it takes files of the topic from.
+        """The result of `read` for the state, from which it takes files of the topic.
 
-        Done again, up to a few times, where it raises, or its result is not `whole`, and some of these are gone.
+        Repeated, up to a few times, where it raises, or its result is not `whole`, and some of these files are gone.
         """
         for _ in range(_AGAIN):
             try:
@@ -47,7 +47,7 @@ class Reading:
         return read(self.state)
 
     def _taken(self, topic: str) -> bool:
-        """Whether files of the topic are no more in the archive; then the state is the one without them."""
+        """Whether files of the topic left the archive; then the state is the one without them."""
         before, self.state = self.state, manifest.live(self._files)
         taken = {file.path for file in before.of(topic)} - self.state.files.keys()
         if taken:
@@ -56,12 +56,12 @@ class Reading:
 
 
 def first(files: Iterable[File], index: int, default: int) -> int:
-    """The first offset that these have of a partition."""
+    """The first offset of a partition in these files."""
     return min((file.partitions[index].first for file in files if index in file.partitions), default=default)
 
 
 def frames(spark: SparkSession, files: Files, chosen: Iterable[File]) -> list[tuple[list[File], DataFrame]]:
-    """The rows of some files as they are in them: one frame for all files with the same columns."""
+    """The rows of some files as stored: one frame for all files with the same columns."""
     groups = defaultdict(list)
     for file in chosen:
         groups[file.schema].append(file)
@@ -70,9 +70,9 @@ def frames(spark: SparkSession, files: Files, chosen: Iterable[File]) -> list[tu
 
 
 def faults(files: Files, chosen: Iterable[File], folders: Iterable[str]) -> dict[str, str]:
-    """Files that are not there, or not of the size they were written with: what is wrong, by path.
+    """Missing files, and files whose size differs from the written one: what is wrong, by path.
 
-    They are looked for in `folders`: one of them is better than hundreds, unless few of the files in it are chosen.
+    The function lists `folders`: one listing beats hundreds, unless few of a folder's files are chosen.
     """
     sizes = {entry.path: entry.size for folder in folders for entry in files.list(folder)}
     found = {}
@@ -85,7 +85,7 @@ def faults(files: Files, chosen: Iterable[File], folders: Iterable[str]) -> dict
 
 
 def check(files: Files, chosen: Sequence[File]) -> None:
-    """PipelineError where one is not as it was written."""
+    """PipelineError where a file is not as it was written."""
     if wrong := faults(files, chosen, sorted({file.folder for file in chosen})):
         more = f"; and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise PipelineError(f"the archive {files.root} is damaged: {next(iter(wrong.values()))}{more}")

@@ -1,11 +1,11 @@
-"""Each topic's folder as a Delta table: a log of the very files that the manifest names, in `topic=…/_delta_log`.
+"""Each topic's folder as a Delta table: a log of the same files that the manifest names, in `topic=…/_delta_log`.
 
-The manifest stays the truth. Where the log names other files, one entry puts it right: it adds what is missing, removes
-what is not of the archive, and has the manifest's number (`txn` in Delta's protocol). It is made after the manifest's
-own commit and before files that were replaced are taken away (`store`), so the newest entry names files that are there.
+The manifest stays the truth. Where the log names other files, one entry corrects it: it adds missing files, removes
+files that the archive does not have, and has the manifest's number (`txn` in Delta's protocol). It is made after the
+manifest's own commit and before replaced files are removed (`store`), so the newest entry names existing files.
 
-Entries are made by deltalake, which replaces none and, without retries, makes none behind one that it has not read. So
-a writer that was taken for dead adds nothing to a log that the next one has been at: it finds a later number, or fails.
+deltalake makes the entries. It replaces none and, without retries, makes none behind one that it has not read. So a
+writer that was taken for dead adds nothing to a log that its successor has changed: it finds a later number, or fails.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 LOG = "_delta_log"
 APP = "odradek-archive"
-"""Whose number is in `txn`."""
-_TRIES = 3  # where somebody else made an entry in between
+"""The application id of the number in `txn`."""
+_TRIES = 3  # where another writer made an entry in between
 
 
 def check(uri: str) -> None:
-    """OptionError where deltalake is not installed, or the archive's URI leads away from this machine."""
+    """OptionError where deltalake is not installed, or the archive's URI is not on this machine."""
     try:
         import deltalake  # noqa: F401
     except ImportError:
@@ -50,7 +50,7 @@ class Delta:
         self._files, self._here = files, files.here
 
     def show(self, state: State, topic: str, still_ours: Callable[[], None]) -> None:
-        """Have the topic's table consist of the manifest's files; none is made for a topic without any.
+        """Make the topic's table consist of the manifest's files; a topic without files gets no table.
 
         `still_ours` raises where another job has taken the archive over. PipelineError where the log cannot be read or
         written, or is of a later state.
@@ -66,7 +66,7 @@ class Delta:
                     raise self._failed(topic, error) from None
 
     def _bring(self, state: State, topic: str) -> int:
-        """The version that the table has then; -1 where there is none."""
+        """Returns the table's new version; -1 where there is no table."""
         from deltalake import DeltaTable
 
         folder, live = str(self._here / f"topic={topic}"), {delta_actions.inner(file): file for file in state.of(topic)}
@@ -104,7 +104,7 @@ class Delta:
         return table.version() + 1
 
     def _sync(self, topic: str, version: int) -> None:
-        """Have an entry on the disk before files go that it removes, and the checkpoint that may come with it."""
+        """Flush an entry, and a checkpoint that may come with it, before the files that it removes are deleted."""
         if version < 0:
             return
         log = self._here / f"topic={topic}" / LOG

@@ -1,4 +1,4 @@
-"""What an entry of a topic's Delta table says of files: added or removed, with their hours, statistics, columns.
+"""The actions of an entry in a topic's Delta table: files added or removed, with their hours, statistics, columns.
 
 By Delta's PROTOCOL.md, "Add File and Remove File", "Partition Value Serialization" and "Per-file Statistics".
 """
@@ -23,11 +23,11 @@ FOLDERS = ["date", "hour"]
 """Columns that are folders."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _NULLABLE = ("nullable", "containsNull", "valueContainsNull")
-_ROWS = ["path", "size_bytes", "num_records", "partition"]  # of what deltalake tells of a file
+_ROWS = ["path", "size_bytes", "num_records", "partition"]  # columns of deltalake's table of files
 
 
 def between(table: DeltaTable, live: Mapping[str, File]) -> list[AddAction | RemoveAction]:
-    """What makes the table consist of these files alone."""
+    """The actions after which the table consists of these files alone."""
     import pyarrow as pa
 
     had = {row["path"]: row for row in pa.table(table.get_add_actions()).select(_ROWS).to_pylist()}
@@ -41,8 +41,8 @@ def between(table: DeltaTable, live: Mapping[str, File]) -> list[AddAction | Rem
 def _gained(new: Iterable[File], gone: Iterable[Mapping[str, Any]]) -> Mapping[str, bool]:
     """By folder: whether records come or go.
 
-    A compaction has the same ones in other files, which readers of a table's changes skip. Files that replace others
-    have all of their records, so as many are the same ones.
+    A compaction moves the same records to other files, which readers of a table's changes skip. Replacing files have
+    all records of the replaced ones, so equal numbers mean the same records.
     """
     more: dict[str, float] = defaultdict(float)
     for file in new:
@@ -76,14 +76,14 @@ def _remove(row: Mapping[str, Any], change: bool) -> RemoveAction:
 
 
 def _values(file: File) -> dict[str, str | None]:
-    """Of the columns that are folders: numbers are written without a zero in front."""
+    """Values of the columns that are folders: numbers have no leading zero."""
     found = dict(part.split("=", 1) for part in file.folder.split("/")[1:])
     date, hour = (None if found[name] == _NULL else found[name] for name in FOLDERS)
     return {"date": date, "hour": None if hour is None else str(int(hour))}
 
 
 def _statistics(file: File) -> dict[str, Any]:
-    """What the manifest knows of a file: readers leave out those whose offsets they do not want."""
+    """The manifest's facts on a file: readers skip files whose offsets they do not want."""
     indexes, spans = list(file.partitions), list(file.partitions.values())
     return {
         "numRecords": file.rows,
@@ -94,7 +94,7 @@ def _statistics(file: File) -> dict[str, Any]:
 
 
 def schema(path: Path) -> Schema:
-    """The columns of a file, as all of the topic have them, and those that are folders."""
+    """The columns of a file, the same for all files of the topic, and those that are folders."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from deltalake import Schema
@@ -106,7 +106,7 @@ def schema(path: Path) -> Schema:
 
 
 def _nullable(node: dict[str, Any]) -> dict[str, Any]:
-    """Parts of Delta's schema without anything that one writer of files promises and another does not."""
+    """A part of Delta's schema without properties that some file writers promise and others do not."""
     changed: dict[str, Any] = {name: True for name in _NULLABLE if name in node}
     if "metadata" in node:
         changed["metadata"] = {}

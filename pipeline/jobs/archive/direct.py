@@ -1,7 +1,7 @@
-"""Records into staged files by the tasks that read them, without a way through the JVM (`reading.parquet`).
+"""The tasks that read records write the staged files, without the JVM (`reading.parquet`).
 
-So it is wherever nothing is to be done to them: bytes as they are, filed by their own timestamps, into a folder that
-is a path for the tasks too. It takes half of the CPU.
+This works where records stay unchanged: bytes as they are, filed by their own timestamps, into a folder that is a path
+for the tasks too. It takes half of the CPU.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 def possible(files: Files, columns: Columns) -> bool:
-    """Whether the archive is on a file system with paths, and records are written as they are."""
+    """Whether the archive is on a file system with paths, and records are written unchanged."""
     formats = {*columns.formats.keys.values(), *columns.formats.values.values()}
     return files.here is not None and columns.event_time is None and formats <= {Format()}
 
 
 def options(files: Files, folder: str) -> dict[str, str]:
-    """Of the source, for a stream whose tasks write below `folder`."""
+    """The source's options for a stream whose tasks write below `folder`."""
     assert files.here is not None
     return {"odradek.parquet": str(files.here / folder), "odradek.parquet.hourly": "true"}
 
 
 def staged(files: Files, told: DataFrame, folder: str) -> list[Staged]:
-    """Have a batch of such a stream written. What tasks that failed have left below `folder` is not among them.
+    """Run a batch of such a stream. Files that failed tasks left below `folder` are not in the result.
 
-    PipelineError for a file that is not here as its task left it.
+    PipelineError for a file that is not as its task left it.
     """
     rows = told.collect()
     entries = {entry.path: entry for entry in files.list(folder)}

@@ -1,4 +1,4 @@
-"""What keys and values may become in an archive, as the command line is told; `shapes` says what each means."""
+"""Formats of keys and values in an archive, as given on the command line; `shapes` defines each."""
 
 from __future__ import annotations
 
@@ -21,55 +21,55 @@ _FOR_TOPIC = re.compile(r"([a-zA-Z0-9._-]+)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Format:
-    """Of keys or values: its kind, and the text of its schema where it has one.
+    """The format of keys or values: its kind, and the text of its schema where it has one.
 
-    Where records are of schemas of a registry, that is the reader's schema: empty until it is found out (`latest`).
+    With schemas in a registry that is the reader's schema: empty until `latest` finds it.
     """
 
     kind: str = RAW
     schema: str = ""
-    registry: Registry | None = None  # only for who reads records
+    registry: Registry | None = None  # only for jobs that read records
 
     @property
     def name(self) -> str:
-        """Short, and another one for another schema."""
+        """Short, and different for another schema."""
         return f"{self.kind}-{hashlib.sha256(self.schema.encode()).hexdigest()[:8]}" if self.schema else self.kind
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the keys and values of a topic become."""
+    """The formats of a topic's keys and values."""
 
     key: Format = Format()
     value: Format = Format()
 
     @property
     def name(self) -> str:
-        """Of both: `raw/json-1f3a9c21`."""
+        """Both names: `raw/json-1f3a9c21`."""
         return f"{self.key.name}/{self.value.name}"
 
 
 @dataclass(frozen=True)
 class Formats:
-    """Those asked for, by topic; under "" for all others."""
+    """The requested formats, by topic; under "" for all others."""
 
     keys: Mapping[str, Format] = field(default_factory=dict)
     values: Mapping[str, Format] = field(default_factory=dict)
 
     def of(self, topic: str) -> Shape:
-        """What a topic gets."""
+        """The formats of a topic."""
         return Shape(*(given.get(topic, given.get("", Format())) for given in (self.keys, self.values)))
 
     def with_settings(self, given: settings.Settings) -> Formats:
-        """With settings of the registry's client."""
+        """Add settings of the registry's client."""
         return replace(self, keys=_with_settings(self.keys, given), values=_with_settings(self.values, given))
 
     def unknown(self, topics: Iterable[str]) -> list[str]:
-        """Topics with a format of their own that are none of these, sorted."""
+        """Topics with their own format that are not among these, sorted."""
         return sorted({*self.keys, *self.values} - {"", *topics})
 
     def check(self) -> None:
-        """What only Spark knows, so with a session: whether the types of JSON are such. OptionError."""
+        """Check what needs a session: whether the types of JSON are valid. OptionError."""
         from odradek.pipeline.jobs.archive import texts
 
         for one in {*self.keys.values(), *self.values.values()}:
@@ -85,7 +85,7 @@ def _with_settings(formats: Mapping[str, Format], given: settings.Settings) -> d
 
 
 def parse(option: str, given: Iterable[str]) -> dict[str, Format]:
-    """Formats by topic, "" for all; reads the files they name. OptionError for what is none, or is said twice."""
+    """Formats by topic, "" for all; reads the files they name. OptionError for an invalid or repeated one."""
     found: dict[str, Format] = {}
     for text in given:
         match = _FOR_TOPIC.fullmatch(text)
@@ -111,7 +111,7 @@ def _format(option: str, text: str) -> Format:
 
 
 def _registry(option: str, url: str) -> Format:
-    """The text is in no error: there may be a password in it."""
+    """Errors do not show the text: it may have a password."""
     try:
         return Format(REGISTRY, registry=Registry(settings.url(url)))
     except OptionError as error:
@@ -119,7 +119,7 @@ def _registry(option: str, url: str) -> Format:
 
 
 def _json(text: str) -> Format:
-    """A slash is in names of files, and in no types."""
+    """File names may have a slash, types do not."""
     named = "/" in text or text.endswith((".json", ".ddl"))
     return Format(JSON, _read(text) if named else text)
 

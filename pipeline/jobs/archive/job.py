@@ -1,4 +1,4 @@
-"""A run of the archive: all there is, in steps of a bounded number of offsets; or on and on."""
+"""A run of the archive: all existing records, in steps of a bounded number of offsets; or continuously."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HOUR = 3_600_000  # ms
 
 @dataclass(frozen=True)
 class Job:
-    """What to archive, and how. `source` are options of `odradek`, without where to begin."""
+    """What to archive, and how. `source` are options of `odradek`, without the start offsets."""
 
     source: dict[str, str]
     columns: Columns = field(default_factory=Columns)
@@ -40,7 +40,7 @@ class Job:
     trigger_ms: int = 60_000
     target: int = 128 << 20  # bytes of a file
     compact: bool = True
-    several: int = 10  # small files of an hour that has not ended: fewer are left, or each minute would write them anew
+    several: int = 10  # small files of an unfinished hour: fewer stay, otherwise each minute would rewrite them
     max_offsets: int = 20_000_000  # of a batch
     delta: bool = False  # each topic is a Delta table, too
 
@@ -51,10 +51,10 @@ class Job:
 
 
 def run(spark: SparkSession, files: Files, job: Job) -> None:
-    """Archive; returns when all is archived that was there at the start, or the stream is stopped.
+    """Archive; returns when all records that existed at the start are archived, or the stream is stopped.
 
-    Raises PipelineError: an archive that cannot be written, offsets that are gone, formats that cannot be; and at the
-    end for topics that a pattern matches and that were left out, for they are not the archived ones.
+    Raises PipelineError: an archive that is not writable, offsets that are gone, invalid formats; and at the end for
+    topics that match the pattern but were skipped, because they are not the archived ones.
     """
     with Store(files, Delta(files) if job.delta else None) as store:
         before = _rows(store)
@@ -73,12 +73,12 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
 
 
 def _known(spark: SparkSession, store: Store, job: Job) -> Job:
-    """With schemas of registries as they are found for each topic."""
+    """The job with registries' schemas, found for each topic."""
     return replace(job, columns=replace(job.columns, formats=latest.of(job.columns.formats, spark, store)))
 
 
 def _check_columns(store: Store, digests: dict[str, str]) -> None:
-    """A table some of whose files have other columns could be read by nobody."""
+    """A table whose files have different columns is unreadable."""
     for file in store.state.files.values():
         if digests.get(file.topic, file.schema) != file.schema:
             raise OptionError(
@@ -101,7 +101,7 @@ def _start(store: Store, job: Job) -> Start:
 
 
 def _from(store: Store, job: Job, begin: Start, archive: Callable[[Start], None]) -> None:
-    """From there on; anew where partitions were made, or topics deleted, before the stream looked which there are."""
+    """Archive from there; start again where partitions were added, or topics deleted, before the stream listed them."""
     while True:
         try:
             return archive(begin)
@@ -137,13 +137,13 @@ def _on_and_on(spark: SparkSession, store: Store, job: Job, rows: Rows, begin: S
 
 
 class _Hours:
-    """Those that go by while a job runs."""
+    """The hours that pass while a job runs."""
 
     def __init__(self) -> None:
         self._at = now_ms() // _HOUR
 
     def over(self) -> bool:
-        """Whether one has ended since this was asked last."""
+        """Whether an hour has ended since the last call."""
         before, self._at = self._at, now_ms() // _HOUR
         return self._at > before
 
@@ -164,7 +164,7 @@ def _stream(
 
 def _source(job: Job, begin: Start) -> dict[str, str]:
     which = dict(job.source)
-    if begin.others:  # of a pattern, which finds them as well
+    if begin.others:  # of a pattern, which matches them as well
         which.pop("subscribePattern", None)
         which["subscribe"] = ",".join(begin.topics)
     return {

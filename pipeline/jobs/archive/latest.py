@@ -1,8 +1,8 @@
-"""The reader's schema of a topic in a registry: the subject's latest version, then what the archive began with.
+"""The reader's schema of a topic in a registry: at first the subject's latest version, then the archive's first schema.
 
 The subject is `<topic>-key` or `<topic>-value` (Confluent's TopicNameStrategy). The archive's files have the schema
-that they were written by (`shapes`), so a topic keeps it whatever the registry gets later; for a newer one it is
-archived to another folder.
+that they were written with (`shapes`), so a topic keeps it whatever the registry gets later; a newer schema needs
+another folder.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Known(Formats):
-    """Formats whose schemas are known, each from the first time on that its topic is asked for."""
+    """Formats with known schemas, each from the first request for its topic on."""
 
     spark: SparkSession | None = None
     store: Store | None = None
     found: dict[str, Shape] = field(default_factory=dict)
 
     def of(self, topic: str) -> Shape:
-        """Asks the registry at most once. OptionError where that has no schema for the topic, or Spark no types."""
+        """Asks the registry at most once. OptionError where it has no schema for the topic, or Spark no types."""
         if topic not in self.found:
             given = super().of(topic)
             needed = REGISTRY in (given.key.kind, given.value.kind)
@@ -50,14 +50,14 @@ class Known(Formats):
         )
 
     def _archived(self, topic: str) -> Shape | None:
-        """What the topic's files were made by; all of them by the same."""
+        """The formats of the topic's files; all files have the same."""
         assert self.spark and self.store
         file = next(iter(self.store.state.of(topic)), None)
         return shapes.of(self.spark.read.parquet(self.store.files.uri(file.path))) if file else None
 
 
 def of(formats: Formats, spark: SparkSession, store: Store) -> Known:
-    """For an archive that is open."""
+    """For an open archive."""
     return Known(formats.keys, formats.values, spark, store)
 
 

@@ -1,8 +1,8 @@
-"""One job at a time writes an archive: it holds `_odradek/lease.json`, and writes it anew every few seconds.
+"""One job at a time writes an archive: it holds `_odradek/lease.json`, and rewrites it every few seconds.
 
-No clocks are compared. Who finds a lease of another machine watches it: when it stays the same for long, its job is
-dead. On the same machine the process itself is looked for, and the lease is watched where that cannot be seen. That two
-never commit the same number is seen to by the commits themselves, which are created and never replaced.
+No clocks are compared. A job that finds a lease of another machine watches it: if it stays the same for long, its job
+is dead. On the same machine the job checks the process itself, and watches the lease where the process is hidden. The
+commits themselves ensure that two jobs never commit the same number: they are created and never replaced.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE = "_odradek/lease.json"
-_CAUGHT = "_odradek/staging/lease"  # whoever takes the archive empties it
-RENEWED = 10.0  # seconds between two writings
-PATIENCE = 45.0  # seconds without one after which a job on another machine is dead
+_CAUGHT = "_odradek/staging/lease"  # the next owner of the archive empties it
+RENEWED = 10.0  # seconds between two writes
+PATIENCE = 45.0  # seconds without a write after which a job on another machine is dead
 
 
 class Lease:
-    """What a job holds between `take` and `release`."""
+    """The lease that a job holds between `take` and `release`."""
 
     def __init__(self, files: Files, renewed: float = RENEWED, patience: float = PATIENCE) -> None:
         self._files = files
@@ -52,7 +52,7 @@ class Lease:
         threading.Thread(target=self._renew, name="lease", daemon=True).start()
 
     def check(self) -> None:
-        """Raises PipelineError when another job has taken it."""
+        """Raises PipelineError when another job has taken the lease."""
         held = self._read()
         if held is None or held.get("id") != self.id:
             other = _name(held) if held else "somebody"
@@ -61,7 +61,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """The job ends. Whoever comes next finds out by himself when this fails."""
+        """The job ends. If this fails, the next job detects it."""
         self._ended.set()
         try:
             self.check()
@@ -74,7 +74,7 @@ class Lease:
         return json.dumps({"id": self.id, "beat": self._beat, **_me()})
 
     def _read(self, path: str = LEASE) -> dict[str, Any] | None:
-        """None where there is none, nothing in it where it is not of ours; PipelineError where it cannot be read."""
+        """None where there is none, {} where it is not one of ours; PipelineError where it is unreadable."""
         try:
             found = json.loads(self._files.read(path))
         except ValueError:
@@ -86,7 +86,7 @@ class Lease:
         return found if isinstance(found, dict) else {}
 
     def _lives(self, held: dict[str, Any], sleep: Callable[[float], None]) -> bool:
-        """Whether the holder does: this machine's process, or the lease changes."""
+        """Whether the holder is alive: this machine's process runs, or the lease changes."""
         lives = _runs(held)
         return self._beats(held, sleep) if lives is None else lives
 
@@ -100,31 +100,31 @@ class Lease:
         return False
 
     def _remove(self, held: dict[str, Any]) -> None:
-        """Of several who find a dead lease one catches it; who catches a later one instead puts that back."""
+        """Of several jobs that find a dead lease one catches it; a job that catches a later lease puts it back."""
         caught = f"{_CAUGHT}/{uuid4().hex}"
         try:
             self._files.rename(LEASE, caught)
         except PipelineError:
             if self._read() == held:
                 raise
-            return  # somebody was faster
+            return  # another job was faster
         if self._read(caught) != held:
             self._files.create(LEASE, self._files.read(caught))
         self._files.delete(caught)
 
     def _renew(self) -> None:
-        """Until another job has it. A fault of the file system may pass, and is no reason to look dead."""
+        """Until another job has it. A file system error may be transient, and must not make the job look dead."""
         while not self._ended.wait(self._renewed):
             try:
                 if (held := self._read()) is None:
-                    continue  # somebody looks at it, see `_remove`
+                    continue  # another job checks it, see `_remove`
                 if held.get("id") != self.id:
                     return  # the next commit says so
                 self._files.write(LEASE, self._text())
             except PipelineError as error:
                 log.debug("the lease is not renewed: %s", error)
             except Exception:
-                return  # Java has ended, and this process will
+                return  # Java has exited, and this process will
 
 
 def _me() -> dict[str, Any]:
@@ -132,16 +132,16 @@ def _me() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """This machine since it was started, and the container; process numbers mean nothing outside of it."""
+    """This machine since its boot, and the container; outside of it a process id means nothing."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
-        return f"{socket.gethostname()} {uuid4()}"  # not Linux, or hidden: no process can be looked for
+        return f"{socket.gethostname()} {uuid4()}"  # not Linux, or hidden: processes cannot be checked
 
 
 def _runs(held: dict[str, Any]) -> bool | None:
-    """Whether the holder's process does; None where nobody can tell: on another machine, or hidden from this user."""
+    """Whether the holder's process runs; None where that is unknown: on another machine, or hidden from this user."""
     if held.get("machine") != _machine():
         return None
     if (started := _started(held["pid"])) is not None:
@@ -150,7 +150,7 @@ def _runs(held: dict[str, Any]) -> bool | None:
 
 
 def _is_there(pid: int) -> bool:
-    """Whether there is such a process, also where /proc does not show those of others (systemd's ProtectProc)."""
+    """Whether the process exists, also where /proc hides those of others (systemd's ProtectProc)."""
     try:
         os.kill(pid, 0)
     except OSError as error:
@@ -159,7 +159,7 @@ def _is_there(pid: int) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process was started, in ticks since the machine was; None where there is none to be seen."""
+    """A process's start time, in ticks since boot; None where the process is not visible."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,8 +1,8 @@
-"""Which files an archive consists of and up to which offsets it goes: the fold of its commits, in order.
+"""An archive's files and end offsets: the fold of its commits, in order.
 
-A commit is a JSON file `_odradek/commits/<20 digits>.json`, numbered from 0; commit 0 makes the archive and is empty.
-Every tenth is followed by a snapshot, `<20 digits>.snapshot.json`: the state after it, from which a reader starts.
-What no commit names is not of the archive, wherever it lies. Paths are relative to the archive's folder.
+A commit is a JSON file `_odradek/commits/<20 digits>.json`, numbered from 0; commit 0 creates the archive and is empty.
+A snapshot follows every tenth, `<20 digits>.snapshot.json`: the state after it, from which a reader starts. Files that
+no commit names do not belong to the archive, wherever they lie. Paths are relative to the archive's folder.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ EVERY = 10  # commits between snapshots
 VERSION = 1
 CONTROL, ABORTED, COMPACTED, LOST, UNKNOWN = "control", "aborted", "compacted", "lost", "unknown"
 Skipped = Mapping[Partition, Mapping[str, int]]
-"""By partition and reason: markers of transactions, records of aborted ones, what compaction had taken away, what was
-lost and left out (failOnDataLoss=false), and what nobody could say the reason of."""
+"""By partition and reason: markers of transactions, records of aborted ones, records removed by compaction, lost
+records left out (failOnDataLoss=false), and those whose reason is unknown.
+"""
 Configs = Mapping[str, Mapping[str, str]]
-"""By topic: its own settings, and those that say which records it takes and keeps, wherever these come from."""
+"""By topic: its own settings, and those that decide which records it accepts and keeps, wherever these come from."""
 _NAME = re.compile(r"(\d{20})(\.snapshot)?\.json")
 
 
 class Span(NamedTuple):
-    """What a file has of one partition: how many records, the first's and the last's offset."""
+    """The records of one partition in a file: their number, the first and the last offset."""
 
     rows: int
     first: int
@@ -45,7 +46,7 @@ class Span(NamedTuple):
 class File:
     """A Parquet file of one topic and one hour; `size` in bytes, `modified_ms` since 1970.
 
-    Files of the same `schema`, a digest of it, have the same columns.
+    Files with the same `schema`, a digest of it, have the same columns.
     """
 
     path: str
@@ -57,7 +58,7 @@ class File:
 
     @property
     def rows(self) -> int:
-        """Of all its partitions."""
+        """The records of all its partitions."""
         return sum(span.rows for span in self.partitions.values())
 
     @property
@@ -68,13 +69,13 @@ class File:
 
 @dataclass(frozen=True)
 class Commit:
-    """What one batch of a stream, or a compaction, does to the archive.
+    """What one batch of a stream, or a compaction, changes in the archive.
 
-    `stream` is one run's. `offsets` are [from, to) of each partition the batch read; compactions read none. Where
-    `from` is beyond the last `to`, what lies between was lost before it could be read. `ids` are those of topics that
-    no commit before had, in hex: a topic of the same name that is made later has another. `configs` are those of
-    topics that have others than the last commit that had any of the topic said. `skipped` are the offsets of each
-    partition's range that have no record in the archive, by the reason.
+    `stream` identifies a run. `offsets` are [from, to) of each partition in the batch; compactions have none. Where
+    `from` is beyond the last `to`, the offsets in between were lost before they could be read. `ids` are those of
+    topics that no earlier commit had, in hex: a topic of the same name that is created later has another. `configs` are
+    those of topics whose settings differ from the last commit that had any. `skipped` are the offsets of each
+    partition's range without a record in the archive, by reason.
     """
 
     stream: str
@@ -86,21 +87,21 @@ class Commit:
     ids: Mapping[str, str] = field(default_factory=dict)
     configs: Configs = field(default_factory=dict)
     skipped: Skipped = field(default_factory=dict)
-    counts: bool = True  # earlier programs did not
+    counts: bool = True  # earlier versions did not
 
     @property
     def topics(self) -> list[str]:
-        """Those whose files change, sorted."""
+        """The topics whose files change, sorted."""
         return sorted({file.topic for file in self.added} | {topic_of(path) for path in self.removed})
 
 
 @dataclass(frozen=True)
 class State:
-    """An archive after commit `number`: its live files by path, and of each partition the offset it goes on at.
+    """An archive after commit `number`: its live files by path, and each partition's next offset.
 
-    `ids` and `configs` are the topics', as far as brokers told them. `begun` is where the archive of a partition
-    begins, and `skipped` the offsets from there on without a record: those of partitions that were begun by a program
-    which counted them.
+    `ids` and `configs` are the topics', as far as brokers returned them. `begun` is where the archive of a partition
+    begins, and `skipped` the offsets from there on without a record, for partitions begun by a version that counts
+    them.
     """
 
     number: int = -1
@@ -113,7 +114,7 @@ class State:
 
     @property
     def topics(self) -> list[str]:
-        """Those that were read, with or without records."""
+        """The topics read so far, with or without records."""
         return sorted({topic for topic, _ in self.offsets})
 
     def of(self, topic: str) -> list[File]:
@@ -129,7 +130,7 @@ class State:
 
 
 def live(files: Files) -> State:
-    """What the archive at `files.root` consists of now. PipelineError where there is none, or it is damaged."""
+    """The current state of the archive at `files.root`. PipelineError where there is none, or it is damaged."""
     names = [entry.path.rpartition("/")[2] for entry in files.list(COMMITS)] if files.exists(COMMITS) else []
     state, rest = latest(names)
     if state is None and not rest:
@@ -153,7 +154,7 @@ def latest(names: Iterable[str]) -> tuple[str | None, list[str]]:
 
 
 def outdated(names: Iterable[str]) -> list[str]:
-    """Commits and snapshots that nobody needs: those before the last snapshot but one, which a slow reader may need."""
+    """Unneeded commits and snapshots: those before the second newest snapshot, which a slow reader may still need."""
     found = [match for match in map(_NAME.fullmatch, names) if match]
     snapshots = sorted(int(match[1]) for match in found if match[2])
     keep = snapshots[-2] if len(snapshots) > 1 else -1
@@ -176,7 +177,7 @@ def topic_of(path: str) -> str:
 
 
 def fold(state: State, commit: Commit) -> State:
-    """The state after one commit more; no offset goes back. PipelineError where that cannot follow."""
+    """The state after one more commit; no offset goes back. PipelineError where the commit cannot follow."""
     files = dict(state.files)
     for path in commit.removed:
         if files.pop(path, None) is None:
@@ -197,7 +198,7 @@ def _begun(state: State, commit: Commit) -> dict[Partition, int]:
 
 
 def _skipped(state: State, commit: Commit) -> dict[Partition, dict[str, int]]:
-    """What lies between two ranges was lost before it could be read."""
+    """Offsets between two ranges were lost before they could be read."""
     found = {key: dict(reasons) for key, reasons in state.skipped.items()}
     for key, (begin, _) in commit.offsets.items():
         gap = {LOST: begin - state.offsets.get(key, begin)}
@@ -211,7 +212,7 @@ def _skipped(state: State, commit: Commit) -> dict[Partition, dict[str, int]]:
 
 
 def commit_to_json(commit: Commit) -> str:
-    """As it is written."""
+    """The content of its file."""
     return _text(
         stream=commit.stream,
         batch=commit.batch,
@@ -226,13 +227,13 @@ def commit_to_json(commit: Commit) -> str:
 
 
 def commit_from_json(text: str) -> Commit:
-    """As it was written; PipelineError for anything else."""
+    """The inverse; PipelineError for anything else."""
     with _Reading("a commit") as reading:
         got = reading.parse(text)
         offsets = {key: (int(both[0]), int(both[1])) for key, both in _flat(got["offsets"]).items()}
         added = tuple(_file_in(each) for each in got["added"])
-        removed, ids = tuple(got["removed"]), dict(got.get("ids", {}))  # earlier programs wrote no ids
-        configs = _configs(got.get("configs", {}))  # nor these
+        removed, ids = tuple(got["removed"]), dict(got.get("ids", {}))  # earlier versions wrote no ids
+        configs = _configs(got.get("configs", {}))  # nor configs
         skipped, counts = _flat(got.get("skipped", {})), "skipped" in got
         return Commit(got["stream"], got["batch"], offsets, added, removed, got["at_ms"], ids, configs, skipped, counts)
 
@@ -246,7 +247,7 @@ def state_to_json(state: State) -> str:
 
 
 def state_from_json(text: str) -> State:
-    """A snapshot read again; PipelineError for anything else."""
+    """Parse a snapshot; PipelineError for anything else."""
     with _Reading("a snapshot") as reading:
         got = reading.parse(text)
         files = [_file_in(each) for each in got["files"]]
@@ -256,7 +257,7 @@ def state_from_json(text: str) -> State:
 
 
 class _Reading:
-    """Turns what is wrong with a JSON into one line."""
+    """Turns an error in a JSON into one line."""
 
     def __init__(self, what: str) -> None:
         self._what = what

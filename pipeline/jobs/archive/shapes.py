@@ -1,19 +1,18 @@
-"""What keys and values become in an archive: bytes, text, or the columns of JSON or Avro; and the way back.
+"""The formats of keys and values in an archive: bytes, text, or columns from JSON or Avro; and the way back.
 
     raw                  the bytes (the default)
     string               text, where they are UTF-8
     json:TYPES           a struct, array or map; TYPES is Spark's DDL (`id BIGINT, at STRING`), or a file with that, or
                          with Spark's JSON of a schema
-    avro:FILE            what the schema in FILE describes, without any header
+    avro:FILE            values of the schema in FILE, without any header
     avro-confluent:FILE  the same behind Confluent's five bytes: 0 and the schema's id, which becomes value_schema_id
-    avro-registry:URL    the same, of schemas that the registry has: see `latest`
+    avro-registry:URL    the same, with schemas from the registry: see `latest`
 
-Nothing is ever dropped, and everything comes back byte for byte, for there is one rule: where encoding the decoded
-value again would not give the same bytes, these are kept in the column value_raw. So they are of what cannot be
-decoded, whose value is null, but also of JSON with a field that the types do not name, with blanks or in another
-order.
+Nothing is ever dropped, and everything is restored byte for byte, by one rule: where encoding the decoded value again
+would not give the same bytes, the column value_raw keeps them. So it has bytes that cannot be decoded, whose value is
+null, but also JSON with a field that the types do not name, with blanks or in another order.
 
-What a column was made by is in its metadata, which Parquet files of Spark's keep: `unshape` and `of` ask nothing else.
+A column's metadata has its format, and Spark's Parquet files keep it: `unshape` and `of` need nothing else.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def shape(df: DataFrame, wanted: Shape) -> DataFrame:
-    """Key and value as `wanted` says, with key_raw and value_raw beside them; other columns as they are."""
+    """Key and value in the formats of `wanted`, each followed by key_raw or value_raw; other columns unchanged."""
     for name, form in zip(COLUMNS, (wanted.key, wanted.value), strict=True):
         if form.kind != RAW:
             df = _BY[form.kind].shaped(df, name, form)
@@ -73,7 +72,7 @@ def shape(df: DataFrame, wanted: Shape) -> DataFrame:
 
 
 def unshape(df: DataFrame) -> DataFrame:
-    """The frame that was shaped: key and value as the bytes they were."""
+    """The inverse: key and value as the original bytes."""
     shaped = of(df)
     for name, form in zip(COLUMNS, (shaped.key, shaped.value), strict=True):
         if form.kind != RAW:
@@ -83,20 +82,20 @@ def unshape(df: DataFrame) -> DataFrame:
 
 
 def of(df: DataFrame) -> Shape:
-    """How a frame was shaped that comes from `shape`, or from the files of one that does."""
+    """The formats of a frame that comes from `shape`, or from the files of one that does."""
     found = [df.schema[name].metadata for name in COLUMNS]
     return Shape(*(Format(each.get(_KIND, RAW), each.get(_SCHEMA, "")) for each in found))
 
 
 def foreign(df: DataFrame) -> DataFrame:
-    """With a column for each of a registry's that says where its bytes are kept: only the registry can decode these."""
+    """Add a column for each registry format: whether its bytes are kept, because only the registry can decode these."""
     for name in _of_registry(df):
         df = df.withColumn(_FOREIGN + name, df[f"{name}_raw"].isNotNull())
     return df
 
 
 def without_foreign(df: DataFrame) -> DataFrame:
-    """Null, as values and as bytes, where `foreign` has found that; its columns are gone."""
+    """Set values and bytes to null where `foreign` found that; drop its columns."""
     from pyspark.sql import functions as F
 
     for name in [each for each in COLUMNS if _FOREIGN + each in df.columns]:

@@ -1,4 +1,4 @@
-"""What is done with a batch of the stream: staged, put into place, and entered with the offsets it was read by."""
+"""Archive a batch of the stream: stage its files, move them into place, and commit them with the batch's offsets."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from odradek.pipeline.types import Partition, Range
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TOLD = 100  # batches; Spark tells of each soon after its end
+_TOLD = 100  # batches; Spark reports each soon after its end
 Ranges = Mapping[Partition, tuple[int, int]]
 Rows = dict[tuple[str, int], int]
 """Records by a query's name and the number of its batch."""
 
 
 class Sink:
-    """The function of `foreachBatch` for a stream that began at `begin`; its `name` and `checkpoint` are chosen here.
+    """The function of `foreachBatch` for a stream that began at `begin`; it chooses `name` and `checkpoint`.
 
     `rows` gets the records of each batch, by name and number; the last ones stay.
     """
@@ -52,11 +52,11 @@ class Sink:
 
     @property
     def options(self) -> dict[str, str]:
-        """What the source is told more."""
+        """Additional options for the source."""
         return direct.options(self._store.files, self._folder) if self._direct else {}
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Raises PipelineError when the batch cannot be archived; the stream ends then."""
+        """Raises PipelineError when the batch cannot be archived; that ends the stream."""
         end = self._end(batch)
         ranges = self._ranges(end)
         moves, added = [], []
@@ -68,26 +68,26 @@ class Sink:
         skipped = self._skipped(frame.sparkSession, ranges, added, {**self._store.state.configs, **configs})
         made = Commit(self.stream, batch, ranges, tuple(added), (), now_ms(), self._new(end), configs, skipped)
         self._store.commit(moves, made)
-        self._at = {**self._at, **{key: until for key, (_, until) in ranges.items()}}  # also what is not in this batch
+        self._at = {**self._at, **{key: until for key, (_, until) in ranges.items()}}  # also those not in this batch
 
     def _ranges(self, end: Mapping[Partition, int]) -> Ranges:
-        """From where the archive ends, whether or not the cluster told of the partition when the run began."""
+        """From the archive's end, even for partitions that the cluster did not list when the run began."""
         return {key: (self._at.get(key, 0), max(self._at.get(key, 0), offset)) for key, offset in end.items()}
 
     def _new(self, read: Iterable[Partition]) -> dict[str, str]:
-        """The ids of topics that the archive does not know yet; PipelineError where one was made again meanwhile."""
+        """The ids of topics that are new to the archive; PipelineError where one was recreated meanwhile."""
         found = start.ids(self._source, {topic for topic, _ in read}, self._ids)
         self._ids = {**self._ids, **found}
         return {topic: id for topic, id in found.items() if topic not in self._store.state.ids}
 
     def _changed(self, read: Iterable[Partition]) -> dict[str, Mapping[str, str]]:
-        """The settings of topics that the archive knows otherwise, or not."""
+        """The settings of topics that differ from the archive's, or are new."""
         found = start.configs(self._source, {topic for topic, _ in read})
         known = self._store.state.configs
         return {topic: config for topic, config in found.items() if known.get(topic) != config}
 
     def _skipped(self, spark: SparkSession, ranges: Ranges, added: list[File], configs: Configs) -> Skipped:
-        """The offsets that have no record, and why."""
+        """The offsets without a record, and why."""
         missing = {Range(*key, *both): both[1] - both[0] - count for key, both, count in _counts(ranges, added)}
         short = {one: count for one, count in missing.items() if count}
         with progress.described(spark, f"archive {', '.join(sorted({one.topic for one in short}))}: what was skipped"):
@@ -98,7 +98,7 @@ class Sink:
         return "compact" in configs.get(topic, {}).get("cleanup.policy", "") if said is None else said
 
     def _end(self, batch: int) -> dict[Partition, int]:
-        """Where the batch ends: Spark notes it in the checkpoint before it begins the batch."""
+        """Where the batch ends: Spark records it in the checkpoint before it starts the batch."""
         return offsets.from_json(
             json.loads(self._store.files.read(f"{self.checkpoint}/offsets/{batch}").splitlines()[-1])
         )
@@ -124,14 +124,14 @@ class Sink:
         return [self._placed(each, f"{number}-{name}", schema) for number, each in enumerate(staged)]
 
     def _placed(self, staged: Staged, name: str, schema: str) -> tuple[Move, File]:
-        """Where a staged file will be, and what the manifest says of it."""
+        """The target of a staged file, and its entry in the manifest."""
         path = f"{staged.folder}/{self._store.state.number + 1}-{name}.parquet"
         spans = staged.partitions
         return (staged.path, path), File(path, topic_of(path), spans, staged.size, staged.modified_ms, schema)
 
 
 def note(rows: Rows, batch: tuple[str, int], count: int) -> None:
-    """Keep the number of a batch's records, and forget those of batches that were told long ago."""
+    """Record the number of a batch's records, and forget those of batches reported long ago."""
     rows[batch] = count
     for old in list(rows)[:-_TOLD]:
         del rows[old]
@@ -146,7 +146,7 @@ def _counts(ranges: Ranges, files: list[File]) -> Iterator[tuple[Partition, tupl
 
 
 def _check(files: list[File], ranges: Ranges) -> None:
-    """What is written must be what was to be read; PipelineError where it is not."""
+    """The written records must be those of the ranges; PipelineError where they are not."""
     rows: dict[Partition, int] = {}
     for file in files:
         for index, span in file.partitions.items():

@@ -1,7 +1,7 @@
 """Why offsets of a batch have no record in the archive: control, aborted, compacted, lost.
 
-Where each offset has a record there is nothing to ask. Else the log is gone through once more, by headers alone: what
-is neither a marker nor of an aborted transaction is in no batch, and the reader has believed that (`wire.holes`).
+If each offset has a record there is nothing to do. Else this scans the log once more, headers only: an offset that is
+neither of a marker nor of an aborted transaction is in no batch, and the reader has accepted that (`wire.holes`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DDL = "topic string, partition int, control bigint, aborted bigint"
 def reasons(
     spark: SparkSession, options: ReadOptions, missing: Mapping[Range, int], compacted: Callable[[str], bool]
 ) -> dict[Partition, dict[str, int]]:
-    """Of the ranges of one batch, of which so many offsets each have no record. `compacted`: is this topic?"""
+    """The reasons for one batch's ranges; `missing` has the offsets without a record. `compacted`: is this topic?"""
     if not missing:
         return {}
     try:
@@ -67,7 +67,7 @@ def _counted(spark: SparkSession, options: ReadOptions, ranges: Sequence[Range])
 
 @dataclass(frozen=True)
 class _Counting:
-    """In a task: the pieces that its rows have the numbers of."""
+    """In a task: counts the pieces whose numbers are in its rows."""
 
     options: ReadOptions
     pieces: Sequence[Split]

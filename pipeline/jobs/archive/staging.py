@@ -1,6 +1,6 @@
-"""Parquet files of a batch before they are of the archive: written by Spark's tasks, then counted.
+"""Stage the Parquet files of a batch before they join the archive: Spark's tasks write them, then they are counted.
 
-No shuffle and no sort: a task's rows are of one partition, and it writes each topic's and hour's to a file of its own.
+No shuffle and no sort: a task's rows are of one partition, and it writes those of each topic and hour to one file.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from odradek.pipeline.jobs.files import Files
 
 SETTINGS = {
-    # Files that a task has open at once; only a task whose rows are of more hours sorts the rest of them.
+    # Files that a task has open at once; only a task with rows of more hours sorts the rest of them.
     "spark.sql.maxConcurrentOutputFileWriters": "32",
-    # Instants that everybody reads, and as those have that tasks write themselves (`direct`).
+    # A type that all readers support, and that the tasks' own files have (`direct`).
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # What cannot be cast is null: one bad value of an event time would end the job otherwise.
+    # A failed cast gives null: otherwise one bad value of an event time would end the job.
     "spark.sql.ansi.enabled": "false",
 }
-"""Of the session that writes."""
+"""Settings of the session that writes."""
 
 
 class Staged(NamedTuple):
-    """A file; `folder` is that of the columns it was written by, `size` in bytes."""
+    """A file; `folder` is that of the partitioning columns, `size` in bytes."""
 
     path: str
     folder: str
@@ -52,12 +52,12 @@ def write(files: Files, frame: DataFrame, folder: str, by: tuple[str, ...]) -> l
 
 
 def digest(frame: DataFrame) -> str:
-    """What the files of frames with the same columns have in common."""
+    """Equal for the files of frames with the same columns."""
     return hashlib.sha256(frame.drop(*FOLDERS).schema.json().encode()).hexdigest()[:16]
 
 
 def _spans(spark: SparkSession, uri: str) -> dict[str, dict[int, Span]]:
-    """By a file's path below `uri`. Only two columns are read, and what goes through the shuffle is a row a file."""
+    """By a file's path below `uri`. It reads only two columns, and shuffles one row per file."""
     from pyspark.sql import functions as F
 
     rows = spark.read.options(**CHECKSUMS).schema("`partition` int, `offset` bigint").parquet(uri)

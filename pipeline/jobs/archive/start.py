@@ -1,7 +1,7 @@
-"""Where a run begins: where the archive's commits end, or at the logs' beginnings. A stream's checkpoint is not asked.
+"""Where a run begins: at the end of the archive's commits, or at the logs' first offsets, not at a stream's checkpoint.
 
-So it is no harm when that is lost, and a run may read other topics than the last. Offsets say nothing of a topic that
-was deleted and made again, so topics are known by their ids, where brokers have any.
+So a lost checkpoint does no harm, and a run may read other topics than the last. Offsets cannot show that a topic was
+deleted and recreated, so topics are identified by their ids, where brokers have any.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from odradek.pipeline.wire.brokers import Brokers
 log = logging.getLogger(__name__)
 
 Offsets = dict[Partition, int]
-_NEEDED = ("cleanup.policy", "max.message.bytes")  # wherever they come from: whether records fit, and stay
-_TOLD = 5  # losses, or topics, in an error
+_NEEDED = ("cleanup.policy", "max.message.bytes")  # wherever they come from: they decide whether records fit, and stay
+_TOLD = 5  # the most losses, or topics, in an error
 
 
 @dataclass(frozen=True)
 class Start:
-    """From where to where a run has to go, of which topics by their ids, and what it cannot have any more.
+    """The start and end offsets of a run, its topics' ids, and its losses.
 
-    A partition whose log ends before what is archived of it begins beyond its end. `others` are topics that the
-    pattern matches and that are not the archived ones: they are left out.
+    A partition whose log ends before the archive's end begins beyond the log's end. `others` are topics that match the
+    pattern but are not the archived ones: they are skipped.
     """
 
     begin: Offsets
@@ -42,21 +42,21 @@ class Start:
 
     @property
     def topics(self) -> list[str]:
-        """Those to read, sorted."""
+        """The topics to read, sorted."""
         return sorted({topic for topic, _ in self.end})
 
 
 def topics(options: ReadOptions) -> list[str]:
-    """The topics that are meant. Raises UnknownTopic where some that were named do not exist, or none is found."""
+    """The selected topics. Raises UnknownTopic where some that were named do not exist, or none matches."""
     with Brokers(options.kafka) as brokers:
         return sorted({topic for topic, _ in _partitions(brokers, options)})
 
 
 def find(options: ReadOptions, archived: State) -> Start:
-    """From where the archive ends on.
+    """Start at the archive's end.
 
-    Raises DataLoss where that is gone and failOnDataLoss is set, PipelineError where a topic that was named, or each
-    that was found, is not the archived one.
+    Raises DataLoss where those offsets are gone and failOnDataLoss is set, PipelineError where a topic that was named,
+    or each one that matches, is not the archived one.
     """
     with Brokers(options.kafka) as brokers:
         keys = _partitions(brokers, options)
@@ -75,7 +75,7 @@ def find(options: ReadOptions, archived: State) -> Start:
 
 
 def ids(options: ReadOptions, topics: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Those of the topics that are there, as they are now. Raises PipelineError where one is not as it is known."""
+    """The current ids of existing topics. Raises PipelineError where one differs from the known id."""
     with Brokers(options.kafka) as brokers:
         found = _ids(brokers, topics)
     if others := _others(found, known):
@@ -84,7 +84,7 @@ def ids(options: ReadOptions, topics: Iterable[str], known: Mapping[str, str]) -
 
 
 def configs(options: ReadOptions, topics: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-    """What the topics are set to, for who restores them; none, with a warning, where that is not told."""
+    """The topics' settings, for a restore; none, with a warning, where the brokers do not return them."""
     try:
         with Brokers(options.kafka) as brokers:
             return brokers.own_configs(topics, _NEEDED)
@@ -94,7 +94,7 @@ def configs(options: ReadOptions, topics: Iterable[str]) -> Mapping[str, Mapping
 
 
 def made_again(topics: Sequence[str]) -> PipelineError:
-    """What there is to say of topics that are not the archived ones."""
+    """The error for topics that are not the archived ones."""
     return PipelineError(
         f"{_few(topics, ', ')}: deleted and made again since it was archived, and the records of both would mix; "
         "archive to another folder (--to), or leave it out"
@@ -112,7 +112,7 @@ def _others(found: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
 
 
 def _lost(begin: Offsets, end: Offsets, first: Offsets) -> list[Loss]:
-    """What is gone before it could be read; and logs that went back, of which nobody knows what was lost."""
+    """Offsets deleted before they could be read; and logs that went back, whose losses are unknown."""
     back = {key: begin[key] for key in sorted(begin) if end[key] < begin[key]}
     _, lost = losses.between(begin, end | back, first)
     gone_back = "{} is archived up to offset {} and now ends at {}"

@@ -1,18 +1,18 @@
-"""An archive and its only writer: what was staged comes into place whole or not at all, whenever the driver dies.
+"""An archive and its only writer: staged files are committed completely or not at all, whenever the driver dies.
 
-    intent     _odradek/pending.json: what is about to be renamed, and the commit that it makes
+    intent     _odradek/pending.json: the renames to do, and their commit
     renames    from _odradek/staging into the topics' folders
     commit     _odradek/commits/<n>.json: now it is in the archive
-    views      topic=…/_spark_metadata: now Spark sees it; topic=…/_delta_log, where it is kept: now readers of Delta do
+    views      topic=…/_spark_metadata: now Spark sees it; topic=…/_delta_log, where it exists: now Delta readers do
     removals   of files that were replaced, then of the intent
 
-Each step may be done again, so an intent that is found at the start is carried out to its end, and then what is
-staged belongs to nobody. Before the intent there is nothing but staged files.
+Each step is idempotent, so a writer completes an intent that it finds at its start; after that no writer owns staged
+files. Before the intent there are only staged files.
 
-A writer that was taken for dead may wake in any step, when another one is at work. Then it fails in the next one, and
-takes nothing away that is the other's. It stages below a folder with its own name, and whatever it makes or replaces
-comes from its room, `_odradek/staging/<name>.room`, by a rename. Who takes the archive over removes all rooms before
-it looks at anything.
+A writer that was taken for dead may wake in any step, when another one is at work. Then it fails in the next step, and
+removes nothing that belongs to the other. It stages below a folder with its own name, and every file that it creates or
+replaces comes from its room, `_odradek/staging/<name>.room`, by a rename. A writer that takes the archive over removes
+all rooms before it reads anything.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ CHECKPOINT = f"{OURS}/checkpoint"
 _ROOM = ".room"
 
 Move = tuple[str, str]
-"""From where to where a file is renamed."""
+"""A rename of a file: from, to."""
 
 
 @dataclass(frozen=True)
 class Intent:
-    """A commit that is under way."""
+    """A commit in progress."""
 
     number: int
     moves: tuple[Move, ...]
     commit: Commit
 
     def to_json(self) -> str:
-        """As it is written."""
+        """The content of its file."""
         commit = json.loads(manifest.commit_to_json(self.commit))
         return json.dumps({"number": self.number, "moves": self.moves, "commit": commit}) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Intent:
-        """As it was written; PipelineError for anything else."""
+        """The inverse; PipelineError for anything else."""
         try:
             got = json.loads(text)
             moves = tuple((old, new) for old, new in got["moves"])
@@ -69,7 +69,7 @@ class Intent:
 class Store:
     """Holds the lease of an archive while it is open; a context manager. `state` is what is committed.
 
-    `staging` is the folder for what is to be committed. `delta` are the topics' Delta tables, where they are kept.
+    `staging` is the folder for files to commit. `delta` are the topics' Delta tables, if the archive has them.
     """
 
     def __init__(self, files: Files, delta: Delta | None = None) -> None:
@@ -81,10 +81,10 @@ class Store:
         self._room = f"{self.staging}{_ROOM}"
 
     def __enter__(self) -> Store:
-        """Takes the archive, makes it where there is none, and ends what another job has left half done.
+        """Take the archive, create it where it does not exist, and finish an interrupted commit.
 
-        PipelineError where something else is in the folder, it cannot be written, another job is at work, or it has
-        Delta tables that are not to be kept.
+        PipelineError where the folder has other content, it is not writable, another job is at work, or the archive has
+        Delta tables that this run would not maintain.
         """
         self._check_folder()
         self._check_tables()
@@ -103,7 +103,7 @@ class Store:
         self._leave()
 
     def _leave(self) -> None:
-        """What is left of this writer is its own, whoever has the archive by now."""
+        """Remove this writer's own remains, even if another writer has the archive by now."""
         self._lease.release()
         self.files.room = None
         with suppress(PipelineError):
@@ -112,14 +112,14 @@ class Store:
             self.files.delete_empty(STAGING)
 
     def _remove_others(self, folder: str, which: Callable[[str], bool] = lambda _: True) -> None:
-        """What is in a folder; looked for while this is the writer, so none of it is of a later one."""
+        """Remove the content of a folder; it is listed while this is the writer, so none of it is of a later one."""
         found = [name for name in self.files.names(folder) if which(name) and f"{folder}/{name}" != self._room]
         self._lease.check()
         for name in found:
             self.files.delete(f"{folder}/{name}")
 
     def commit(self, moves: Sequence[Move], commit: Commit) -> None:
-        """Put staged files into place and enter them, or replace some by others."""
+        """Move staged files into place and commit them, or replace some files by others."""
         self._lease.check()
         try:
             self._commit(Intent(self.state.number + 1, tuple(moves), commit))
@@ -138,7 +138,7 @@ class Store:
         self.files.check_writable()
 
     def _check_tables(self) -> None:
-        """A table that is left as it is would soon name files that a compaction has taken away."""
+        """A table without updates would soon name files that a compaction has removed."""
         here = self.files.here
         kept = sorted(here.glob("topic=*/_delta_log")) if self._delta is None and here is not None else []
         if kept:
@@ -164,7 +164,7 @@ class Store:
                 self._delta.show(self.state, topic, self._lease.check)
 
     def _end(self, intent: Intent) -> None:
-        """Carry out what was begun; or undo it, where a job that had been taken for dead began it too late.
+        """Complete the intent; or undo it, if a job that had been taken for dead made it too late.
 
         Nothing was removed for it yet, and the next batch reads its offsets again.
         """
@@ -186,7 +186,7 @@ class Store:
             views.begin(self.files, topic)
         for old, new in intent.moves:
             self._move(old, new)
-        self.files.sync([new for _, new in intent.moves])  # what is committed survives a power failure
+        self.files.sync([new for _, new in intent.moves])  # a commit survives a power failure
         self._enter(intent)
         self._show(topics)
         for path in intent.commit.removed:
@@ -195,9 +195,9 @@ class Store:
         self.files.delete(self.staging)  # empty folders
 
     def _move(self, old: str, new: str) -> None:
-        """Renamed before anything is looked at: another job may just have carried out the same.
+        """Rename before any check: another job may just have done the same rename.
 
-        Where that fails and the old one is still there, a new one is what a file system left that copies to rename.
+        Where that fails and the old file still exists, a new one is the remains of a rename by copying.
         """
         try:
             self.files.rename(old, new)

@@ -1,4 +1,4 @@
-"""Records counted and their checksums added up, in Spark: equal sums of equal numbers of records are equal records."""
+"""Count records and add up their checksums, in Spark: equal sums of equal numbers of records mean equal records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sums = dict[int, tuple[int, int]]
 
 
 def checksum(frame: DataFrame, names: list[str]) -> Column:
-    """Of these columns. Spark's hash passes over nulls, also within others, so it is told where they are."""
+    """The checksum of these columns. Spark's hash skips nulls, also nested ones, so it includes their positions."""
     from pyspark.sql import functions as F
 
     parts = []
@@ -31,14 +31,14 @@ def checksum(frame: DataFrame, names: list[str]) -> Column:
 
 
 def total(column: Column) -> Column:
-    """Of checksums, without overflow."""
+    """The sum of checksums, without overflow."""
     from pyspark.sql import functions as F
 
     return F.sum(column.cast("decimal(20,0)"))
 
 
 def of(frame: DataFrame) -> Sums:
-    """All of a frame."""
+    """The sums of a whole frame."""
     from pyspark.sql import functions as F
 
     summed = frame.groupBy("partition").agg(F.count("*"), total(checksum(frame, frame.columns)))
@@ -55,7 +55,7 @@ def within(frame: DataFrame, ranges: Mapping[int, Range]) -> DataFrame:
 
 
 def differing(archive: DataFrame, log: DataFrame) -> list[tuple[int, int, int, int, int]]:
-    """Records of the one that are not those of the other: (partition, kind, how many offsets, the first, the last)."""
+    """Records that differ between the two: (partition, kind, how many offsets, the first, the last)."""
     from pyspark.sql import functions as F
 
     here, there = (

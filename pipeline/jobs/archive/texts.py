@@ -1,4 +1,4 @@
-"""Keys and values that are text, JSON too, by Spark's own expressions: `shapes`."""
+"""Convert keys and values that are text, JSON too, with Spark's own expressions: `shapes`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-_BROKEN = "_odradek_broken"  # the field in which Spark tells of JSON that it could not read
-# Options of any kind also keep Spark from taking `to_json(from_json(text))` for `text`: see its OptimizeCsvJsonExprs.
+_BROKEN = "_odradek_broken"  # the field in which Spark puts JSON that it could not parse
+# Any option also stops Spark from replacing `to_json(from_json(text))` by `text`: see its OptimizeCsvJsonExprs.
 _READ = {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE", "timeZone": "UTC"}
 _WRITE = {"ignoreNullFields": "true", "timeZone": "UTC"}
 
 
 def shaped(df: DataFrame, name: str, form: Format) -> DataFrame:
-    """Column `name` decoded, and `name`_raw after it."""
+    """Column `name` decoded, followed by `name`_raw."""
     from pyspark.sql import functions as F
 
     raw = df[name]
@@ -37,7 +37,7 @@ def unshaped(df: DataFrame, name: str, form: Format) -> DataFrame:
 
 
 def types(text: str) -> StructType | ArrayType | MapType:
-    """Of JSON; needs a session, for DDL is Java's. OptionError, one line."""
+    """Types of JSON; needs a session, because Java parses DDL. OptionError, one line."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
@@ -51,7 +51,7 @@ def types(text: str) -> StructType | ArrayType | MapType:
 
 
 def _line(text: str) -> str:
-    """On one line, and not too long a one."""
+    """The text on one line, shortened if long."""
     words = " ".join(text.split())
     return words if len(words) <= 200 else f"{words[:200]}…"
 
@@ -64,13 +64,13 @@ def _text(raw: Column) -> Column:
 
 
 def _parsed(raw: Column, form: Format) -> Column:
-    """Null where it is no JSON of these types, also where some of the fields would fit."""
+    """Null where it is no JSON of these types, even if some fields fit."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
     wanted = types(form.schema)
     if not isinstance(wanted, StructType):
-        any_type: Any = wanted  # also a map, which the annotation of from_json forgets
+        any_type: Any = wanted  # also a map, which the annotation of from_json omits
         return F.from_json(_text(raw), any_type, _READ)
     parsed = F.from_json(_text(raw), StructType([*wanted.fields, StructField(_BROKEN, StringType())]), _READ)
     whole = parsed.isNotNull() & parsed[_BROKEN].isNull()

@@ -1,12 +1,13 @@
-"""Is in the archive what is in the log? Of each partition the number of records and the sum of their checksums.
+"""Compare the archive with the log: by partition the number of records and the sum of their checksums.
 
-    files    each is there, can be read (with its pages' checksums), and has the records that the manifest says; and
-             what keys and values were decoded to is what their bytes say (but where the schema that they were written
-             by is in a registry alone: then they are kept as bytes, and the decoded value is not looked at)
+    files    each exists, is readable (with its pages' checksums), and has the records of its manifest entry; and the
+             decoded keys and values match their bytes (except where only a registry has the schema that they were
+             written with: then the bytes are kept, and the decoded value is not checked)
     log      the records of offsets that both have are the same, as bytes: what `restore` would write. Where the sums
-             differ the records are compared one by one, and the offsets told
+             differ the records are compared one by one, and the offsets reported
 
-What the log has deleted, or the archive has not yet, is not compared; and a compacted log need not have all.
+Records that the log has deleted, or the archive does not have yet, are not compared; and a compacted log need not have
+all.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
 
 _FILE = "_odradek_file"
 Counts = dict[str, dict[int, tuple[Span, int]]]
-"""By file and partition: what is in it, and the sum of its records' checksums."""
+"""By file and partition: its records, and the sum of their checksums."""
 
 
 def verify(
     spark: SparkSession, files: Files, kafka: dict[str, str], names: Sequence[str], named: bool = True
 ) -> Report:
-    """Compare the archive at `files` with the topics of these names, where `kafka` (for `.options`) leads to.
+    """Compare the archive at `files` with the topics of these names, in the cluster of `kafka` (for `.options`).
 
-    Where these were not `named` by anybody, but found, the archive may not have seen all of them yet. Raises
+    Where the user `named` none and a pattern found them, the archive may not have seen all of them yet. Raises
     PipelineError where there is no archive, or the cluster does not answer.
     """
     source = {"kafka.isolation.level": "read_committed", **kafka}
@@ -53,14 +54,14 @@ def verify(
 
 
 class _Topic:
-    """One topic; `report` begins anew each time."""
+    """One topic; `report` starts over each time."""
 
     def __init__(self, spark: SparkSession, files: Files, name: str, beside: Beside, named: bool) -> None:
         self._spark, self._files, self._name, self._beside, self._named = spark, files, name, beside, named
         self._found = Report()
 
     def report(self, state: State) -> Report:
-        """Of the files first, then beside the log."""
+        """Check the files first, then compare with the log."""
         if self._name not in state.topics:
             return self._beside.nothing(self._named)
         self._found = Report()
@@ -78,7 +79,7 @@ class _Topic:
         self._found.differences.append(f"{self._name}: {text}")
 
     def _readable(self, chosen: list[File]) -> list[File]:
-        """Those that Spark can read, with a look at what is in them; where it fails on one it is tried with each."""
+        """The files that Spark can read, with their contents checked; if reading fails, each is tried alone."""
         try:
             wrong = [line for group, frame in self._frames(chosen) for line in _contents(frame, group)]
         except Exception as error:
@@ -95,7 +96,7 @@ class _Topic:
 
 
 def _unaccounted(state: State, name: str) -> Iterator[str]:
-    """Partitions of whose offsets the manifest has neither a record nor a reason why there is none."""
+    """Partitions with offsets for which the manifest has neither a record nor a reason."""
     rows: Counter[int] = Counter()
     for file in state.of(name):
         rows.update({index: span.rows for index, span in file.partitions.items()})
@@ -107,7 +108,7 @@ def _unaccounted(state: State, name: str) -> Iterator[str]:
 
 
 def _contents(frame: DataFrame, chosen: Iterable[File]) -> Iterator[str]:
-    """What is wrong with the records of files that can be read."""
+    """What is wrong with the records of readable files."""
     shape, found = shapes.of(frame), _counted(frame)
     again = found if shape == Shape() else _counted(frame, shape)
     for file in chosen:
@@ -119,7 +120,7 @@ def _contents(frame: DataFrame, chosen: Iterable[File]) -> Iterator[str]:
 
 
 def _counted(frame: DataFrame, shape: Shape | None = None) -> Counts:
-    """With `shape` of what comes out when all is encoded, and decoded again."""
+    """With `shape`: after encoding everything and decoding it again."""
     from pyspark.sql import functions as F
 
     named = shapes.foreign(frame.withColumn(_FILE, F.input_file_name()))
@@ -134,7 +135,7 @@ def _counted(frame: DataFrame, shape: Shape | None = None) -> Counts:
 
 
 def _relative(uri: str) -> str:
-    """To the archive: a file's path begins with the folder of its topic, and has two more."""
+    """Relative to the archive: a file's path begins with the folder of its topic, and has two more."""
     return "/".join(unquote(uri).split("/")[-4:])
 
 

@@ -1,8 +1,8 @@
-"""What Spark sees of a topic's folder: the log of files that its own streams write, in `_spark_metadata`.
+"""The files of a topic's folder that Spark sees: the log of files that its own streams write, in `_spark_metadata`.
 
 `spark.read.parquet(".../topic=orders")` reads the files that this log names, and no others. The file `<k>.compact` has
 all of them. Spark takes the distance of the last two for the interval between such files, so they are numbered one by
-one, and the last ones stay. A view that is there is complete, and whoever lists an older one still finds it.
+one, and the last ones stay. A view that exists is complete, and a reader that lists an older one still finds it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from odradek.pipeline.jobs.files import Files
 
 _KEPT = 3
-_BLOCK = 128 << 20  # bytes; Spark asks for it and makes nothing of it
+_BLOCK = 128 << 20  # bytes; Spark requires it and does not use it
 _NAME = re.compile(r"(\d+)\.compact")
 _IN_URI = "/:@=,+;~!$&'()*[]"
 
 
 def begin(files: Files, topic: str) -> None:
-    """Let Spark see nothing of a new topic, before it would list the folder itself."""
+    """Show Spark an empty log for a new topic, because without one it would list the folder itself."""
     if not _numbers(files, topic):
         files.write(_path(topic, 0), text(files, []))
 
 
 def show(files: Files, topic: str, live: Iterable[File]) -> None:
-    """Let Spark see these files of the topic. A view that is right stays as it is."""
+    """Show Spark these files of the topic. A correct view stays unchanged."""
     wanted, numbers = text(files, live), _numbers(files, topic)
     if numbers and files.read(_path(topic, numbers[-1])) == wanted:
         return
@@ -41,7 +41,7 @@ def show(files: Files, topic: str, live: Iterable[File]) -> None:
 
 
 def text(files: Files, live: Iterable[File]) -> str:
-    """The log's content; a file is named by its whole URI."""
+    """The log's content; it names a file by its full URI."""
     return "\n".join(["v1", *(_line(files, file) for file in live)])
 
 

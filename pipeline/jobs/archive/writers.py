@@ -1,4 +1,4 @@
-"""Bodies of messages as they would be had their writers had the archive's schema: `avro_columns`, in a task."""
+"""Convert message bodies from their writers' schemas to the archive's: `avro_columns`, in a task."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from odradek.pipeline.registry.settings import Registry
 
 
 class Writers:
-    """Schemas of writers, by the ids that a registry gave them; `schema` is the reader's."""
+    """Schemas of writers, by their ids in a registry; `schema` is the reader's."""
 
     def __init__(self, registry: Registry, schema: str) -> None:
         self._registry, self._schema, self._whole = registry, schema, json.loads(schema)
 
     def resolved(self, ids: pa.Array, bodies: pa.Array) -> pa.Array:
-        """Null where there is none: where the registry has no such id, or the value none in the reader's schema.
+        """Null where the registry does not have the id, or the value does not resolve to the reader's schema.
 
         PipelineError where the registry does not answer.
         """
@@ -41,7 +41,7 @@ class Writers:
 
 
 def _taken(step: Callable[[bytes], bytes] | None, body: bytes | None) -> bytes | None:
-    """Whatever is wrong with a body, or nothing."""
+    """The resolved body; None for an invalid one, or none."""
     made: bytes | None = None if step is None or body is None else tried(step, body)
     return made
 

@@ -29,13 +29,13 @@ from odradek.pipeline.jobs.audit.asked import Asked
 @click.option("--all", "every", is_flag=True, help="Tell the windows that agree as well.")
 @jobs.spark_options
 def command(conf: dict[str, str], every: bool, **options: Any) -> None:
-    """Count the records of each topic and time window in every tier, and tell what is missing.
+    """Count the records of each topic and time window in every tier, and report what is missing.
 
-    The first tier there is says how many there should be: producers, the log, the archive, stages. A table on a
-    terminal, else a line of JSON for each window that differs, and one for all. What cannot be judged is named, with
+    The first existing tier sets the expected counts: producers, the log, the archive, stages. The output is a table on
+    a terminal, else a line of JSON for each window that differs, and one for all. What cannot be judged is named, with
     the reason. Exit code 1 when records are missing, or when that cannot be known: a topic of --topics or --stage
-    without a judged window, nothing judged at all, lost audit messages, a producer that is silent. Records too many
-    are named only.
+    without a judged window, nothing judged at all, lost audit messages, a silent producer. Surplus records are named
+    only.
 
     \b
     Example:
@@ -56,7 +56,7 @@ def command(conf: dict[str, str], every: bool, **options: Any) -> None:
 
 
 def _silent(asked: Asked, found: tiers.Found, rows: Sequence[verdict.Row]) -> list[str]:
-    """Lines on what was to be judged and was not."""
+    """Lines on requested topics without a judged window."""
     last = found.period.end - found.period.window
     judged = verdict.judged(rows, found.tiers, found.stages, found.topics, last)
     if not judged:

@@ -1,4 +1,4 @@
-"""The command line of an audit: what is to be compared, and since when."""
+"""The command line of an audit: what to compare, and the period."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.pipeline.parsing import duration
 
 
 class Stage(NamedTuple):
-    """All records of `topic` go on to these topics."""
+    """A stage passes all records of `topic` on to these topics."""
 
     topic: str
     to: tuple[str, ...]
@@ -37,7 +37,7 @@ class Asked:
     def parse(
         cls, now: int, *, topics: str, stages: Sequence[str], last: str, grace: str, window: str | None, **rest: Any
     ) -> Asked:
-        """OptionError for what cannot be meant."""
+        """OptionError for invalid options."""
         asked = cls(
             now=now,
             stages=list(dict.fromkeys(map(_stage, stages))),
@@ -60,7 +60,7 @@ class Asked:
             raise OptionError(f"--stage is of {', '.join(sorted(others))}, which --topics leaves out")
 
     def check(self) -> None:
-        """That the topics exist and the settings can be meant. PipelineError where not, or where no broker answers."""
+        """Check that the topics exist and the settings are valid. PipelineError if not, or if no broker answers."""
         named = {*self.topics, *(name for stage in self.stages for name in (stage.topic, *stage.to))}
         cluster.check(self.kafka, named | ({self.audit_topic} if self.audit_topic else set()))
 

@@ -1,4 +1,4 @@
-"""What an audit asks the cluster: which topics there are, and what they still have."""
+"""An audit's requests to the cluster: its topics, and the records that they still have."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _NEVER = INT64_MAX
 
 
 class Whole(NamedTuple):
-    """The time (ms) since when a partition has all its records; `why` it has not all of those before."""
+    """The time (ms) since which a partition has all its records; `why` older ones may be missing."""
 
     since: int
     why: str
 
 
 def check(kafka: Mapping[str, str], named: Iterable[str]) -> None:
-    """That it can be asked all that is below. OptionError; UnknownTopic where there is none of those named."""
+    """Check that the requests below work. OptionError; UnknownTopic where one of the named topics does not exist."""
     client(bare(kafka))
     topics(kafka, named)
 
 
 def topics(kafka: Mapping[str, str], named: Iterable[str]) -> set[str]:
-    """All there are. UnknownTopic where one of those named is none of them."""
+    """All topics. UnknownTopic where one of those named does not exist."""
     with Brokers(bare(kafka)) as brokers:
         known = set(brokers.topics())
     missing = sorted(set(named) - known)
@@ -40,9 +40,9 @@ def topics(kafka: Mapping[str, str], named: Iterable[str]) -> set[str]:
 
 
 def whole_since(kafka: Mapping[str, str], names: Collection[str], now: int, slack: int) -> dict[Partition, Whole]:
-    """Since when each partition of these topics has all its records. Ask when they were read.
+    """The time since which each partition of these topics has all its records. Call it after reading them.
 
-    It is `slack` later than it need be: time passes while one reads, and records lie in no strict order of time.
+    The time is `slack` later than necessary: reading takes time, and records are not in strict order of time.
     """
     cut = _cut(bare(kafka), names)
     kept = {name: list(_kept(config, now)) for name, config in configs(bare(kafka), names).items()}
@@ -51,7 +51,7 @@ def whole_since(kafka: Mapping[str, str], names: Collection[str], now: int, slac
 
 
 def _kept(config: Mapping[str, str], now: int) -> Iterator[Whole]:
-    """What is older may be deleted, whether it is yet or not."""
+    """Older records may be deleted, now or later."""
     policies = (config.get("cleanup.policy") or "delete").split(",")
     if "compact" in policies:
         yield Whole(_NEVER, "cleanup.policy is compact")
@@ -60,7 +60,7 @@ def _kept(config: Mapping[str, str], now: int) -> Iterator[Whole]:
 
 
 def _cut(kafka: Mapping[str, str], names: Collection[str]) -> dict[Partition, list[Whole]]:
-    """All partitions; of logs whose beginning is gone, by their size or on demand, the time of the first record."""
+    """All partitions; for logs whose start is gone, by size or on demand, the time of the first record."""
     with Brokers(kafka) as brokers:
         keys = [(name, index) for name, count in brokers.topics().items() if name in names for index in range(count)]
         starts = {key: first for key, first in brokers.offsets(keys, EARLIEST).items() if first > 0}

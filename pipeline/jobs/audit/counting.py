@@ -1,4 +1,4 @@
-"""How many records of each partition and window the log has, and the archive: one pass of Spark over each."""
+"""Count the records of each partition and window in the log and in the archive: one pass of Spark over each."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from odradek.pipeline.types import Partition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-_COMMITTED = {"kafka.isolation.level": "read_committed"}  # whatever is asked for: what was aborted is not counted
-_ORIGIN = "string(get(filter(headers, h -> h.key = 'odradek.topic'), 0).value)"  # as `odradek pipeline stages` has it
+_COMMITTED = {"kafka.isolation.level": "read_committed"}  # whatever the options say: aborted records do not count
+_ORIGIN = "string(get(filter(headers, h -> h.key = 'odradek.topic'), 0).value)"  # written by `odradek pipeline stages`
 
 
 class InLog(NamedTuple):
-    """`origins`: what there is, by the topic that dead letters come from, None for all other records.
+    """`origins`: the counts, by the topic that dead letters come from, None for all other records.
 
-    `awaited` are those of them that the archive did not read yet.
+    `awaited` are those among them that the archive has not read yet.
     """
 
     origins: Mapping[str | None, Counts]
@@ -31,12 +31,12 @@ class InLog(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """From wherever."""
+        """The counts of all origins."""
         return sum(self.origins.values(), Counter())
 
 
 class Archived(NamedTuple):
-    """`offsets`: where the archive goes on; `notes` name files that are not there."""
+    """`offsets`: the archive's next offsets; `notes` name missing files."""
 
     counts: Counts
     topics: list[str]
@@ -58,9 +58,9 @@ def in_log(
     archived: Mapping[Partition, int],
     dead_letters: bool,
 ) -> InLog:
-    """What is in these topics by the records' timestamps; `archived` is where the archive goes on.
+    """Count the records of these topics by timestamp; `archived` has the archive's next offsets.
 
-    Where `dead_letters` come from is looked for in all headers.
+    With `dead_letters` it reads all headers to find where dead letters come from.
     """
     from pyspark.sql import functions as sql
 
@@ -90,7 +90,7 @@ def _summed(found: Iterable[Row]) -> InLog:
 
 
 def archived(spark: SparkSession, root: str, topics: Collection[str] | None, period: Period) -> Archived:
-    """What the live files of an archive have of these topics, or of all."""
+    """Count the records of these topics, or of all, in the archive's live files."""
     files = Files(spark, root)
     state = manifest.live(files)
     counts: Counts = Counter()
@@ -116,7 +116,7 @@ def _in_files(spark: SparkSession, topic: str, paths: list[str], period: Period)
 def _log(
     spark: SparkSession, kafka: Mapping[str, str], topics: Iterable[str], since: int, headers: bool = False
 ) -> DataFrame:
-    """The topics from the first record of that time on: all before it are older."""
+    """The topics from the first record of that time on: all earlier records are older."""
     read = spark.read.format("odradek").options(**{**kafka, **_COMMITTED}).option("subscribe", ",".join(topics))
     read = read.option("startingTimestamp", str(since)).option("startingOffsetsByTimestampStrategy", "latest")
     return read.option("includeHeaders", str(headers)).load()

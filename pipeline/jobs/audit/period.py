@@ -1,4 +1,4 @@
-"""The windows that are judged."""
+"""The windows that an audit judges."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Period:
         return self.begin <= at < self.end
 
     def window_of(self, at: int) -> int:
-        """The begin of the window that this time is in."""
+        """The start of the window that this time is in."""
         return at - at % self.window
 
 
 def utc(ms: int) -> str:
-    """As ISO 8601 has it, to the second."""
+    """ISO 8601, to the second."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

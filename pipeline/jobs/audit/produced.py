@@ -1,4 +1,4 @@
-"""What producers say that they had acknowledged: the sum of their messages (`odradek.pipeline.auditing`)."""
+"""Records acknowledged to producers: the sum of their messages (`odradek.pipeline.auditing`)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from odradek.pipeline.jobs.audit.period import Period, utc
 
 @dataclass(frozen=True)
 class Produced:
-    """The records of each partition and window; `doubts` are lines on what is not counted, and may be lost unseen."""
+    """The records of each partition and window; `doubts` are lines on records that may be lost but are not counted."""
 
     counts: Counts
     doubts: list[str]
 
 
 def messages(values: Iterable[bytes | None]) -> tuple[list[Message], list[str]]:
-    """Each message once, and a note on what else is in the topic."""
+    """Each message once, and a note on other records in the topic."""
     found: dict[tuple[str, int], Message] = {}
     others = 0
     for value in values:
@@ -33,7 +33,7 @@ def messages(values: Iterable[bytes | None]) -> tuple[list[Message], list[str]]:
 
 
 def add_up(told: Iterable[Message], period: Period, since: int) -> Produced:
-    """The counts in windows of the period, into which the messages' must fit; messages were read from `since` on."""
+    """The counts in the period's windows, into which the messages' must fit; messages were read from `since` on."""
     counts: Counts = Counter()
     instances: dict[str, list[Message]] = defaultdict(list)
     for message in told:
@@ -46,7 +46,7 @@ def add_up(told: Iterable[Message], period: Period, since: int) -> Produced:
 
 
 def _doubts(told: list[Message], period: Period, since: int) -> Iterator[str]:
-    """Of one instance of a producer. The message before its first was sent at the first's `since`."""
+    """The doubts about one instance of a producer. The message before its first was sent at the first's `since`."""
     numbers = {message.sequence for message in told}
     ordered = sorted(told, key=lambda message: message.sequence)
     first, last = ordered[0], ordered[-1]

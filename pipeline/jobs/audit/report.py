@@ -1,4 +1,4 @@
-"""What the audit found: a table for a terminal, lines of JSON for a program."""
+"""The output of an audit: a table for a terminal, lines of JSON for a program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.pipeline.jobs.audit.verdict import Row
 
 
 def table(rows: Iterable[Row], tiers: Sequence[str]) -> Iterator[str]:
-    """Lines; nothing where there are no rows."""
+    """Lines; none if there are no rows."""
     cells = [_cells(row, tiers) for row in rows]
     if not cells:
         return
@@ -30,7 +30,7 @@ def _cells(row: Row, tiers: Sequence[str]) -> list[str]:
 
 
 def json_lines(rows: Iterable[Row]) -> Iterator[str]:
-    """A line a row."""
+    """A line for each row."""
     for row in rows:
         yield json.dumps({
             "topic": row.topic, "window": utc(row.start),
@@ -40,7 +40,7 @@ def json_lines(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def summary(rows: Sequence[Row], period: Period) -> dict[str, object]:
-    """How much was compared, and by how much it differs; what was not judged is in partitions' windows."""
+    """How much was compared, and the differences; what was not judged is counted in windows of partitions."""
     judged = [row for row in rows if row.judged]
     return {
         "from": utc(period.begin),

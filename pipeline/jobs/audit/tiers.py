@@ -1,6 +1,6 @@
 """The counts of all tiers, in the order that records pass them.
 
-The log is counted last: what is written meanwhile is in it at least, and nothing seems to be missing.
+The log is counted last: it has at least all records written meanwhile, so none seems to be missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_ARCHIVE = counting.Archived(Counter(), [], {}, [])
 
 @dataclass(frozen=True)
 class Found:
-    """What is compared of these `topics`. `notes` are lines on the counts; `doubts` those that make them worth less."""
+    """The tiers to compare for these `topics`. `notes` are lines on the counts; `doubts` those that weaken them."""
 
     period: Period
     topics: set[str]
@@ -38,7 +38,7 @@ class Found:
 
 
 def count(asked: Asked, spark: SparkSession) -> Found:
-    """All that is asked for."""
+    """Count all requested tiers."""
     since = max(asked.now - asked.last - (asked.window or WINDOW_MS), 0)
     told, notes = _told(asked, spark, since)
     period = Period.before(asked.now, asked.last, asked.grace, _window(asked.window, told))
@@ -59,7 +59,7 @@ def _told(asked: Asked, spark: SparkSession, since: int) -> tuple[list[Message],
 
 
 def _window(asked: int | None, told: Iterable[Message]) -> int:
-    """The one asked for, or the longest of the producers; theirs must fit into it."""
+    """The requested window, or the producers' longest; theirs must fit into it."""
     theirs = {message.window for message in told}
     window = asked or max(theirs, default=WINDOW_MS)
     if wrong := [each for each in sorted(theirs) if window % each]:
@@ -72,7 +72,7 @@ def _window(asked: int | None, told: Iterable[Message]) -> int:
 def _in_log(
     asked: Asked, spark: SparkSession, topics: set[str], period: Period, archive: counting.Archived
 ) -> tuple[list[Tier], list[StageCounts]]:
-    """The log, the archive that is compared with it, and what the stages made of it."""
+    """The log, the archive that is compared with it, and the stages' results."""
     after = {name for stage in asked.stages for name in stage.to}
     there = (topics | after) & cluster.topics(asked.kafka, ())
     log = counting.in_log(spark, asked.kafka, there, period, archive.offsets, bool(after))
@@ -84,7 +84,7 @@ def _in_log(
 
 
 def _made(stage: Stage, log: counting.InLog, whole: Mapping[Partition, Whole]) -> StageCounts:
-    """What a stage made of its topic; dead letters of other topics may be among it and are not."""
+    """The results of a stage for its topic; dead letters of other topics may be among them and do not count."""
     counts: Counter[int] = Counter()
     for origin in (None, stage.topic):
         for (name, _, start), records in log.origins.get(origin, Counter()).items():

@@ -1,6 +1,6 @@
-"""What the tiers do not agree in, by partition: a surplus in one hides no loss in another.
+"""The differences between the tiers, by partition: a surplus in one hides no loss in another.
 
-Counts cannot see a loss and a doubling in the same window of a partition that are equally large.
+Counts cannot show a loss and a duplication of equal size in the same window of a partition.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SHOWN = 10  # partitions in a line
 
 @dataclass(frozen=True)
 class Tier:
-    """One place that records pass, and how many are there.
+    """One place that records pass, and their number there.
 
-    `topics` go through it. `awaited` are on their way to it and no loss. Of windows that begin before a partition is
-    `whole` it need not have all records any more.
+    `topics` pass through it. `awaited` records are on their way to it and no loss. In windows that begin before a
+    partition is `whole` the tier may miss records.
     """
 
     name: str
@@ -34,11 +34,11 @@ class Tier:
     whole: Mapping[Partition, Whole] = field(default_factory=dict)
 
     def has(self, topic: str, partition: int, start: int) -> bool:
-        """Whether it can be asked for this window of this partition."""
+        """Whether it can judge this window of this partition."""
         return topic in self.topics and start >= self.whole.get((topic, partition), _WHOLE).since
 
     def has_all(self, topic: str, start: int) -> bool:
-        """Whether it can be asked for this window of the whole topic."""
+        """Whether it can judge this window of the whole topic."""
         return topic in self.topics and start >= self._all_since.get(topic, 0)
 
     @cached_property
@@ -49,14 +49,14 @@ class Tier:
         return found
 
     def why_not(self, topic: str, partition: int) -> str | None:
-        """Why it cannot be asked for all windows of this partition."""
+        """Why it cannot judge all windows of this partition."""
         whole = self.whole.get((topic, partition), _WHOLE)
         return f"{self.name}: {whole.why}" if whole.since else None
 
 
 @dataclass(frozen=True)
 class StageCounts:
-    """What was made of a topic, in whichever partitions, by begin of the window; `since` then it has all."""
+    """A stage's results for a topic, in any partitions, by start of the window; complete from `since` on."""
 
     name: str
     topic: str
@@ -66,9 +66,9 @@ class StageCounts:
 
 @dataclass(frozen=True)
 class Row:
-    """A window of a topic: the counts in its judged partitions, and how those differ from the first tier's.
+    """A window of a topic: the counts in its judged partitions, and their differences from the first tier's.
 
-    `unjudged` are partitions with records of which only one tier can be asked.
+    `unjudged` are partitions with records that only one tier can judge.
     """
 
     topic: str
@@ -85,7 +85,7 @@ class Row:
 
     @property
     def differs(self) -> bool:
-        """Whether there is something to tell."""
+        """Whether there is a difference to report."""
         return bool(self.missing or self.more)
 
 
@@ -112,7 +112,7 @@ class _Window:
     more: Counter[str] = field(default_factory=Counter)
 
     def judge(self, stages: Sequence[StageCounts]) -> Row:
-        """The window's row; `stages` can be asked for it."""
+        """The window's row; `stages` are those complete in it."""
         judged = [partition for partition in self.partitions if self._judge_partition(partition)]
         made = self._judge_stages(stages)
         if made:
@@ -122,7 +122,7 @@ class _Window:
         return Row(self.topic, self.start, counts, dict(+self.missing), dict(+self.more), unjudged)
 
     def _judge_partition(self, partition: int) -> bool:
-        """Compare those tiers that can be asked for it with the first of them; whether there are several."""
+        """Compare the tiers that can judge it with the first of them; returns whether there are several."""
         key = self.topic, partition, self.start
         asked = [tier for tier in self.tiers if tier.has(*key)]
         for tier in asked[1:]:
@@ -130,7 +130,7 @@ class _Window:
         return len(asked) > 1
 
     def _judge_stages(self, stages: Sequence[StageCounts]) -> dict[str, int]:
-        """Compare with the first tier that has all of the topic; what each stage made, {} where no tier has."""
+        """Compare with the first tier that has all of the topic; returns each stage's count, {} without such a tier."""
         whole = next((tier for tier in self.tiers if tier.has_all(self.topic, self.start)), None)
         if whole is None:
             return {}
@@ -157,7 +157,7 @@ class _Window:
 def judged(
     rows: Iterable[Row], tiers: Sequence[Tier], stages: Sequence[StageCounts], topics: Iterable[str], last: int
 ) -> set[str]:
-    """The topics of which a window was judged, or that have no records and could be; `last` is the last window."""
+    """The topics with a judged window, or without records but judgeable; `last` is the last window."""
     found = dict.fromkeys(topics, False)
     for topic in found:
         asked = [tier for tier in tiers if tier.has_all(topic, last)]
@@ -169,7 +169,7 @@ def judged(
 
 
 def unjudged(rows: Iterable[Row], tiers: Sequence[Tier]) -> Iterator[str]:
-    """Lines on partitions with records in windows that were not judged: which, how many windows, and why."""
+    """Lines on partitions with records in unjudged windows: which, how many windows, and why."""
     windows: dict[tuple[str, str], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     for row in rows:
         for partition in row.unjudged:

@@ -1,15 +1,15 @@
-"""`stages`: from topic to topic by streaming queries that a TOML file declares.
+"""`stages`: streaming queries from topic to topic that a TOML file declares.
 
-declaration, tables   the file, checked as far as it can be without Spark
+declaration, tables   the file, checked as far as possible without Spark
 json_schema           a JSON Schema as Spark's types
 avro_declared, avro, avro_results, outputs
                       values of a schema registry: declared, read, written, registered
 parse, validate, normalise, deduplicate, enrich, aggregate
                       one step each: rows in, rows out
-records               what is read of a topic and written to one
+records               records as read from a topic and as written to one
 plan                  a stage's steps one after the other
-analysis              the same on empty frames: what Spark has against the expressions
-cluster               the topics: are they there, are they to be made; is all decided
-begin                 where a stage's query began
+analysis              the same on empty frames: Spark's objections to the expressions
+cluster               the topics: check and create them; wait for open transactions
+begin                 the start offsets of a stage's query
 command               the command line
 """

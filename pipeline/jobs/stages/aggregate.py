@@ -1,4 +1,4 @@
-"""Step 6: windows of time. Each is written once, when the watermark has passed its end (Spark's append mode)."""
+"""Step 6: time windows. Each is written once, when the watermark has passed its end (Spark's append mode)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START, END = "window_start", "window_end"
 
 
 def aggregated(rows: DataFrame, declared: Aggregate | None) -> DataFrame:
-    """One row for each window and each value of `by`; without `declared` the rows as they are."""
+    """One row for each window and each value of `by`; without `declared` the rows unchanged."""
     if declared is None:
         return rows
     window = F.window(EVENT_TIME, declared.window, declared.slide, declared.offset).alias(_WINDOW)

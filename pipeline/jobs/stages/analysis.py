@@ -1,4 +1,4 @@
-"""What Spark has against a file: its schemas, expressions and columns, tried on streams that never run."""
+"""Check a file with Spark: its schemas, expressions and columns, tried on streams that never run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMES = ("timestamp", "timestamp_ntz", "date")
 
 @dataclass(frozen=True)
 class Known:
-    """How a stage's records and its tables are read, and what it writes."""
+    """How to read a stage's records and its tables, and what it writes."""
 
     reading: Reading
     tables: Sequence[Reading]
@@ -33,7 +33,7 @@ class Known:
 
 
 def analysed(spark: SparkSession, pipeline: Pipeline) -> tuple[dict[str, Known], list[str]]:
-    """Each stage by name, and a line for each mistake. A stage that reads what a wrong one writes is not tried."""
+    """Each stage by name, and a line for each mistake. A stage that reads a faulty stage's results is not tried."""
     found, mistakes = dict[str, Known](), list[str]()
     for stage in pipeline.stages:
         how = stage.parse or _left_by(stage, pipeline.stages, found)
@@ -57,7 +57,7 @@ def _left_by(stage: Stage, stages: Iterable[Stage], found: dict[str, Known]) -> 
 
 
 def _known(spark: SparkSession, stage: Stage, how: Parse | Reading, trial: Trial) -> Known:
-    """Step by step: all mistakes of one are noted, and after any there is no next. Raises Wrong."""
+    """Step by step: note all mistakes of one step, and stop after a step with any. Raises Wrong."""
     reading = how if isinstance(how, Reading) else trial.reading("parse", how)
     rows = _cleaned(spark, stage, reading, trial)
     tables = [trial.reading(f"enrich.{each.column}.parse", each.parse) for each in stage.enrich]
@@ -116,14 +116,14 @@ def _finished(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame], trial:
 
 
 def _nothing(spark: SparkSession, streaming: bool) -> DataFrame:
-    """Rows of `record`, of which there are none."""
+    """An empty frame of `record`."""
     rows = spark.readStream.format("rate").load() if streaming else spark.range(0)
     fields = (field.strip().split(" ", 1) for field in records.READ.split(", ", 6))
     return records.received(rows.selectExpr(*(f"CAST(NULL AS {kind}) AS {name}" for name, kind in fields)))
 
 
 def _supported(spark: SparkSession, rows: DataFrame) -> None:
-    """AnalysisException for what a stream cannot do; Spark looks when it starts one, which is late."""
+    """AnalysisException for what a stream does not support; Spark checks only when it starts one, which is late."""
     jvm: Any = spark._jvm
     plan_ = rows._jdf.queryExecution().analyzed()
     mode = jvm.org.apache.spark.sql.streaming.OutputMode.Append()

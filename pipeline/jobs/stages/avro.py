@@ -1,6 +1,6 @@
-"""Values that are Avro of a schema registry become columns: those of the reader's schema, whatever their writers had.
+"""Avro values of a schema registry as columns: those of the reader's schema, whatever schema their writers had.
 
-In Python on Spark's Arrow batches, by what archives are made with.
+In Python on Spark's Arrow batches, with the code that makes archives.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from odradek.pipeline.jobs.stages.declaration import Parse
 
 WHY, FIELDS = "why", "fields"
-"""Of the struct that a value becomes: a reason, null where there is none, and the columns."""
+"""Fields of a value's struct: a reason, null where there is none, and the columns."""
 
 
 def known(how: Parse) -> Parse:
-    """With the subject's latest schema, unless it has one already. OptionError where the registry has none."""
+    """Add the subject's latest schema, unless it has one already. OptionError where the registry has none."""
     if how.schema:
         return how
     assert how.registry is not None
@@ -44,7 +44,7 @@ def known(how: Parse) -> Parse:
 
 
 def columns(how: Parse) -> StructType:
-    """Of its schema. OptionError where Spark has no types for that, or it is no record."""
+    """The columns of its schema. OptionError where Spark has no types for it, or it is no record."""
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructType
 
@@ -67,7 +67,7 @@ def parsed(rows: DataFrame, how: Parse, name: str) -> DataFrame:
 
 
 class Decoding:
-    """In a task."""
+    """Runs in a task."""
 
     def __init__(self, how: Parse, name: str) -> None:
         assert how.registry is not None

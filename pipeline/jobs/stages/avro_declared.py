@@ -1,4 +1,4 @@
-"""What a file says of Avro with a schema registry, whose client's settings stand in its table `kafka`."""
+"""A file's declarations of Avro with a schema registry; its table `kafka` has the registry client's settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Write:
 
 
 def registered(table: Table, topics: tuple[str, ...], client: Settings) -> tuple[Registry | None, str]:
-    """The registry, and the subject that has the schema of the values of topics. None where the URL is none."""
+    """The registry, and the subject that has the schema of the topics' values. None for an invalid URL."""
     several = len(topics) > 1
     what = "the subject with the schema to read by" if several else "a subject of the registry"
     subject = table.text("subject", what, required=several)
@@ -45,7 +45,7 @@ def write(table: Table | None, to: str, client: Settings) -> Write | None:
 
 
 def _name(table: Table, to: str) -> str:
-    """By the topic, unless it is said."""
+    """Derived from the topic, unless given."""
     name = table.text("name", "the name of a record in Avro, 'shop.Order'")
     if name is None:
         return re.sub(r"\W", "_", to if to[:1].isalpha() else f"_{to}", flags=re.ASCII)

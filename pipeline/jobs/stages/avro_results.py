@@ -1,6 +1,6 @@
-"""Results as Avro in Confluent's frame: the schema of their columns, and the step that writes them.
+"""Results as Avro in Confluent's frame: the schema of their columns, and the step that encodes them.
 
-Each column may be null. Times are written as the numbers that they are in Spark: it has some that Python has not.
+Each column may be null. Times are encoded as Spark's own numbers: Spark has times that Python does not support.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FIELDS = "__result"
-"""The column with the struct of a result's columns, null where a row is none."""
+"""The column with the struct of a result's columns, null where a row has no result."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TIMES = ("date", "timestamp-micros", "local-timestamp-micros")
 _PLAIN: dict[type[T.DataType], Any] = {
@@ -44,14 +44,14 @@ _PLAIN: dict[type[T.DataType], Any] = {
 
 @dataclass(frozen=True)
 class Output:
-    """The schema of a stage's results, and the id that it has in the registry; 0 as long as nothing is written."""
+    """The schema of a stage's results, and its id in the registry; 0 until it is registered."""
 
     schema: str
     id: int = 0
 
 
 def schema(columns: T.StructType, name: str) -> str:
-    """The JSON of a record `name`. OptionError for a column that Avro has no name or type for."""
+    """The JSON of a record `name`. OptionError for a column without a name or type in Avro."""
     return json.dumps(_record(columns, name, ""), separators=(",", ":"))
 
 
@@ -67,7 +67,7 @@ def _record(columns: T.StructType, name: str, path: str) -> dict[str, Any]:
 
 
 def _type(kind: T.DataType, name: str, path: str) -> Any:
-    """`name` is for a record, of which each has another."""
+    """`name` is for a record; each record needs its own."""
     if isinstance(kind, T.StructType):
         return _record(kind, name, f"{path}.")
     if isinstance(kind, T.ArrayType):
@@ -82,13 +82,13 @@ def _type(kind: T.DataType, name: str, path: str) -> Any:
 
 
 def encoded(rows: DataFrame, output: Output) -> DataFrame:
-    """Rows with FIELDS: where these are, they become the value; other values stay."""
+    """Rows with FIELDS: where it is not null, it becomes the value; other values stay."""
     kept = [field for field in rows.schema.fields if field.name != FIELDS]
     return in_arrow.mapped(rows, Encoding(output), T.StructType(kept))
 
 
 class Encoding:
-    """In a task."""
+    """Runs in a task."""
 
     def __init__(self, output: Output) -> None:
         self._prefix = avro_columns.prefix(output.id)
@@ -101,7 +101,7 @@ class Encoding:
             yield pa.RecordBatch.from_pydict(others | {"value": values})
 
     def converted(self, fields: pa.Array, values: pa.Array) -> pa.Array:
-        """PipelineError for fields that the schema cannot say."""
+        """PipelineError for fields that do not fit the schema."""
         bodies = self._codec.encode(fields.cast(self._codec.type))
         if bodies.null_count != fields.null_count:
             raise PipelineError("a result is not what its Avro schema says")

@@ -1,7 +1,8 @@
-"""Where a stage's query begins: noted in its checkpoint's folder, for Spark notes only where its first batch ends.
+"""The start offsets of a stage's query: recorded in its checkpoint's folder, because Spark records only the first end.
 
-A first batch that was interrupted is done again, and by its offsets it is cut into the tasks of which some have written
-already. Were `earliest` asked for once more, retention may have moved it; a note says which offsets are gone.
+A first batch that was interrupted is done again, and its offsets decide how it is cut into tasks, some of which have
+written already. `earliest` requested again could be a later offset, because of retention; the recorded offsets show
+which records are gone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NOTE = "odradek-start.json"
 def noted(files: Files, stage: Stage, kafka: Mapping[str, str]) -> str:
     """The option `startingOffsets` of a query whose checkpoint is in the folder of the stage's name.
 
-    It is found out anew as long as no batch was begun.
+    It is determined again as long as no batch has begun.
     """
     path = f"{stage.name}/{_NOTE}"
     if files.empty(f"{stage.name}/offsets"):

@@ -1,4 +1,4 @@
-"""The topics of a file: are they there, are they to be made; and is all of them decided."""
+"""The topics of a file: check that they exist, create missing ones, wait until their transactions are decided."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
 
-_ROOM = 1 << 16  # bytes: what a dead letter has more than the record had
+_ROOM = 1 << 16  # bytes: what a dead letter has in addition to its record
 _LIMIT = "max.message.bytes"
 _SECONDS = 30
 _STEP = 0.05
 
 
 def missing(pipeline: Pipeline, there: Iterable[str]) -> tuple[dict[str, int], list[str]]:
-    """Topics to be made, with their partitions, and a line for each that is not `there` and is not to be made."""
+    """Topics to create, with their partitions, and a line for each one missing in `there` that must not be created."""
     known, new, mistakes = set(there), dict[str, int](), list[str]()
     for stage, key, topic in _named(pipeline.stages):
         if topic in known or topic in new:
@@ -34,7 +34,7 @@ _WRITTEN = ("to", "dead_letters")
 
 
 def _named(stages: Iterable[Stage]) -> Iterator[tuple[Stage, str, str]]:
-    """Every topic with who names it; stages come in their order, so one that is written comes before who reads it."""
+    """Every topic and the key that names it, in stage order, so a written topic comes before its readers."""
     for stage in stages:
         yield from ((stage, "from", topic) for topic in stage.sources)
         yield from ((stage, f"enrich.{each.column}.with", each.topic) for each in stage.enrich)
@@ -49,20 +49,20 @@ def _unknown(topic: str, known: Iterable[str], key: str) -> str:
 
 
 def make(pipeline: Pipeline, new: Mapping[str, int]) -> None:
-    """Topics with so many partitions each; those for dead letters take what is a little larger than sources may be."""
+    """Create topics with these numbers of partitions; those for dead letters allow slightly larger records."""
     dead = new.keys() & {stage.dead_letters for stage in pipeline.stages}
     topics.create(pipeline.kafka, {topic: new[topic] for topic in new if topic not in dead}, {}, may_exist=True)
-    for topic in sorted(dead):  # the sources are there by now: stages come in their order
+    for topic in sorted(dead):  # the sources exist by now: stages come in order
         sources = {source for stage in pipeline.stages if stage.dead_letters == topic for source in stage.sources}
         limits = [int(config[_LIMIT]) for config in topics.configs(pipeline.kafka, sources).values()]
         topics.create(pipeline.kafka, {topic: new[topic]}, {_LIMIT: str(max(limits) + _ROOM)}, may_exist=True)
 
 
 def settle(kafka: dict[str, str], names: Iterable[str]) -> None:
-    """Wait until no transaction of these topics is open, as long as one that ends by itself may take.
+    """Wait until no transaction of these topics is open, up to the time that one that is ending may take.
 
-    A writer hears that its transaction is committed before each partition does. Who begins to read up to the end at
-    that very moment would not get the last of it, until the next time.
+    A writer learns of its commit before each partition does. A reader that starts to read to the end at that moment
+    would miss the last records until its next run.
     """
     with Brokers(kafka) as brokers:
         there = brokers.topics()

@@ -1,4 +1,4 @@
-"""`odradek pipeline stages FILE.toml`: all stages of a file, once or until it is ended."""
+"""`odradek pipeline stages FILE.toml`: run all stages of a file, once or until stopped."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from odradek.pipeline.jobs.stages.streams import Streams
 
 SETTINGS = {
-    "spark.sql.ansi.enabled": "false",  # what cannot be cast is null; it does not end the query
-    "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",  # --once: a batch of nothing closes windows
-    "spark.sql.shuffle.partitions": "8",  # that a stage remembers in; fixed by its first run
+    "spark.sql.ansi.enabled": "false",  # a failed cast gives null and does not end the query
+    "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",  # --once: an empty batch closes windows
+    "spark.sql.shuffle.partitions": "8",  # partitions of a stage's state; fixed by its first run
 }
 
 
@@ -67,7 +67,7 @@ def _run(file: Path, conf: dict[str, str], check: bool, every_ms: int | None) ->
 
 
 def _expected(pipeline: Pipeline) -> dict[str, int]:
-    """The topics to be made. Raises Mistakes for others that are not there, OptionError for settings that cannot be."""
+    """The topics to create. Raises Mistakes for other missing ones, OptionError for invalid settings."""
     from odradek.pipeline.jobs import topics
     from odradek.pipeline.jobs.stages import cluster
     from odradek.pipeline.wire.brokers import Brokers
@@ -82,7 +82,7 @@ def _expected(pipeline: Pipeline) -> dict[str, int]:
 
 
 def _place(checkpoint: str) -> None:
-    """PipelineError for a `file:` that cannot be made; of other file systems Spark knows."""
+    """PipelineError for a `file:` that cannot be created; Spark checks other file systems."""
     if not checkpoint.startswith("file:"):
         return
     path = Path("/" + checkpoint.removeprefix("file:").lstrip("/"))
@@ -101,7 +101,7 @@ def _streams(spark: SparkSession, pipeline: Pipeline) -> Streams:
 
 
 def _ready(streams: Streams, new: dict[str, int]) -> Streams:
-    """All that can fail before the first query; with the ids of the schemas that results are written by."""
+    """Everything that can fail before the first query; returns the streams with the ids of the results' schemas."""
     from odradek.pipeline.jobs.files import Files
     from odradek.pipeline.jobs.stages import cluster, outputs
 

@@ -1,4 +1,4 @@
-"""What a file of stages declares, checked: all that is wrong with it is told at once, one line each."""
+"""The declarations in a file of stages, checked: all mistakes are reported at once, one line each."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(frozen=True)
 class Parse:
-    """How bytes become columns. `schema` is DDL, empty for strings, which come into the one column `column`.
+    """How bytes become columns. `schema` is DDL, empty for strings, which fill the one column `column`.
 
-    Of Avro it is JSON: the latest of `subject` in the registry, empty until that was asked.
+    For Avro it is JSON: the latest of `subject` in the registry, empty until the registry was asked.
     """
 
     format: str
@@ -41,7 +41,7 @@ class Parse:
 
 @dataclass(frozen=True)
 class Enrich:
-    """The latest value of each key of `topic`, as the struct `column`, where the key is what `on` says."""
+    """The latest value of each key of `topic`, as the struct `column`, where the key equals `on`."""
 
     topic: str
     on: str
@@ -53,7 +53,7 @@ class Enrich:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Windows of time, one row for each with each value of `by`. The spans are Spark's."""
+    """Time windows, one row for each window and value of `by`. The spans are Spark's."""
 
     window: str
     slide: str | None
@@ -64,13 +64,13 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Stage:
-    """One streaming query. What is None was not given; all dictionaries are name to SQL expression."""
+    """One streaming query. None means not given; all dictionaries map a name to a SQL expression."""
 
     name: str
     sources: tuple[str, ...]
     to: str
     dead_letters: str
-    partitions: int | None  # of topics that are not there yet
+    partitions: int | None  # of topics that do not exist yet
     starting_offsets: str
     fail_on_data_loss: bool
     max_offsets: int | None  # per trigger
@@ -82,7 +82,7 @@ class Stage:
     timestamp: str | None
     event_time: str
     watermark: str | None
-    ahead: str  # how far a time may be
+    ahead: str  # how far in the future a time may be
     deduplicate: tuple[str, ...]  # columns
     enrich: tuple[Enrich, ...]
     aggregate: Aggregate | None
@@ -90,7 +90,7 @@ class Stage:
 
     @property
     def stateful(self) -> bool:
-        """Whether Spark remembers something from batch to batch."""
+        """Whether Spark keeps state between batches."""
         return bool(self.deduplicate or self.aggregate)
 
     @property
@@ -100,21 +100,21 @@ class Stage:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """All topics that it reads, those of `enrich`, too."""
+        """All topics that it reads, including those of `enrich`."""
         return self.sources + tuple(one.topic for one in self.enrich)
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A file. A stage comes after those whose topics it reads."""
+    """A file's content. A stage comes after those whose topics it reads."""
 
-    kafka: dict[str, str] = field(repr=False)  # without the prefix; there may be passwords in it
+    kafka: dict[str, str] = field(repr=False)  # without the prefix; may have passwords
     checkpoint: str
     stages: tuple[Stage, ...]
 
 
 def load(path: Path) -> Pipeline:
-    """What the file at `path` declares. Raises Mistakes; OptionError where it is no TOML."""
+    """Parse the file at `path`. Raises Mistakes; OptionError where it is no TOML."""
     try:
         values = tomllib.loads(path.read_text())
     except OSError as error:
@@ -125,7 +125,7 @@ def load(path: Path) -> Pipeline:
 
 
 def declared(values: dict[str, Any], folder: Path) -> Pipeline:
-    """The same, of the values of a file in `folder`, to which paths in it are relative."""
+    """The same for the values of a file in `folder`, to which its paths are relative."""
     mistakes: list[str] = []
     top = Table("", values, mistakes)
     kafka, client = _kafka(top)
@@ -141,14 +141,14 @@ def declared(values: dict[str, Any], folder: Path) -> Pipeline:
 
 
 class _File(NamedTuple):
-    """What all stages of one share."""
+    """What all stages of a file share."""
 
     folder: Path
     client: settings.Settings  # of registries
 
 
 def _kafka(top: Table) -> tuple[dict[str, str], settings.Settings]:
-    """The settings of Kafka's clients, and of the registry's, which stand among them."""
+    """The settings of Kafka's clients, and those of the registry's client among them."""
     given = top.flat("kafka", "a table of settings, with bootstrap.servers")
     if "kafka" in top and not given.get("bootstrap.servers", "").strip():
         top.wrong("kafka.bootstrap.servers", "is missing: the brokers to connect to first, 'host:port, …'")
@@ -186,7 +186,7 @@ def _stage(table: Table, file: _File, dead_letters: str | None, partitions: int 
         timestamp=table.text("timestamp", "an expression"),
         event_time=table.text("event_time", "an expression") or f"{RECORD}.timestamp",
         watermark=table.span("watermark"),
-        ahead=table.span("ahead") or "1 hour",  # what Kafka 4 takes (message.timestamp.after.max.ms)
+        ahead=table.span("ahead") or "1 hour",  # what Kafka 4 accepts (message.timestamp.after.max.ms)
         deduplicate=_deduplicate(table.table("deduplicate")),
         enrich=tuple(_enrich(each, file) for each in table.tables("enrich")),
         aggregate=_aggregate(table.table("aggregate")),
@@ -306,7 +306,7 @@ def _aggregate(table: Table | None) -> Aggregate | None:
 
 
 def _together(stages: tuple[Stage, ...]) -> Iterable[str]:
-    """What is wrong between stages."""
+    """Mistakes between stages."""
     for name, count in Counter(stage.name for stage in stages if stage.name).items():
         if count > 1:
             yield f"stage {name}: name: there are {count} stages of that name"
@@ -319,6 +319,6 @@ def _together(stages: tuple[Stage, ...]) -> Iterable[str]:
 
 
 def _known(stage: Stage, stages: Iterable[Stage]) -> bool:
-    """Whether the values of what it reads are one stage's results, and nothing else."""
+    """Whether the values that it reads are one stage's results, and nothing else."""
     written = [topic for other in stages for topic in other.writes if topic in stage.sources]
     return len(stage.sources) == len(written) == 1 and written[0] in {other.to for other in stages}

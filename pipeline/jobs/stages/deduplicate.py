@@ -1,4 +1,4 @@
-"""Step 4: of the rows that agree in some columns one is let through, as long as the watermark remembers it."""
+"""Step 4: of the rows with equal values in some columns one passes, as long as the watermark remembers it."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pyspark.sql import DataFrame
 
 
 def deduplicated(rows: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Rows with a watermark; none is dropped where `by` is empty."""
+    """Rows with a watermark; drops none where `by` is empty."""
     return rows.dropDuplicatesWithinWatermark(list(by)) if by else rows

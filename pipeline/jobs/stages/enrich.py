@@ -1,6 +1,6 @@
-"""Step 5: the latest value that a compacted topic has for a key.
+"""Step 5: the latest value of a key in a compacted topic.
 
-The topic is read anew for each batch, whole (`whole_topic`).
+Each batch reads the whole topic again (`whole_topic`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def table(records: DataFrame, declared: Enrich, reading: Reading) -> DataFrame:
 
 
 def _latest(records: DataFrame) -> DataFrame:
-    """The last record of each key. Offsets say which of a partition's; a key has moved where there are several of them,
-    because partitions were added, and there times say it.
+    """The last record of each key. Within a partition offsets decide; a key is in several partitions if partitions were
+    added, and between these timestamps decide.
     """
     key = F.expr(f"{RECORD}.key")
     of_partitions = records.where(key.isNotNull()).groupBy(key, F.expr(f"{RECORD}.partition"))
@@ -35,7 +35,7 @@ def _latest(records: DataFrame) -> DataFrame:
 
 
 def enriched(rows: DataFrame, declared: Enrich, table: DataFrame) -> DataFrame:
-    """Rows with the new column. Bad ones go through, with `inner`, too."""
+    """Rows with the new column. Bad rows pass, also with `inner`."""
     found = F.broadcast(table) if declared.broadcast else table
     rows = rows.withColumn(_ON, F.expr(declared.on).cast("string"))
     joined = rows.join(found, F.col(_ON) == F.col(_KEY), "left")

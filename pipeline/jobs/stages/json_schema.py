@@ -1,6 +1,6 @@
-"""A JSON Schema (json-schema.org) as Spark's DDL: what of it says of which type a value is.
+"""A JSON Schema (json-schema.org) as Spark's DDL: the parts of it that define types.
 
-`required`, `minimum` and the like are not checked: rules of `validate` are for that.
+`required`, `minimum` and the like are not checked: use rules of `validate` for that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _FORMATS = {"date-time": "TIMESTAMP", "date": "DATE"}
 
 
 class SchemaError(Exception):
-    """It has no like in Spark; the message says where."""
+    """A schema without a counterpart in Spark; the message says where."""
 
 
 def ddl(schema: Any) -> str:

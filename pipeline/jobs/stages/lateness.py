@@ -1,4 +1,4 @@
-"""Rows that came after their watermark: Spark leaves them out of windows, and does not let them through as new ones."""
+"""Report rows behind the watermark: Spark leaves them out of windows, and deduplication drops them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def told(spark: SparkSession) -> Iterator[None]:
-    """While inside, a warning is logged for each batch that had some."""
+    """Within the block, log a warning for each batch with late rows."""
     listener = _listener()
     spark.streams.addListener(listener)
     try:
@@ -26,7 +26,7 @@ def told(spark: SparkSession) -> Iterator[None]:
 
 
 def late(progress: dict[str, Any]) -> int:
-    """Rows of a batch that were left out; in windows, groups of them that Spark had summed up before."""
+    """The dropped rows of a batch; with windows, groups of them that Spark had aggregated before."""
     return sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in progress.get("stateOperators", []))
 
 

@@ -1,4 +1,4 @@
-"""Several mistakes of a file at once."""
+"""Several mistakes in a file, reported at once."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ class Mistakes(OptionError):
 
     @staticmethod
     def check(lines: Sequence[str]) -> None:
-        """Raise where there are some."""
+        """Raise if there are any."""
         if lines:
             raise Mistakes(lines)

@@ -1,4 +1,4 @@
-"""In which order stages run that read one another's topics."""
+"""The order of stages that read one another's topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 
 class Node(Protocol):
-    """What of a stage matters here."""
+    """The attributes of a stage that matter here."""
 
     @property
     def name(self) -> str: ...
@@ -46,7 +46,7 @@ def circle(stages: Sequence[Node]) -> list[str]:
 
 
 def _before(stages: Iterable[N]) -> dict[str, set[str]]:
-    """The names of those that write what a stage reads, itself left out: that is another mistake."""
+    """The names of the stages that write what a stage reads, except for itself: that is a separate mistake."""
     all_ = list(stages)
     return {
         stage.name: {

@@ -1,4 +1,4 @@
-"""The schemas of results, entered in the registry before any is written."""
+"""Register the schemas of results before any result is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.pipeline.registry import client
 
 
 def registered(pipeline: Pipeline, known: Mapping[str, Known]) -> dict[str, Known]:
-    """With the ids that the registry gave them. Raises Mistakes: a line for each that it did not take."""
+    """Add the ids from the registry. Raises Mistakes: a line for each schema that it refused."""
     mistakes: list[str] = []
     found = {stage.name: _registered(stage, known[stage.name], mistakes) for stage in pipeline.stages}
     Mistakes.check(mistakes)

@@ -1,6 +1,6 @@
-"""Step 1: a record's bytes become columns; what does not fit becomes a reason.
+"""Step 1: a record's bytes become columns; a value that does not fit becomes a reason.
 
-Of a value that does not fit Spark says nothing but that; which columns are to blame is found out for those alone.
+Spark says only that a value does not fit; the columns at fault are determined for such values alone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from odradek.pipeline.jobs.stages.declaration import Parse
 from odradek.pipeline.jobs.stages.sql import REASON, RECORD, Blame, every, first, literal, quoted
 
 _TEXT = f"string({RECORD}.value)"
-# Spark's parsers stop after the first value, and whatever ends ours early passes. So a text is one value only where it
-# takes one place in an array, with our word in the next: its own digest, which it cannot have in it.
+# Spark's parsers stop after the first value and ignore the rest. So a text is one value only where it fills one place
+# in an array and our marker is in the next place: the text's own digest, which the text cannot contain.
 _ONE = f"""get_json_object(concat('[', {_TEXT}, ',"', md5({RECORD}.value), '"]'), '$[1]') <=> md5({RECORD}.value)"""
-# That takes half as long as parsing. What begins with a brace, and ends with the first that closes one, needs it not.
+# That takes half as long as parsing. A text that begins with a brace and ends with its first closing one is exempt.
 _FLAT = f"startswith({_TEXT}, '{{') AND instr({_TEXT}, '}}') = char_length({_TEXT})"
-_WRAPPED = f"""concat('{{"v":', {_TEXT}, '}}')"""  # a field of an object is an error where it is none of the schema
+_WRAPPED = f"""concat('{{"v":', {_TEXT}, '}}')"""  # a field of an object that does not fit the schema is an error
 _NOT_JSON = "'the value is not JSON'"
 _ENDS = "\r\n"  # of lines
 _LINE = f"rtrim({literal(_ENDS)}, {_TEXT})"
@@ -34,21 +34,21 @@ _CORRUPT = StructField("__corrupt", StringType())
 
 @dataclass(frozen=True)
 class Reading:
-    """How values are read, and the columns that makes."""
+    """How values are read, and the resulting columns."""
 
     how: Parse
     columns: StructType
 
     @classmethod
     def of(cls, how: Parse) -> Reading:
-        """Needs a session. OptionError or ParseException where the schema is no DDL of Spark's, or there is none."""
+        """Needs a session. OptionError or ParseException where the schema is no DDL of Spark's, or is missing."""
         if how.format == AVRO:
             asked = avro.known(how)
             return cls(asked, avro.columns(asked))
         if how.format == "string":
             return cls(how, StructType([StructField(how.column, StringType())]))
         columns = StructType.fromDDL(how.schema)
-        if not isinstance(columns, StructType):  # Spark takes the name of a type, too
+        if not isinstance(columns, StructType):  # Spark also accepts the name of a type
             raise OptionError(f"has columns and their types, 'id BIGINT, name STRING', not '{how.schema}'")
         return cls(how, columns)
 
@@ -76,7 +76,7 @@ _ALWAYS = [
 
 class _Made(NamedTuple):
     column: Column
-    struct: str  # where in the column the fields are
+    struct: str  # the fields' place in the column
     blames: list[Blame]
 
 
@@ -93,7 +93,7 @@ def _csv(reading: Reading) -> _Made:
 
 
 def _lines(quote: str) -> str:
-    """Is there a line end outside of quotes? Spark takes all of the text for one line."""
+    """Whether there is a line end outside of quotes. Spark treats the whole text as one line."""
     rest = _without(rf"\\[^{_ENDS}]", _LINE)  # escaped quotes
     if quote:
         rest = _without(rf"\Q{quote}\E[^\Q{quote}\E]*+\Q{quote}\E", rest)
@@ -118,7 +118,7 @@ def _json(reading: Reading) -> _Made:
 
 
 def _misfit(name: str, kind: DataType) -> Blame:
-    """The value has something under `name`, and it did not become a `kind`."""
+    """The value has something under `name` that did not become a `kind`."""
     something = f"get_json_object({_TEXT}, {literal(f'$[{chr(39)}{name}{chr(39)}]')}) IS NOT NULL"
     return f"{something} AND {_PARSED}.v.{quoted(name)} IS NULL", literal(f"{name} is not {kind.simpleString()}")
 

@@ -1,4 +1,4 @@
-"""A stage as a streaming query: its steps one after the other, and both kinds of records written by the one query."""
+"""A stage as a streaming query: its steps one after the other; one query writes good and bad records."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
 
 def cleaned(rows: DataFrame, stage: Stage, reading: Reading) -> DataFrame:
-    """Good and bad rows, up to where a step may remember something, of rows with `record`."""
+    """Good and bad rows from rows with `record`, up to the first stateful step."""
     rows = validated(parsed(rows, reading), stage.validate)
     rows = normalised(rows, stage.normalise, stage.drop)
     return timed(rows, stage) if stage.stateful else rows
 
 
 def finished(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame]) -> DataFrame:
-    """What `cleaned` rows come to; only the good ones where the stage is stateful."""
+    """The results of `cleaned` rows; only the good ones where the stage is stateful."""
     return aggregated(joined(remembered(rows, stage), stage, tables), stage.aggregate)
 
 
 def remembered(rows: DataFrame, stage: Stage) -> DataFrame:
-    """With the watermark, and each once."""
+    """Add the watermark, and deduplicate."""
     return deduplicated(watched(rows, stage), stage.deduplicate) if stage.stateful else rows
 
 
 def joined(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame]) -> DataFrame:
-    """With the columns of the tables."""
+    """Add the tables' columns."""
     for declared, table in zip(stage.enrich, tables, strict=True):
         rows = enriched(rows, declared, table)
     return rows
 
 
 def written(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame], output: Output | None = None) -> DataFrame:
-    """What `cleaned` rows are written as: JSON, unless there is an `output`.
+    """The records to write for `cleaned` rows: JSON, unless there is an `output`.
 
-    Bad ones cannot go through what remembers: they take a way of their own.
+    Bad rows cannot pass through stateful steps: they are added separately.
     """
     done = stamped(finished(rows, stage, tables), stage)
     frame = (records.results if stage.aggregate else records.both)(done, stage, output)

@@ -1,6 +1,6 @@
-"""Records as they are read, and as they are written: results to the stage's topic, bad ones to its dead letters.
+"""Records as read, and as written: results to the stage's topic, bad ones to its dead letters.
 
-A result is the JSON, or the Avro, of all its columns. A bad record stays what it was, and headers say why it is here.
+A result is the JSON, or the Avro, of all its columns. A bad record stays unchanged, and headers give the reason.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _THEIR_HEADERS = f"filter({RECORD}.headers, h -> NOT startswith(h.key, '{_OURS}'
 
 
 def received(rows: DataFrame) -> DataFrame:
-    """The one column `record` of rows as the source has them."""
+    """The source's rows as one column `record`."""
     return rows.select(F.struct("key", "value", "topic", "partition", "offset", "timestamp", "headers").alias(RECORD))
 
 
 def results(rows: DataFrame, stage: Stage, output: Output | None = None) -> DataFrame:
-    """Of good rows; JSON, unless there is an `output`."""
+    """The results of good rows; JSON, unless there is an `output`."""
     if output is None:
         return _written(rows, _result(rows, stage))
     return _as_avro(rows, _result(rows, stage), "TRUE", output)
 
 
 def dead_letters(rows: DataFrame, stage: Stage) -> DataFrame:
-    """Of bad rows."""
+    """The dead letters of bad rows."""
     return _written(rows, _dead_letter(stage))
 
 
 def both(rows: DataFrame, stage: Stage, output: Output | None = None) -> DataFrame:
-    """Of rows, whatever they are; good ones as `results`."""
+    """The records of good and bad rows; good ones as `results`."""
     good, bad = _result(rows, stage), _dead_letter(stage)
     if output is not None:
         good["value"] = "CAST(NULL AS BINARY)"
@@ -81,7 +81,7 @@ def _bytes(rows: DataFrame, expression: str) -> str:
 
 
 def _key(stage: Stage) -> str:
-    """Where the file names none: that of the record, or what an aggregate is by."""
+    """Where the file names no key: the record's key, or an aggregate's `by`."""
     if stage.aggregate is None:
         return f"{RECORD}.key"
     names = [quoted(name) for name in stage.aggregate.by]

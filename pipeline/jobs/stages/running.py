@@ -1,4 +1,4 @@
-"""The queries of all stages: one after the other, each with what there is, or all at once until one ends."""
+"""Run the queries of all stages: one after the other, each to the current end, or all at once until one ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek.pipeline.jobs.stages.streams import Streams
 
 
 def run(streams: Streams, every_ms: int | None) -> None:
-    """Once where `every_ms` is None, or for ever with a batch as often; raises what ended a query."""
+    """Once where `every_ms` is None, otherwise for ever with a batch that often; raises a query's error."""
     topics = [stage.to for stage in streams.pipeline.stages]
     with progress.shown(streams.spark, topics), lateness.told(streams.spark):
         if every_ms is not None:
@@ -20,8 +20,8 @@ def run(streams: Streams, every_ms: int | None) -> None:
 
 
 def once(streams: Streams, stage: Stage) -> None:
-    """Until it has what there is."""
-    ending.started()  # a signal ends a query as if it were done: then there is no next one
+    """Run until the query has read what exists now."""
+    ending.started()  # a signal ends a query as if it were done: then start no next one
     written = {topic for other in streams.pipeline.stages for topic in other.writes}
     cluster.settle(streams.pipeline.kafka, [topic for topic in stage.reads if topic in written])
     with progress.described(streams.spark, f"{', '.join(stage.sources)} -> {stage.to}"):
@@ -29,7 +29,7 @@ def once(streams: Streams, stage: Stage) -> None:
 
 
 def always(streams: Streams, every_ms: int) -> None:
-    """Until one query ends, which it does not by itself."""
+    """Run until one query ends, which it does only by an error or a stop."""
     trigger = f"{every_ms} milliseconds"
     queries = [streams.start(stage, processingTime=trigger) for stage in streams.pipeline.stages]
     try:

@@ -1,4 +1,4 @@
-"""Words of Spark SQL that the steps are made of, and the names of the columns that they keep for themselves."""
+"""Fragments of Spark SQL for the steps, and the names of their internal columns."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from collections.abc import Iterable
 RECORD = "record"
 """The record as it was read: a struct."""
 REASON = "__reason"
-"""Why the record is a bad one, else null."""
+"""Why the record is bad, else null."""
 EVENT_TIME = "__event_time"
 TIMESTAMP = "__timestamp"
-"""Of an aggregate: the newest record's."""
+"""The newest record's timestamp, in an aggregate."""
 HIDDEN = (RECORD, REASON, EVENT_TIME, TIMESTAMP)
 
 Blame = tuple[str, str]
-"""An expression that is true of a bad record, and an expression for what is the matter."""
+"""An expression that is true for a bad record, and an expression for the reason."""
 
 
 def quoted(name: str) -> str:
-    """A column's name."""
+    """A column's name, quoted."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """A string."""
+    """A string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def whole(expression: str) -> str:
-    """One of a file's, to be part of another, though it may end in a comment, and that in a backslash."""
+    """A file's expression, to be part of another, though it may end in a comment, and that in a backslash."""
     return f"({expression}\n\n)"
 
 
 def first(blames: Iterable[Blame]) -> str:
-    """What is the matter by the first blame that applies, or null."""
+    """The reason of the first blame that applies, or null."""
     return "CASE " + " ".join(f"WHEN {when} THEN {what}" for when, what in blames) + " END"
 
 
 def every(blames: Iterable[Blame]) -> str:
-    """What is the matter by all that apply, joined by semicolons, or null."""
+    """The reasons of all that apply, joined by semicolons, or null."""
     said = ", ".join(f"CASE WHEN {when} THEN {what} END" for when, what in blames)
     return f"nullif(concat_ws('; ', {said}), '')"

@@ -1,7 +1,7 @@
-"""Stages as running queries: what they read, what they write, what they remember.
+"""Stages as running queries: sources, sinks and checkpoints.
 
-Exactly once: what a task has written is in one transaction with the number of its batch, and the next stage reads only
-what is committed. See `writing.writer`.
+Exactly once: a task's records are in one transaction with the number of its batch, and the next stage reads only
+committed records. See `writing.writer`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 
-_LARGE = {"kafka.max.request.size": str(32 << 20)}  # as large as the queue: how large a record may be the topic says
+_LARGE = {"kafka.max.request.size": str(32 << 20)}  # as large as the queue: the topic limits a record's size
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Of a checked file."""
+    """The queries of a checked file."""
 
     spark: SparkSession
     pipeline: Pipeline
@@ -44,7 +44,7 @@ class Streams:
         return writer.option("checkpointLocation", self.checkpoint(stage)).start()
 
     def checkpoint(self, stage: Stage) -> str:
-        """Where the query keeps how far it is, and what it remembers."""
+        """The folder of the query's progress and state."""
         return f"{self.pipeline.checkpoint.rstrip('/')}/{stage.name}"
 
     @property

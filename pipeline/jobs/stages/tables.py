@@ -1,4 +1,4 @@
-"""A table of a TOML file, taken apart key by key; what is wrong with it is collected, one line each."""
+"""Parse a table of a TOML file key by key, and collect mistakes, one line each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SPAN, TOPIC, TOPICS, TEXT = "a span such as '10 minutes'", "a topic", "a topic o
 
 
 class Table:
-    """Values are taken by key; `left` then tells of keys that nobody took.
+    """Methods take values by key; `left` then reports keys that were not taken.
 
-    A value that cannot be meant so is a mistake, and taken as if it were not there.
+    An invalid value is a mistake, and treated as missing.
     """
 
     def __init__(self, where: str, values: Mapping[str, Any], mistakes: list[str], path: str = "") -> None:
@@ -33,9 +33,9 @@ class Table:
         self._mistakes.append(": ".join(filter(None, (self._where, name, what))))
 
     def missing(self, key: str, what: str) -> None:
-        """Note that `key` is not there: `what` it would be."""
+        """Note that `key` is missing: `what` it would be."""
         near = difflib.get_close_matches(key, [name for name in self._values if name not in self._known], 1)
-        if not near:  # else that one is told of as unknown
+        if not near:  # else that one is reported as unknown
             self.wrong(key, f"is missing: {what}")
 
     def text(self, key: str, what: str = TEXT, required: bool = False) -> str | None:
@@ -43,7 +43,7 @@ class Table:
         return self._take(key, what, required, lambda value: isinstance(value, str) and bool(value.strip()))
 
     def separator(self, key: str) -> str | None:
-        """A text that may be blank, as a tabulator is."""
+        """A text that may be blank, such as a tab."""
         return self._take(key, TEXT, False, lambda value: isinstance(value, str) and bool(value))
 
     def quote(self, key: str) -> str | None:
@@ -57,11 +57,11 @@ class Table:
         return self._take(key, SPAN, False, lambda value: isinstance(value, str) and bool(_SPAN.fullmatch(value)))
 
     def topic(self, key: str, what: str = TOPIC, required: bool = False) -> str | None:
-        """A name that a topic can have."""
+        """A valid topic name."""
         return self._take(key, what, required, _is_topic)
 
     def topics(self, key: str) -> tuple[str, ...]:
-        """One or several of them."""
+        """One or several topic names."""
         found = self._take(key, TOPICS, True, lambda value: _is_topic(value) or _is_list(value, _is_topic))
         return (found,) if isinstance(found, str) else tuple(found or ())
 
@@ -79,7 +79,7 @@ class Table:
         return default if found is None else bool(found)
 
     def one_of(self, key: str, words: Sequence[str], required: bool = False) -> str | None:
-        """One of `words`, the first where there is none."""
+        """One of `words`, the first where none is given."""
         found: str | None = self._take(key, f"{', '.join(words[:-1])} or {words[-1]}", required, words.__contains__)
         return words[0] if found is None and not required else found
 
@@ -92,7 +92,7 @@ class Table:
         return {name: expression for name, expression in found.items() if _is_text(expression)}
 
     def named(self, key: str, what: str) -> dict[str, str]:
-        """A table of expressions by name, or a list of columns that keep theirs."""
+        """A table of expressions by name, or a list of columns that keep their names."""
         found = self._values.get(key)
         return (
             self.expressions(key) if isinstance(found, dict) else {name: quoted(name) for name in self.texts(key, what)}
@@ -111,7 +111,7 @@ class Table:
         return [self._below(f"{key}[{at}].", each) for at, each in enumerate(found or (), 1)]
 
     def stages(self, key: str) -> list[Table]:
-        """The array of tables under `key`, each told of by its name."""
+        """The array of tables under `key`, each reported by its name."""
         found = self._take(key, f"an array of tables, [[{key}]]", False, lambda value: _is_list(value, _is_table))
         named = [(each.get("name") or f"{at}", each) for at, each in enumerate(found or (), 1)]
         return [Table(f"{key} {name}", each, self._mistakes) for name, each in named]

@@ -1,7 +1,7 @@
-"""Event times, for the steps that remember something: what has none, or no id, cannot be remembered and is bad.
+"""Event times for the stateful steps: a row without a time, or without an id, is bad.
 
-Nulls would all be taken for the same id; and Spark leaves out of its windows what has no time. One time far ahead would
-take the watermark with it, and all that comes after would be late.
+Otherwise all nulls would count as the same id, and Spark leaves rows without a time out of its windows. One time far
+ahead would advance the watermark, and all later rows would be late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def timed(rows: DataFrame, stage: Stage) -> DataFrame:
 
 
 def stamped(rows: DataFrame, stage: Stage) -> DataFrame:
-    """Finished rows; bad are those whose `timestamp` no topic takes. A window has no record that could be to blame."""
+    """Finished rows; bad if no topic accepts their `timestamp`. For a window no single record is to blame."""
     if stage.timestamp is None or stage.aggregate:
         return rows
     time = f"timestamp{whole(stage.timestamp)}"
@@ -35,11 +35,11 @@ def stamped(rows: DataFrame, stage: Stage) -> DataFrame:
 
 
 def _ahead(time: str, what: str, stage: Stage) -> Blame:
-    """By the clock when the batch was begun, which is the same when it is done again."""
+    """By the clock at the start of the batch, which is the same when it is done again."""
     return f"{time} > current_timestamp() + INTERVAL '{stage.ahead}'", literal(what)
 
 
 def watched(rows: DataFrame, stage: Stage) -> DataFrame:
-    """The good ones, with the stage's watermark."""
+    """The good rows, with the stage's watermark."""
     assert stage.watermark is not None, stage
     return rows.where(f"{REASON} IS NULL").withWatermark(EVENT_TIME, stage.watermark)

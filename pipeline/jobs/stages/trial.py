@@ -1,4 +1,4 @@
-"""Expressions and columns of one stage, tried on rows: what is wrong is noted, one line each."""
+"""Try the expressions and columns of one stage on rows, and note mistakes, one line each."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _ORNAMENTS = re.compile(r"^\[[A-Z_.0-9]+\] | SQLSTATE: .*$")
 
 
 class Wrong(Exception):
-    """There are mistakes; they are noted."""
+    """There are mistakes, and they are noted."""
 
 
 class Trial:
-    """Of the stage `name`."""
+    """The trial of the stage `name`."""
 
     def __init__(self, name: str, mistakes: list[str]) -> None:
         self._name, self._mistakes, self._before = name, mistakes, len(mistakes)
 
     def note(self, key: str, what: str) -> None:
-        """A mistake of `key`."""
+        """Note a mistake of `key`."""
         self._mistakes.append(": ".join(filter(None, (f"stage {self._name}", key, what))))
 
     def sound(self) -> None:
-        """Go on? Raises Wrong where something was noted."""
+        """Raises Wrong where a mistake was noted."""
         if len(self._mistakes) > self._before:
             raise Wrong
 
     def made(self, key: str, make: Callable[[], Any]) -> Any:
-        """What `make` returns; Wrong, and noted, where Spark has something against it."""
+        """What `make` returns; Wrong, with a note, where Spark rejects it."""
         try:
             return make()
         except (PySparkException, OptionError) as error:
@@ -51,19 +51,19 @@ class Trial:
             raise Wrong from None
 
     def reading(self, key: str, how: Parse) -> Reading:
-        """Of a schema in DDL, or in a registry."""
+        """The reading for a schema in DDL, or in a registry."""
         where = f"{key}.registry" if how.format == AVRO else f"{key}.schema"
         found: Reading = self.made(where, lambda: Reading.of(how))
         return found
 
     def names(self, key: str, names: Iterable[str]) -> None:
-        """New columns."""
+        """Check the names of new columns."""
         for name in names:
             if name in HIDDEN:
                 self.note(key, f"'{name}' is a name that odradek needs itself")
 
     def columns(self, rows: DataFrame, key: str, names: Iterable[str]) -> None:
-        """Columns that must be there."""
+        """Check that columns exist."""
         there = [name for name in rows.columns if name not in HIDDEN]
         for name in names:
             if name.lower() not in map(str.lower, there):
@@ -72,17 +72,17 @@ class Trial:
                 self.note(key, f"there is no column '{name}'; {hint}")
 
     def expressions(self, rows: DataFrame, key: str, given: Mapping[str, str], kinds: tuple[str, ...] = ()) -> None:
-        """Those by name under `key`."""
+        """Check the expressions by name under `key`."""
         for name, expression in given.items():
             self.expression(rows, f"{key}.{name}", expression, kinds)
 
     def expression(self, rows: DataFrame, key: str, expression: str | None, kinds: tuple[str, ...] = ()) -> None:
-        """One that must be of one of `kinds`, any where there is none."""
+        """Check an expression; its type must be one of `kinds`, if there are any."""
         if expression is not None:
             self._tried(key, lambda column: rows.select(column).schema, expression, kinds)
 
     def aggregates(self, rows: DataFrame, key: str, given: Mapping[str, str]) -> None:
-        """Those that stand for many rows."""
+        """Check aggregate expressions."""
         for name, expression in given.items():
             self._tried(f"{key}.{name}", lambda column: rows.groupBy().agg(column).schema, expression, ())
 
@@ -97,6 +97,6 @@ class Trial:
 
 
 def _said(error: Exception) -> str:
-    """The one line of Spark's that says it."""
+    """The line of Spark's error that gives the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return _ORNAMENTS.sub("", lines[0]) if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Step 2: rules. A record that breaks some is a bad one; the reason names all that it breaks."""
+"""Step 2: rules. A record that breaks a rule is bad; the reason names all broken rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.pipeline.jobs.stages.sql import REASON, Blame, every, literal, whol
 
 
 def validated(rows: DataFrame, rules: Mapping[str, str]) -> DataFrame:
-    """`rules` are conditions by name; one that is null is broken, too."""
+    """`rules` are conditions by name; a null result breaks the rule as well."""
     said = [
         (f"NOT coalesce({whole(rule)}, false)", literal(f"broken rule: {name} ({rule})"))
         for name, rule in rules.items()
@@ -20,6 +20,6 @@ def validated(rows: DataFrame, rules: Mapping[str, str]) -> DataFrame:
 
 
 def blamed(rows: DataFrame, blames: Iterable[Blame]) -> DataFrame:
-    """Rows that were good until now get what applies to them as their reason."""
+    """Rows that were good until now get all blames that apply as their reason."""
     found = list(blames)
     return rows.withColumn(REASON, F.expr(f"coalesce({REASON}, {every(found)})")) if found else rows

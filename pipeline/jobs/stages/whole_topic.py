@@ -1,7 +1,7 @@
-"""A topic as a table whose tasks plan for themselves what they read: all that there is when they run.
+"""A topic as a table whose tasks plan their own reads: all records that exist when they run.
 
-From PySpark 4.1 on a frame of a source in Python keeps what was planned for it first, so a table that is joined with a
-stream would stay as it was in the first batch.
+From PySpark 4.1 on a frame of a Python source keeps its first plan, so a table joined with a stream would stay as it
+was in the first batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def table(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The rows of `format("odradek")` with these options, read anew each time that Spark runs it."""
+    """The rows of `format("odradek")` with these options, read again each time that Spark runs it."""
     from odradek.pipeline.source import OdradekDataSource
 
     tasks = spark.sparkContext.defaultParallelism
@@ -30,7 +30,7 @@ def table(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 class _Share:
-    """What one of some tasks reads: the partitions that are its own."""
+    """The share of one of several tasks: its own partitions."""
 
     def __init__(self, options: Mapping[str, str], tasks: int) -> None:
         self._options, self._tasks = dict(options), tasks
