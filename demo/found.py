@@ -1,4 +1,4 @@
-"""The figures as they came out of the pipeline: from the Parquet files of its archive, by any reader of Parquet."""
+"""The figures from the pipeline: read from the Parquet files of its archive, as any reader of Parquet could."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from odradek.demo.figures import Figures
 
 NEW_YORK = ZoneInfo("America/New_York")
 CLOCKS = 1
-"""Events of each flow of departures that are none."""
+"""Clock events in each flow of departures."""
 
 
 def figures(archive: Path) -> Figures:
-    """What is in the archive under this folder."""
+    """The figures of the archive in this folder."""
     made = Figures()
     names = {row["carrier"]: row["name"] for row in _values(archive, "airlines")}
     made.events["flights"] = _count(archive, "flights") - CLOCKS
@@ -49,7 +49,7 @@ def _values(archive: Path, topic: str) -> Iterator[dict[str, Any]]:
 
 
 def _add_cancelled(made: Figures, letters: list[dict[str, Any]], names: dict[str, str]) -> None:
-    """Dead letters, doubles and all: nothing drops those but this."""
+    """Dead letters have duplicates: only this code drops them."""
     made.events["cancelled"] = len(letters)
     made.cancelled.update(names[carrier] for carrier, _, _ in {_key(row) for row in letters})
 

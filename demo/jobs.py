@@ -1,4 +1,4 @@
-"""`odradek pipeline …` as the demo runs it."""
+"""Run `odradek pipeline …` for the demo."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from odradek.demo.data import DemoError
 from odradek.loadtest.swarm.broker import die_with_parent
 
 STAGES = Path(__file__).with_name("flights.toml")
-TAIL = 2000  # of what a failed job said
+TAIL = 2000  # characters of a failed job's output
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """Against the broker at `bootstrap`, with all files in the folder `room`, also what the jobs say: `archive.log`."""
+    """Jobs for the broker at `bootstrap`, with all files in the folder `room`, also their output: `archive.log`."""
 
     bootstrap: str
     room: Path
@@ -30,7 +30,7 @@ class Jobs:
         return path
 
     def run(self, job: str, *words: str) -> None:
-        """Raises DemoError where it fails, with the end of what it said."""
+        """Raises DemoError if the job fails, with the end of its output."""
         log = self.room / f"{job}.log"
         cluster = [] if job == "stages" else ["--bootstrap-server", self.bootstrap]
         status = self._call([job, *words, *cluster, "--conf", "spark.ui.enabled=false"], log)

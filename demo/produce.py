@@ -1,4 +1,4 @@
-"""The topics of the demo, and the producer that fills the first two."""
+"""Create the demo's topics, and fill the first two."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from odradek.pipeline.auditing import Audit
 
 SECONDS = 60
 DAY_MS = 86_400_000
-KEEP = {"retention.ms": "-1"}  # by its timestamps all of it is years old
+KEEP = {"retention.ms": "-1"}  # by its timestamps all data is years old
 COMPACT = {"cleanup.policy": "compact"}
 
 
 def create(bootstrap: str, topics: dict[str, dict[str, str]], partitions: int) -> None:
-    """Create `topics` (name → configuration). Raises KafkaException where one is there already."""
+    """Create `topics` (name → configuration). Raises KafkaException where one exists."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = [NewTopic(name, partitions, 1, config=config) for name, config in topics.items()]
     for future in admin.create_topics(wanted).values():
@@ -26,7 +26,7 @@ def create(bootstrap: str, topics: dict[str, dict[str, str]], partitions: int) -
 
 
 class Sender:
-    """A producer that tells on the topic `audit`, when closed, how much was acknowledged of each day's events."""
+    """A producer that reports on the topic `audit`, when closed, the acknowledged events of each day."""
 
     def __init__(self, bootstrap: str, audit: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4"})
@@ -34,7 +34,7 @@ class Sender:
         self._failed: list[str] = []
 
     def send(self, topic: str, events: Iterable[Event]) -> int:
-        """Send all, wait until each is acknowledged; how many. Raises DemoError for one that is not."""
+        """Send all and wait for their acknowledgements; returns their number. Raises DemoError for a failed one."""
         count = 0
         for event in events:
             self._put(topic, event)

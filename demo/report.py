@@ -1,4 +1,4 @@
-"""The tables: the one by airline on the terminal, all as CSV."""
+"""The tables: the airlines' on the terminal, all as CSV."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CELLS = ("flights", "minutes", "mean_delay")
 
 
 def table(figures: Figures) -> str:
-    """By airline, the latest first."""
+    """By airline, the largest mean delay first."""
     lines = [f"{'airline':<28}{'flights':>9}{'cancelled':>11}{'mean delay':>14}"]
     for name, one in _by_delay(figures.airlines):
         lines.append(_line(name, one, figures.cancelled[name]))

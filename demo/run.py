@@ -1,4 +1,4 @@
-"""The whole way of the flights, each part of it the command that anybody would run."""
+"""Run the whole demo; each step is a command that any user could run."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ TOPICS = {
 
 
 def run(archive: Path, limit: int | None) -> None:
-    """Send `limit` flights (None: all) through a broker of its own and the stages into a new archive.
+    """Send `limit` flights (None: all) through a separate broker and the stages into a new archive.
 
-    Raises DemoError, or what the broker raises; then data and logs are left in a temporary folder, which is told.
+    Raises DemoError, or the broker's error; then data and logs stay in a temporary folder, which is printed.
     """
     room = Path(tempfile.mkdtemp(prefix="odradek-demo-"))
     try:
@@ -63,13 +63,13 @@ def _run(jobs: Jobs, archive: Path, limit: int | None) -> None:
 
 
 def _archive(archive: Path) -> list[str]:
-    """By months: a folder for each hour of a year would be thousands of files of a few rows."""
+    """By months: a folder for each hour of a year would give thousands of files with a few rows."""
     which = [topic for topic in TOPICS if topic != AUDIT]
     return ["--to", str(archive), "--topics", ",".join(which), "--event-time", "date_trunc('month', timestamp)"]
 
 
 def _audit(archive: Path) -> list[str]:
-    """Dead letters keep the time of what they are made of, so each day's flights are found again on two topics."""
+    """A dead letter keeps its record's timestamp, so each day's flights are found again in two topics."""
     days = (date.today() - FIRST).days + 1
     what = ["--audit-topic", AUDIT, "--archive", str(archive), "--stage", "flights=flights.departed+flights.cancelled"]
     return [*what, "--last", f"{days}d", "--window", "1d"]
@@ -77,7 +77,7 @@ def _audit(archive: Path) -> list[str]:
 
 @contextmanager
 def _step(text: str) -> Iterator[list[str]]:
-    """Say what is done, and how long it took; the list gets more to say."""
+    """Print the step and its duration; the list gets more to print."""
     click.echo(f"{text} …", nl=False)
     begun, more = time.monotonic(), list[str]()
     try:

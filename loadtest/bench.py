@@ -1,7 +1,7 @@
-"""`make bench`: Odradek beside Apache Kafka and RabbitMQ, the same loads in turn, written to loadtest/RESULTS.md.
+"""`make bench`: compare Odradek with Apache Kafka and RabbitMQ, the same loads in turn; writes loadtest/RESULTS.md.
 
-The figures of what was measured replace the former ones in results.json, and the report is written from all that is
-there: rows can be measured one at a time. A quick run is for working on Odradek: it keeps nothing.
+New figures replace the former ones in results.json, and the report is written from all results: rows can be measured
+one at a time. A quick run is for development: it keeps nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Kinds = Sequence[type[Broker]]
 
 
 def attempt(key: str, work: Callable[[], Entry], results: Results) -> bool:
-    """Note what `work` finds as `key`; whether it found anything. What goes wrong costs that key only."""
+    """Store the result of `work` as `key`; returns whether there is one. A failure affects that key only."""
     try:
         results.entries[key] = work()
     except (BrokerError, LoadError, WireError, OSError) as error:
@@ -60,7 +60,7 @@ def attempt(key: str, work: Callable[[], Entry], results: Results) -> bool:
 
 
 def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Results, warm: bool) -> Iterator[str]:
-    """All `rows`, each on brokers that are started for it; yields each row's key when it is done."""
+    """Measure all `rows`, each on freshly started brokers; yields each row's key when it is done."""
     with contextlib.ExitStack() as stack:
         brokers = [stack.enter_context(kind(bench.folder / kind.key)) for kind in kinds]
         results.versions.update({broker.name: broker.version for broker in brokers})
@@ -71,13 +71,13 @@ def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Resul
 
 
 def _clear(brokers: Sequence[Broker]) -> None:
-    """The disk is for whoever comes next."""
+    """Free the disk for the next measurement."""
     for broker in brokers:
         shutil.rmtree(broker.folder, ignore_errors=True)
 
 
 def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -> Entry:
-    """`row` in turn on each broker, `bench.rounds` times, after one round for the JVM to compile in."""
+    """`row` in turn on each broker, `bench.rounds` times, after one round in which the JVM compiles."""
     entry, able = Entry({}, bench.rounds, bench.scale), [one for one in brokers if row.call(one, bench.scale)]
     for broker in able:
         _restart(broker)
@@ -95,7 +95,7 @@ def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -
 
 
 def _restart(broker: Broker) -> None:
-    """What a JVM has compiled in one row would speed up the next: the order of rows must not matter."""
+    """Code that a JVM compiled in one row would speed up the next: the order of rows must not matter."""
     broker.stop()
     broker.start()
 
@@ -117,7 +117,7 @@ def measure_starts(kinds: Kinds, key: str, bench: Bench) -> Entry:
 
 
 def measure_recovery(kinds: Kinds, _: str, bench: Bench) -> Entry:
-    """Starts after kill -9 on gigabytes that were not checked yet, in turn."""
+    """Starts after kill -9 on gigabytes of unchecked logs, in turn."""
     entry, names = Entry({}, bench.rounds, bench.scale), [kind.name for kind in kinds]
     folder = bench.folder / RECOVERY
     found = recovery.measure(folder, recovery.GIGABYTES * bench.scale, recovery.PARTITIONS, bench.rounds, names)
@@ -134,17 +134,17 @@ def measure_compaction(kinds: Kinds, key: str, bench: Bench) -> Entry:
 
 
 def measure_looks(kinds: Kinds, key: str, bench: Bench) -> Entry:
-    """What the look at records costs, of Odradek alone."""
+    """The cost of checking records, of Odradek alone."""
     return record_looks.measure(key, bench.folder, bench.rounds, bench.scale)
 
 
 def measure_producers(kinds: Kinds, key: str, bench: Bench) -> Entry:
-    """A table of producers, which no other broker's is compared with."""
+    """A table of producers, without a comparison to other brokers."""
     return producers.measure(key, bench.folder, bench.rounds, bench.scale)
 
 
 def measure_cluster_rows(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results) -> Iterator[str]:
-    """Loads of clusters, which run one at a time: three JVMs beside three more would be in each other's way."""
+    """Loads of clusters, which run one at a time: two clusters of three JVMs would disturb each other."""
     for row in [row for row in cluster_rows.ROWS if row.key in keys]:
         if attempt(row.key, partial(_in_turn, kinds, row.key, partial(_one_row, row), bench), results):
             yield row.key
@@ -184,7 +184,7 @@ def measure_curve(kinds: Kinds, key: str, bench: Bench) -> Entry:
 
 
 def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, warm: bool) -> Iterator[str]:
-    """Everything in `keys`, into `results`; yields each key when it is done."""
+    """Measure everything in `keys`, into `results`; yields each key when it is done."""
     rows = [row for row in ROWS if row.key in keys]
     if rows:
         yield from measure_rows(kinds, rows, bench, results, warm)
@@ -240,7 +240,7 @@ def chosen_kinds(words: str) -> Kinds:
 def main(
     quick: bool, rounds: int, rows: str, brokers: str, folder: Path | None, out: Path | None, report: bool
 ) -> None:
-    """Measure what a message costs the broker."""
+    """Measure the broker's cost of a message."""
     keys, kinds = chosen_keys(rows), chosen_kinds(brokers)
     keep = out or (None if quick else HERE)
     results = load(keep / "results.json") if keep else Results()
@@ -260,7 +260,7 @@ def main(
 
 
 def write(results: Results, keep: Path | None) -> None:
-    """Put results, report and picture into `keep`, if there is one."""
+    """Write results, report and picture to `keep`, if there is one."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         save(results, keep / "results.json")

@@ -1,7 +1,7 @@
-"""The brokers that are measured: each with its own defaults on free ports of loopback, watched from outside.
+"""The measured brokers: each with its own defaults on free ports of loopback, observed from outside.
 
-All keep their data on the same disk, and nothing else is set that a user would not meet: one partition a topic, and
-deleted topics leave the disk at once so that the writing-back of one load is not paid by the next.
+All store their data on the same disk. Only two settings differ from what a user meets: one partition a topic, and
+deleted topics leave the disk at once, so that one load's write-back does not slow the next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["KINDS", "ApacheKafka", "Broker", "BrokerError", "Odradek", "RabbitMQ
 
 START_SECONDS = 120
 STOP_SECONDS = 180  # ten thousand partitions are flushed one by one
-# The heap is kafka-server-start's; so are the collector's settings (kafka-run-class).
+# The heap of kafka-server-start, and the collector's settings of kafka-run-class.
 JAVA_OPTIONS = [
     "-Xms1g",
     "-Xmx1g",
@@ -49,12 +49,12 @@ _COMMON = {
 
 
 def cluster_id() -> str:
-    """A new cluster's id. Kafka's tools take one that begins with `-` for an option, so it does not."""
+    """A new cluster's id. It does not begin with `-`, because Kafka's tools would parse that as an option."""
     return base64.urlsafe_b64encode(b"odr" + uuid.uuid4().bytes[3:]).decode().rstrip("=")
 
 
 class Broker:
-    """One broker with its data under `folder`: started and stopped as often as one likes. `settings` are its own."""
+    """One broker with its data under `folder`, which can be restarted any number of times. `settings` are its own."""
 
     name = ""
     key = ""
@@ -71,7 +71,7 @@ class Broker:
 
     @property
     def version(self) -> str:
-        """Of the broker itself."""
+        """The broker's version."""
         return KAFKA_VERSION
 
     @property
@@ -80,14 +80,14 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
-        """Whatever comes once, before the first start."""
+        """Steps before the first start."""
 
     def command(self) -> list[str]:
-        """What to exec."""
+        """The command line."""
         raise NotImplementedError
 
     def answers(self, partitions: int) -> bool:
-        """Whether Metadata is answered, with that many partitions led and none without a leader."""
+        """Whether Metadata lists at least that many partitions with a leader and none without."""
         try:
             found = wire.metadata(self.port, seconds=10)
         except OSError:
@@ -95,17 +95,17 @@ class Broker:
         return found.led >= partitions and not found.other
 
     def start(self, partitions: int = 0) -> float:
-        """Start it; seconds from exec to the first Metadata answer that has `partitions` of them."""
+        """Start it; returns the seconds from exec to the first Metadata response with `partitions` of them."""
         self.launch()
         return self.started(partitions)
 
     def launch(self) -> None:
-        """Exec it. It dies with the thread that did this (PR_SET_PDEATHSIG), so one that lasts."""
+        """Exec it. It dies with the calling thread (PR_SET_PDEATHSIG), so call this from one that lasts."""
         self._began = time.monotonic()
         self.process = processes.spawn(self.command(), self.folder / "broker.log", cwd=self.folder, env=self.env())
 
     def started(self, partitions: int = 0) -> float:
-        """Wait for that Metadata answer; seconds from exec."""
+        """Wait for that Metadata response; returns the seconds from exec."""
         assert self.process is not None
         while not self.answers(partitions):
             if self.process.poll() is not None or time.monotonic() - self._began > START_SECONDS:
@@ -114,19 +114,19 @@ class Broker:
         return time.monotonic() - self._began
 
     def env(self) -> dict[str, str]:
-        """The environment it runs in."""
+        """Its environment."""
         return dict(os.environ)
 
     def log_tail(self) -> str:
-        """The last it said."""
+        """The end of its log."""
         return (self.folder / "broker.log").read_text(errors="replace")[-2000:]
 
     def stop(self) -> None:
-        """SIGTERM, and wait."""
+        """Send SIGTERM, and wait."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to all its processes."""
+        """Send SIGKILL to all its processes."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -144,15 +144,15 @@ class Broker:
         return processes.cpu_seconds(self.family())
 
     def memory(self) -> Memory:
-        """Of all its processes."""
+        """The memory of all its processes."""
         return processes.memory(self.family())
 
     def create(self, topic: str, partitions: int = 1) -> None:
-        """Make a topic, and wait until its partitions are led."""
+        """Create a topic, and wait until its partitions have leaders."""
         wire.create(self.port, topic, partitions)
 
     def delete(self, topic: str) -> None:
-        """Drop a topic."""
+        """Delete a topic."""
         wire.delete(self.port, topic)
 
     def __enter__(self) -> Self:
@@ -174,13 +174,13 @@ class Odradek(Broker):
 
     @property
     def version(self) -> str:
-        """As installed."""
+        """The installed version."""
         from importlib.metadata import version
 
         return version("odradek")
 
     def prepare(self) -> None:
-        """Only its properties."""
+        """Write its properties."""
         self.write_properties({"listeners": f"PLAINTEXT://{self.bootstrap}"})
 
     def command(self) -> list[str]:
@@ -196,7 +196,7 @@ class ApacheKafka(Broker):
 
     @property
     def version(self) -> str:
-        """Of its jars."""
+        """The version of its jars."""
         return self.release
 
     def prepare(self) -> None:
@@ -216,7 +216,7 @@ class ApacheKafka(Broker):
         subprocess.run(["java", "-cp", f"{kafka_jars(self.release)}/*", *tool], check=True, capture_output=True)
 
     def command(self) -> list[str]:
-        """With the heap and the collector of its own scripts."""
+        """Uses the heap and the collector of its own scripts."""
         jars = f"{kafka_jars(self.release)}/*"
         return ["java", *JAVA_OPTIONS, "-cp", jars, "kafka.Kafka", str(self.folder / "server.properties")]
 
@@ -240,11 +240,11 @@ class RabbitMQ(Broker):
         return next(self._home.glob("root/usr/lib/rabbitmq/lib/rabbitmq_server-*")).name.partition("-")[2]
 
     def command(self) -> list[str]:
-        """The packaged script, which execs the Erlang machine."""
+        """The packaged script, which execs the Erlang VM."""
         return [str(self._home / "root/usr/lib/rabbitmq/bin/rabbitmq-server")]
 
     def env(self) -> dict[str, str]:
-        """Everything private; ALLOW_INPUT makes the script exec, so that signals reach the broker itself."""
+        """Everything is private; ALLOW_INPUT makes the script exec, so that signals reach the broker itself."""
         own = {
             "PATH": f"{self._home}/bin:{os.environ['PATH']}",
             "HOME": str(self.folder),
@@ -266,7 +266,7 @@ class RabbitMQ(Broker):
         return {**os.environ, **own}
 
     def start(self, partitions: int = 0) -> float:
-        """Its port mapper first: left to itself RabbitMQ starts one that stays for ever."""
+        """Start its port mapper first: RabbitMQ would start one that never exits."""
         program = next(self._home.glob("root/usr/lib/erlang/erts-*/bin/epmd"))
         command = [str(program), "-port", str(self._mapper_port), "-address", "127.0.0.1"]
         self._mapper = processes.spawn(command, self.folder / "epmd.log")
@@ -279,11 +279,11 @@ class RabbitMQ(Broker):
             self._mapper = None
 
     def family(self) -> list[psutil.Process]:
-        """The port mapper too."""
+        """Includes the port mapper."""
         return super().family() + (processes.family(self._mapper) if self._mapper else [])
 
     def answers(self, partitions: int) -> bool:
-        """Whether it begins an AMQP connection."""
+        """Whether it opens an AMQP connection."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
                 connection.sendall(b"AMQP\x00\x00\x09\x01")

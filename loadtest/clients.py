@@ -1,7 +1,7 @@
-"""Runs the C clients: each connects, says "ready", works when told, and answers with one JSON object.
+"""Runs the C clients: each connects, prints "ready", works after "go", and prints one JSON object.
 
-The broker's CPU is read between "ready" and the answer, so that connecting and what a client sends to warm up is in
-no figure. A client that fails, or a broker that lost a message, gives no figure either.
+The broker's CPU is read between "ready" and the result, so no figure includes connecting or a client's warm-up. A
+client that fails, or a broker that lost a message, gives no figure.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from odradek.loadtest.tools import client
 
 
 class LoadError(Exception):
-    """A load did not do what it should; no figure comes of it."""
+    """A load failed; it gives no figure."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """How a client is called: `numbers` are the client's own settings, `settings` librdkafka's."""
+    """A client's command line: `numbers` are the client's own settings, `settings` librdkafka's."""
 
     program: str
     mode: str
@@ -30,7 +30,7 @@ class Call:
     settings: tuple[str, ...] = ()
 
     def scaled(self, factor: float) -> Call:
-        """The same with that much of its messages and seconds, but enough to be a load at all."""
+        """The same with that share of its messages and seconds, but with a useful minimum."""
         least = {"messages": 500, "seconds": 1}
         shrunk = {name: max(least[name], round(self.numbers[name] * factor)) for name in least if name in self.numbers}
         return Call(self.program, self.mode, {**self.numbers, **shrunk}, self.settings)
@@ -42,13 +42,13 @@ class Call:
 
     @property
     def sent(self) -> int:
-        """Messages that a producing client should leave in the log, without those it warms up with."""
+        """Messages that a producing client should leave in the log, without its warm-up."""
         return self.numbers["messages"] * self.numbers.get("producers", 1)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run took: messages, seconds, CPU seconds of broker and client, and latencies in µs where measured."""
+    """The cost of one run: messages, seconds, CPU seconds of broker and client, and latencies in µs where measured."""
 
     messages: int
     size: int
@@ -75,13 +75,13 @@ class Cost:
         return self.broker_cpu / (self.messages * self.size) * 1e9
 
     def as_dict(self) -> dict[str, float]:
-        """For the file of results: what was measured, and what is told of it."""
+        """For the file of results: measured and derived figures."""
         told = {"rate": self.rate, "cpu_us": self.cpu_us, "cpu_per_gb": self.cpu_per_gb}
         return {name: round(value, 4) for name, value in {**asdict(self), **told}.items()}
 
 
 class Client:
-    """A client that is ready to begin. A context manager: it does not outlive its block."""
+    """A client that is ready to start. A context manager: it does not outlive its block."""
 
     def __init__(self, call: Call, broker: Broker, topic: str) -> None:
         numbers = [f"{name}={value}" for name, value in call.numbers.items()]
@@ -92,7 +92,7 @@ class Client:
         self.ready()
 
     def ready(self) -> None:
-        """Wait until it can begin (again)."""
+        """Wait until it can start (again)."""
         if self._line() != "ready":
             raise self._failed()
 
@@ -112,13 +112,13 @@ class Client:
         return LoadError(f"{' '.join(self._words[1:])}: {said or 'it ended without a word'}")
 
     def go(self) -> None:
-        """Say that it may begin."""
+        """Let it start."""
         stdin = cast(IO[str], self._process.stdin)
         stdin.write("go\n")
         stdin.flush()
 
     def result(self) -> dict[str, Any]:
-        """Its figures, when it has them."""
+        """Wait for its figures."""
         line = self._line()
         if not line:
             raise self._failed()
@@ -126,12 +126,12 @@ class Client:
 
 
 def run(call: Call, broker: Broker, topic: str) -> Cost:
-    """Do `call` against `broker`; LoadError when the client fails."""
+    """Run `call` against `broker`; LoadError when the client fails."""
     return run_rounds(call, broker, topic, 1)[0]
 
 
 def run_rounds(call: Call, broker: Broker, topic: str, rounds: int) -> list[Cost]:
-    """The same, several times by one client that knows `rounds`."""
+    """The same, several times by one client that supports `rounds`."""
     try:
         with Client(call, broker, topic) as one:
             costs = [_measured(one, call, broker)]
@@ -151,7 +151,7 @@ def _measured(one: Client, call: Call, broker: Broker) -> Cost:
 
 
 def command(call: Call, broker: Broker, topic: str) -> None:
-    """Do a `call` that reports nothing, such as to drop queues."""
+    """Run a `call` without a result, such as deleting queues."""
     numbers = [f"{name}={value}" for name, value in call.numbers.items()]
     done = subprocess.run([client(call.program), call.mode, broker.bootstrap, topic, *numbers], capture_output=True)
     if done.returncode:

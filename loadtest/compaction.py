@@ -1,12 +1,12 @@
-"""Compaction: Odradek's cleaner beside Apache Kafka's, on the same segments.
+"""Compaction: compare Odradek's cleaner with Apache Kafka's, on the same segments.
 
     python -m odradek.loadtest.compaction --rows compact-1k
 
-It is a part of `make bench` too. The segments are written here as a producer with default settings fills them, 16 KiB a
-batch, keys drawn at random. Each broker in turn gets hard links of them in the place of a topic's partition. When it
-has opened them, the topic becomes compacted: the clock and the CPU of all the broker's processes run from there until
-the cleaner's checkpoint is at the active segment. A cleaned log is as large as what is left of it, and the old segments
-stay until the directory goes: 15 GB of disk for 5 GB of records of 1 KB, 25 GB for as many of 100 B.
+It is also part of `make bench`. This module writes the segments as a producer with default settings fills them, 16 KiB
+a batch, with random keys. Each broker in turn gets hard links of them as a topic's partition. When it has opened them,
+the topic becomes compacted: the clock and the CPU of all the broker's processes run from there until the cleaner's
+checkpoint is at the active segment. A cleaned log is as large as its remaining records, and the old segments stay until
+the directory goes: 15 GB of disk for 5 GB of records of 1 KB, 25 GB for as many of 100 B.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0"}
 
 
 class Load(NamedTuple):
-    """Records of `size` bytes, `records` of them, with keys drawn from `keys`."""
+    """`records` records of `size` bytes, with random ones of `keys` keys."""
 
     title: str
     size: int
@@ -52,7 +52,7 @@ LOADS = {
 
 
 class Kafka(ApacheKafka):
-    """The Apache Kafka whose cleaner Odradek's is compared with."""
+    """The Apache Kafka whose cleaner is compared with Odradek's."""
 
     release = "3.9.1"
 
@@ -61,7 +61,7 @@ KINDS: tuple[type[Broker], ...] = (Kafka, Odradek)
 
 
 def once(kind: type[Broker], folder: Path, segments: Path, dirty_end: int) -> dict[str, float]:
-    """Have a broker of its own clean the segments; MB and CPU are of the records that were there."""
+    """Let a separate broker clean the segments; MB and CPU refer to the original records."""
     broker = kind(folder, _SETTINGS)
     try:
         _give(broker, segments)
@@ -85,7 +85,7 @@ def once(kind: type[Broker], folder: Path, segments: Path, dirty_end: int) -> di
 
 
 def _give(broker: Broker, segments: Path) -> None:
-    """Make the topic, and put hard links of the segments in the place of its only one."""
+    """Create the topic, and replace its only segment by hard links of the segments."""
     broker.start()
     broker.create(TOPIC)
     broker.stop()
@@ -99,7 +99,7 @@ def _give(broker: Broker, segments: Path) -> None:
 
 
 def _await(broker: Broker, dirty_end: int) -> None:
-    """Until the checkpoint is at the end of the sealed segments."""
+    """Wait until the checkpoint is at the end of the sealed segments."""
     path, deadline = broker.folder / "data" / _CHECKPOINT, time.monotonic() + SECONDS
     while f"{TOPIC} 0 {dirty_end}" not in (path.read_text().splitlines() if path.exists() else []):
         if time.monotonic() > deadline:
@@ -132,7 +132,7 @@ def measure(key: str, folder: Path, rounds: int, scale: float, kinds: Sequence[t
 @click.option("--keep/--no-keep", default=False, help="Write the figures to results.json and RESULTS.md.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
 def main(rows: str, brokers: str, rounds: int, scale: float, keep: bool, folder: Path | None) -> None:
-    """How fast a log is compacted, and what that costs."""
+    """Measure how fast a log is compacted, and the cost."""
     from odradek.loadtest import bench
 
     results = load(bench.HERE / "results.json")

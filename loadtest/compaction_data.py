@@ -1,6 +1,6 @@
 """Segments of keyed records as a producer with default settings leaves them: batches of 16 KiB, magic 2, uncompressed.
 
-Written by hand, without indexes: brokers build them when they open the log.
+Written directly, without indexes: brokers build them when they open the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEY = b"?" * KEY_SIZE
 
 
 def fill(folder: Path, size: int, records: int, keys: int) -> int:
-    """Sealed segments with `records` records of `size` bytes, and an active one with one; where that begins."""
+    """Write sealed segments with `records` records of `size` bytes, and an active one with one batch; its base."""
     folder.mkdir(parents=True)
     count = (_BATCH - _HEADER) // size
     body = bytearray(b"".join(_record(delta, size) for delta in range(count)))
@@ -40,14 +40,14 @@ def fill(folder: Path, size: int, records: int, keys: int) -> int:
 
 
 def _record(delta: int, size: int) -> bytes:
-    """With a place for its key, and a value of random digits."""
+    """A record with a placeholder for its key, and a value of random digits."""
     value = os.urandom(size).hex().encode()[: size - KEY_SIZE - 10]
     content = b"\0\0" + _varint(delta) + _varint(KEY_SIZE) + _KEY + _varint(len(value)) + value + b"\0"
     return _varint(len(content)) + content
 
 
 def _varint(number: int) -> bytes:
-    """Of a number that is not negative, zig-zag."""
+    """Zig-zag, for a number that is not negative."""
     rest, out = number << 1, bytearray()
     while rest > 127:
         out.append(rest & 127 | 128)

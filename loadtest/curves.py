@@ -1,6 +1,6 @@
-"""What a request costs as a broker grows: partitions, connections, retained data, workers, and readers of cold data.
+"""The cost of a request as a broker grows: partitions, connections, retained data, workers, and readers of cold data.
 
-Every point is the median of some rounds of the plain-socket client with batch 1, on a broker of its own.
+Every point is the median of some rounds of the plain-socket client with batch 1, on a separate broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTITIONS = (1, 100, 10_000)
 QUICK_PARTITIONS = (1, 100, 1_000)
 CONNECTIONS = (1, 100, 5_000)
 RETAINED_GB = (0.1, 5.0, 40.0)
-KEEP_FREE_GB = 15  # of the disk, while data is retained
+KEEP_FREE_GB = 15  # on the disk, while data is retained
 COLD_GB = 8.0
 REQUESTS = 40_000
 TOPICS = 10
@@ -35,7 +35,7 @@ _FIGURES = ("cpu_us", "rate", "p50", "p99", "p999")
 
 @dataclass(frozen=True)
 class Bench:
-    """How much of it: `rounds` a point, `scale` of the work, data under `folder`."""
+    """The size of a measurement: `rounds` a point, `scale` of the work, data under `folder`."""
 
     folder: Path
     rounds: int
@@ -43,7 +43,7 @@ class Bench:
 
     @contextlib.contextmanager
     def started(self, kind: type[Broker], name: str = "curve", **settings: object) -> Iterator[Broker]:
-        """A broker of its own with these settings (`_` for `.`); it and its data are gone afterwards."""
+        """A separate broker with these settings (`_` for `.`); it and its data are gone afterwards."""
         folder = self.folder / name
         broker = kind(folder, {name.replace("_", "."): value for name, value in settings.items()})
         try:
@@ -70,7 +70,7 @@ class Bench:
 
 
 def partitions(bench: Bench, kind: type[Broker]) -> Curve:
-    """Partitions there are: requests to one of them, and to all. Ten topics, as Kafka would make no larger ones."""
+    """Number of partitions: requests to one of them, and to all. Ten topics, because Kafka creates no larger ones."""
     curve: Curve = {"one partition in use": [], "all partitions in use": []}
     for count in PARTITIONS if bench.scale == 1 else QUICK_PARTITIONS:
         topics = min(count, TOPICS)
@@ -84,11 +84,11 @@ def partitions(bench: Bench, kind: type[Broker]) -> Curve:
 
 
 def connections(bench: Bench, kind: type[Broker]) -> Curve:
-    """Connections that are open: all of them busy with one request each, and twenty busy among idle ones."""
+    """Number of open connections: all of them busy with one request each, and twenty busy among idle ones."""
     curve: Curve = {"all busy": [], "20 busy, the others idle": []}
     with bench.started(kind) as broker:
         wire.create(broker.port, TOPIC)
-        run_rounds(bench.send(), broker, TOPIC, bench.rounds)  # for the JVM to warm up
+        run_rounds(bench.send(), broker, TOPIC, bench.rounds)  # warms up the JVM
         for count in CONNECTIONS:
             curve["all busy"].append(bench.point(count, bench.send(connections=count), broker))
             some = bench.send(connections=min(count, 20), idle=max(count - 20, 0))
@@ -97,7 +97,7 @@ def connections(bench: Bench, kind: type[Broker]) -> Curve:
 
 
 def retained(bench: Bench, kind: type[Broker]) -> Curve:
-    """Gigabytes the partition already has: producing to it, and reading at its tail."""
+    """Gigabytes already in the partition: producing to it, and reading at its tail."""
     curve: Curve = {"produce": [], "tail fetch": []}
     have = 0.0
     with bench.started(kind) as broker:
@@ -118,7 +118,7 @@ def _tail_from_end(bench: Bench, broker: Broker) -> Cost:
 
 
 def fill(broker: Broker, topic: str, gigabytes: float) -> None:
-    """Write that much in full batches of 1 KB records, and have the disk done with it."""
+    """Write that much in full batches of 1 KB records, and flush it to disk."""
     if gigabytes <= 0:
         return
     numbers = {"messages": round(gigabytes * 1e6), "size": 1000}
@@ -138,9 +138,9 @@ def workers(bench: Bench, _: type[Broker]) -> Curve:
 
 
 def cold(bench: Bench, kind: type[Broker]) -> Curve:
-    """Tail traffic alone, beside a reader of a cached backlog, and of one whose pages were dropped. x: 0, 1, 2.
+    """Tail traffic alone, with a reader of a cached backlog, and with a reader whose pages were dropped. x: 0, 1, 2.
 
-    And, as 3, beside one whose cold backlog is another broker's: what a busy machine costs, whoever serves the reader.
+    And, as 3, with a reader of another broker's cold backlog: the cost of a busy machine, whichever broker serves it.
     """
     with bench.started(kind) as broker, bench.started(Odradek, "elsewhere") as other:
         for one in (broker, other):
@@ -150,7 +150,7 @@ def cold(bench: Bench, kind: type[Broker]) -> Curve:
             None, (broker, _nothing), (broker, drop_pages), (other, drop_pages),
         )  # fmt: skip
         costs: list[list[Cost]] = [[] for _ in besides]
-        _tail_beside(bench, broker, "tail-first", None)  # for the JVM to warm up
+        _tail_beside(bench, broker, "tail-first", None)  # warms up the JVM
         for turn in range(bench.rounds):
             for x, beside in enumerate(besides):
                 costs[x].append(_tail_beside(bench, broker, f"tail-{x}-{turn}", beside))
@@ -158,12 +158,12 @@ def cold(bench: Bench, kind: type[Broker]) -> Curve:
 
 
 def _nothing(_: Path) -> None:
-    """The backlog stays where it is."""
+    """The backlog stays cached."""
 
 
 def drop_pages(folder: Path) -> None:
-    """Have the kernel forget the cached pages of every log under `folder`."""
-    os.sync()  # a page that is not on the disk yet cannot be dropped
+    """Drop the cached pages of every log under `folder`."""
+    os.sync()  # the kernel cannot drop a dirty page
     for path in folder.rglob("*.log"):
         with path.open("rb") as log:
             os.posix_fadvise(log.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -183,7 +183,7 @@ def _tail_beside(bench: Bench, broker: Broker, topic: str, beside: tuple[Broker,
 
 
 CURVES: dict[str, tuple[Callable[[Bench, type[Broker]], Curve], tuple[type[Broker], ...]]] = {
-    "partitions": (partitions, (Odradek,)),  # Apache Kafka takes minutes to make ten thousand on two cores
+    "partitions": (partitions, (Odradek,)),  # Apache Kafka takes minutes to create ten thousand on two cores
     "connections": (connections, (ApacheKafka, Odradek)),
     "retained": (retained, (Odradek,)),
     "workers": (workers, (Odradek,)),

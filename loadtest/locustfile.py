@@ -1,6 +1,6 @@
-"""What locust loads: `locust -f loadtest/locustfile.py --host HOST:PORT` sends any broker the swarm's users.
+"""The file that locust loads: `locust -f loadtest/locustfile.py --host HOST:PORT` runs the swarm's users on any broker.
 
-`make locust` starts a broker of its own for it, and compares what was acknowledged with what can be read.
+`make locust` starts a separate broker for it, and compares acknowledged records with the log.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def begin(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
 
 @events.test_start.add_listener
 def prepare(environment: Any, **_: Any) -> None:
-    """Before any user: the ledger here, the topics by the master or the only process."""
+    """Before any user: set up the ledger in each process, and the topics in the master or the only process."""
     random.seed()  # forked workers would behave alike
     folder = environment.parsed_options.ledger
     base.ledger.folder = Path(folder) if folder else None
     if not isinstance(environment.runner, WorkerRunner):
-        # In a thread: a master that stands still takes its workers for dead.
+        # In a thread: a blocked master would take its workers for dead.
         gevent.get_hub().threadpool.apply(
             options.create_topics, (environment.host, environment.parsed_options.partitions)
         )
@@ -61,11 +61,11 @@ def prepare(environment: Any, **_: Any) -> None:
 
 @events.test_stopping.add_listener
 def await_workers(environment: Any, **_: Any) -> None:
-    """Before a master ends, all users have."""
+    """A master ends after all users."""
     finishing.wait(environment.runner)
 
 
 @events.test_stop.add_listener
 def keep_ledger(**_: Any) -> None:
-    """All that was acknowledged is in the files now."""
+    """Flush all acknowledgements to the files."""
     base.ledger.flush()

@@ -1,8 +1,8 @@
-"""A topic to Parquet by Spark: the source `odradek` beside Spark's own Kafka connector, in one run.
+"""A topic to Parquet by Spark: compare the source `odradek` with Spark's own Kafka connector, in one run.
 
 The same records are on both brokers, in four partitions. All ways write the columns of the Kafka source, compressed
-with snappy. `direct` ones have the tasks write what they read (option odradek.parquet); the others are a frame's
-`write.parquet`, rows through the JVM. CPU is that of the JVM, driver and executor, of Python, and of the broker.
+with snappy. In `direct` ways the tasks write what they read (option odradek.parquet); the others are a frame's
+`write.parquet`, with rows through the JVM. CPU is that of the JVM, driver and executor, of Python, and of the broker.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TOPIC = "to-parquet"
 
 
 class Load(NamedTuple):
-    """So many records of `size` bytes."""
+    """`records` records of `size` bytes."""
 
     records: int
     size: int
 
 
 class Way(NamedTuple):
-    """How a topic gets to Parquet: which broker has it, what Spark is told."""
+    """A way from a topic to Parquet: the broker that has it, and Spark's options."""
 
     broker: str  # its key
     format: str
@@ -57,7 +57,7 @@ WAYS = {
 
 
 class Spark:
-    """`to_parquet` in a process of its own. A context manager: it and its JVM do not outlive the block."""
+    """`to_parquet` in a separate process. A context manager: it and its JVM do not outlive the block."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -81,7 +81,7 @@ class Spark:
         self._process.wait()
 
     def write(self, way: Way, server: str, records: int) -> dict[str, float]:
-        """One round: what `to_parquet` tells, and CPU seconds of its `jvm` and its `python`. LoadError if it fails."""
+        """One round: the result of `to_parquet`, and CPU seconds of its `jvm` and `python`. LoadError if it fails."""
         options = {**way.options, "kafka.bootstrap.servers": server, "subscribe": TOPIC}
         asked = {"format": way.format, "options": options, "direct": way.direct, "rows": records}
         before = self._cpu()
@@ -93,7 +93,7 @@ class Spark:
         return json.loads(line) | {name: seconds - before[name] for name, seconds in self._cpu().items()}
 
     def _cpu(self) -> dict[str, float]:
-        """Driver and executor are one JVM here; Python is the driver's and the tasks'."""
+        """Driver and executor are one JVM here; Python includes the driver's and the tasks'."""
         family = processes.family(self._process)
         jvm = sum(sum(one.cpu_times()[:2]) for one in family if one.name() == "java")
         return {"jvm": jvm, "python": processes.cpu_seconds(family) - jvm}
@@ -107,7 +107,7 @@ class Spark:
 
 
 def measure(kinds: Sequence[type[Broker]], key: str, bench: Bench) -> Entry:
-    """All ways in turn, after one round to warm up; those of brokers that are not in `kinds` are left out."""
+    """All ways in turn, after one warm-up round; without those of brokers that are not in `kinds`."""
     load = LOADS[key]
     records = max(10_000, round(load.records * bench.scale))
     entry = Entry({}, bench.rounds, bench.scale)
@@ -140,7 +140,7 @@ def _round(spark: Spark, way: Way, broker: Broker, records: int) -> dict[str, fl
 
 @contextlib.contextmanager
 def _filled(kind: type[Broker], bench: Bench, load: Load, records: int) -> Iterator[Broker]:
-    """A broker with the records; the client's first one makes one more."""
+    """A broker with the records; the client's warm-up adds one more."""
     with bench.started(kind, f"parquet-{kind.key}", num_partitions=PARTITIONS) as broker:
         broker.create(TOPIC, PARTITIONS)
         touch_memory(records * load.size)

@@ -1,4 +1,4 @@
-"""What a broker's processes cost, as the kernel counts it: CPU of all, dead ones included, and memory."""
+"""The cost of a broker's processes, as the kernel counts it: CPU of all, dead ones included, and memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Memory(NamedTuple):
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """User and system time of all threads so far, and of the children that were waited for."""
+    """User and system time of all threads so far, and of the children that were reaped."""
     return sum(map(_cpu, processes))
 
 
@@ -35,7 +35,7 @@ def _cpu(process: psutil.Process) -> float:
     with contextlib.suppress(psutil.NoSuchProcess):
         times = process.cpu_times()
         return float(times.user + times.system + times.children_user + times.children_system)
-    return 0.0  # it ended just now: its parent's children_* has it once it is reaped
+    return 0.0  # it has just ended: its parent's children_* includes it once it is reaped
 
 
 def memory(processes: Iterable[psutil.Process]) -> Memory:
@@ -54,7 +54,7 @@ def _rollup(pid: int) -> Memory:
 
 
 def family(process: psutil.Process) -> list[psutil.Process]:
-    """`process` and all its descendants that live now."""
+    """`process` and all its living descendants."""
     try:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
@@ -62,9 +62,9 @@ def family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def spawn(command: list[str], log: Path, **more: object) -> psutil.Popen:
-    """Start `command` with its output in `log`; it is killed when the bench dies, however that happens."""
+    """Start `command` with its output in `log`; it is killed when the bench dies, for any reason."""
     with log.open("ab") as out:
-        # A session of its own: Ctrl-C is for whoever measures, who stops it when done.
+        # A separate session: Ctrl-C reaches only the bench, which stops the process when done.
         own = {"start_new_session": True, "preexec_fn": _die_with_parent}
         return psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **own, **more)
 
@@ -74,7 +74,7 @@ def _die_with_parent() -> None:
 
 
 def end(process: psutil.Popen, how: signal.Signals, seconds: float) -> None:
-    """Send `how` to `process`, or SIGKILL to all its family; those that are still there after `seconds` are killed."""
+    """Send `how` to `process`, or SIGKILL to its whole family; kill those that still run after `seconds`."""
     everyone = family(process)
     for one in everyone if how == signal.SIGKILL else everyone[:1]:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -87,9 +87,10 @@ def end(process: psutil.Popen, how: signal.Signals, seconds: float) -> None:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now, and below those that outgoing connections are given.
+    """A free TCP port of 127.0.0.1, below the range for outgoing connections.
 
-    Between asking and the broker's start a second may pass, and another load's connections take ports by thousands.
+    Between this call and the broker's start a second may pass, and another load's connections take ports by the
+    thousand.
     """
     first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:

@@ -1,10 +1,11 @@
-"""What one partition's table of idempotent producers costs: growing, forgetting, its snapshot at a roll, a start.
+"""The cost of one partition's table of idempotent producers: growth, expiry, its snapshot at a roll, a start.
 
     python -m odradek.loadtest.producers --rows producers-100k
 
-It is a part of `make bench` too. Such work holds the partition's lock, appends wait for it, and clients see a pause.
-It is measured in one process with the broker's own modules, on a partition in shared memory of its own. Each producer
-has one batch. `odradek.producers.max` is as many as there are, so that the next one has the older half forgotten.
+It is also part of `make bench`. Such work holds the partition's lock, appends wait for it, and clients see a pause. It
+is measured in one process with the broker's own modules, on a partition in separate shared memory. Each producer has
+one batch. `odradek.producers.max` is the number of producers, so that the next one makes the table forget the older
+half.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ LOADS = {
 
 
 class Watch:
-    """CPU ms of what is done within `working`, those of them within `locked`, and those of the longest hold."""
+    """CPU ms of the code within `working`, the part of them within `locked`, and that of the longest hold."""
 
     def __init__(self) -> None:
         self.cpu = self.held = self.longest = 0.0
@@ -75,7 +76,7 @@ class Watch:
 
 
 def once(folder: Path, producers: int) -> dict[str, float]:
-    """One round on a partition of its own below `folder`."""
+    """One round on a separate partition below `folder`."""
     with _partition(folder, producers) as partition:
         found = _grown(partition, producers).named("grow")
         _append(partition)
@@ -111,7 +112,7 @@ def _partition(folder: Path, most: int) -> Iterator[Partition]:
 
 
 def _grown(partition: Partition, producers: int) -> Watch:
-    """One producer after the other; only what makes room for the next ones counts."""
+    """Add one producer after the other; only making room for the next ones counts."""
     from odradek.ipc.slots import F_PSTATE_GEN
     from odradek.storage.log import producer_room
 
@@ -148,7 +149,7 @@ def _rolled(partition: Partition) -> Watch:
 
 
 def _started(partition: Partition) -> Watch:
-    """As after a clean stop, with the roll's snapshot: the lock is held throughout."""
+    """Like a start after a clean stop, with the roll's snapshot: the lock is held throughout."""
     from odradek.ipc import slots
     from odradek.storage.log import opening
 
@@ -162,7 +163,7 @@ def _started(partition: Partition) -> Watch:
 
 
 def _forgotten(partition: Partition, producers: int) -> Watch:
-    """What the next producer costs when there are as many as may be."""
+    """The cost of the next producer when the table is full."""
     from odradek.storage.log import producer_room
 
     watch = Watch()
@@ -188,7 +189,7 @@ def measure(key: str, folder: Path, rounds: int, scale: float) -> Entry:
 @click.option("--keep/--no-keep", default=False, help="Write the figures to results.json and RESULTS.md.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
 def main(rows: str, rounds: int, scale: float, keep: bool, folder: Path | None) -> None:
-    """What a table of producers costs."""
+    """Measure the cost of a table of producers."""
     from odradek.loadtest import bench
     from odradek.loadtest.reports.report import markdown
 

@@ -1,7 +1,7 @@
-"""`make profile ROW=batch1`: what Odradek's processes do while one load of the bench runs, again and again.
+"""`make profile ROW=batch1`: what Odradek's processes do while one load of the bench repeats.
 
-py-spy looks at every process of the broker from outside. The collapsed stacks, of
-which any flame graph tool makes a picture, go to a folder; the functions that ran most are printed.
+py-spy samples every process of the broker from outside. The collapsed stacks, from which any flame graph tool makes a
+picture, go to a folder; the functions with the most samples are printed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from odradek.loadtest.rows import ROWS, Row, once
 from odradek.loadtest.tools import cache
 
 SHOWN = 12
-RATE = 250  # looks a second
-LEAST_SHARE = 0.05  # of the samples of the busiest process: what has less is idle
+RATE = 250  # samples a second
+LEAST_SHARE = 0.05  # of the samples of the busiest process: a process with less is idle
 
 
 def hottest(stacks: str) -> Counter[str]:
@@ -52,7 +52,7 @@ def _name(process: psutil.Process) -> str:
 
 
 def profile(row: Row, broker: Broker, seconds: int, out: Path) -> dict[str, Counter[str]]:
-    """Do `row` until py-spy has looked for `seconds`; samples by function for each process."""
+    """Repeat `row` until py-spy has sampled for `seconds`; returns samples by function for each process."""
     once(row, broker, 0.2)  # files are open, topics filled
     out.mkdir(parents=True, exist_ok=True)
     files = {_name(one): (one, out / f"{row.key}-{_name(one)}.txt") for one in broker.family()}
@@ -67,7 +67,7 @@ def profile(row: Row, broker: Broker, seconds: int, out: Path) -> dict[str, Coun
 @click.option("--seconds", default=10, show_default=True, help="How long to look.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where the stacks go (default: profile/ in the cache).")
 def main(key: str, seconds: int, out: Path | None) -> None:
-    """Where the time goes in row KEY of the bench."""
+    """Show where the time goes in row KEY of the bench."""
     row = next(one for one in ROWS if one.key == key)
     with tempfile.TemporaryDirectory(prefix="odradek-profile-") as room:
         try:

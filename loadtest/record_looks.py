@@ -1,7 +1,7 @@
-"""What it costs to look at the records of each batch: the same load to two topics of one broker, in turn.
+"""The cost of checking the records of each batch: the same load to two topics of one broker, in turn.
 
-One topic has the default settings, the other `odradek.producers.trusted`, which saves the look
-(workers.produce.record_check). It is a part of `make bench` too, of Odradek alone: Apache Kafka has no such setting.
+One topic has the default settings, the other `odradek.producers.trusted`, which skips the check
+(workers.produce.record_check). It is also part of `make bench`, for Odradek alone: Apache Kafka has no such setting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONFIGS = {LOOKED_AT: {}, TRUSTED: {"odradek.producers.trusted": "true"}}
 
 
 class Load(NamedTuple):
-    """The load of a row of the table, and how much more CPU the look may take."""
+    """The load of a row of the table, and the CPU that the check may add."""
 
     row: str
     most: float
@@ -37,7 +37,7 @@ LOADS = {
 
 
 def measure(key: str, folder: Path, rounds: int, scale: float) -> Entry:
-    """One row, in turn, after one round that does not count."""
+    """One row, in turn, after one warm-up round."""
     entry = Entry({}, rounds, scale)
     with Odradek(folder / key) as broker:
         broker.start()

@@ -1,11 +1,11 @@
-"""Start-up after kill -9 of everything: Odradek beside Apache Kafka, on the same logs.
+"""Start-up after kill -9 of everything: compare Odradek with Apache Kafka, on the same logs.
 
     python -m odradek.loadtest.recovery --gb 10 --partitions 100
 
-It is a part of `make bench` too. Apache Kafka writes the logs and is killed. Then each broker in turn starts on a copy
-of that directory: the `.log` files are hard links, so both read the same pages of the same cache, everything else is a
-copy of what the kill left. The clock runs from exec until every partition tells its end, which must be the one before
-the kill.
+It is also part of `make bench`. Apache Kafka writes the logs and is killed. Then each broker in turn starts on a copy
+of that directory: the `.log` files are hard links, so both read the same pages of the same cache; the other files are
+copies from after the kill. The clock runs from exec until every partition returns its end offset, which must be the one
+before the kill.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odradek.loadtest.brokers import JAVA_OPTIONS, BrokerError, cluster_id, kafk
 
 TOPIC = "recovery"
 GIGABYTES, PARTITIONS = 10.0, 100
-PIECE = 100_000  # lines of a kilobyte that one kcat sends
+PIECE = 100_000  # lines of a kilobyte, sent by one kcat
 START_SECONDS = 600
 END_SECONDS = 60
 _LIST_OFFSETS = 2
@@ -53,14 +53,14 @@ controller.listener.names=CONTROLLER
 
 
 class Cost(NamedTuple):
-    """One start: seconds until all partitions answer, and the CPU seconds it took all processes."""
+    """One start: seconds until all partitions respond, and the CPU seconds of all processes."""
 
     seconds: float
     cpu: float
 
 
 class Contestant(NamedTuple):
-    """A broker: its name, the command that starts it on a properties file, and how its start on a copy is ended."""
+    """A broker: its name, the command that starts it on a properties file, and the signal that ends it."""
 
     name: str
     command: Callable[[str], list[str]]
@@ -76,11 +76,11 @@ def _python(config: str) -> list[str]:
 
 
 KAFKA = Contestant("Apache Kafka", _java, signal.SIGKILL)
-ODRADEK = Contestant("Odradek", _python, signal.SIGTERM)  # else its shared memory would stay
+ODRADEK = Contestant("Odradek", _python, signal.SIGTERM)  # otherwise its shared memory would stay
 
 
 def properties(folder: Path, partitions: int, port: int, kraft: bool) -> str:
-    """Write server.properties for data in `folder`/data; its path."""
+    """Write server.properties for data in `folder`/data; returns its path."""
     controller = processes.free_port()
     listeners = f"PLAINTEXT://127.0.0.1:{port}" + (f",CONTROLLER://127.0.0.1:{controller}" if kraft else "")
     text = _COMMON + (_KAFKA if kraft else "")
@@ -90,7 +90,7 @@ def properties(folder: Path, partitions: int, port: int, kraft: bool) -> str:
 
 
 def fill(folder: Path, gigabytes: float, partitions: int) -> int:
-    """Have Apache Kafka write the logs under `folder` and kill it; the sum of the partitions' end offsets."""
+    """Let Apache Kafka write the logs under `folder` and kill it; returns the sum of the partitions' end offsets."""
     folder.mkdir(parents=True)
     port = processes.free_port()
     config = properties(folder, partitions, port, kraft=True)
@@ -107,7 +107,7 @@ def fill(folder: Path, gigabytes: float, partitions: int) -> int:
 
 
 def _send(port: int, lines: Path) -> None:
-    """Batches as the Java client makes them by default: 16 KiB."""
+    """Batches of the Java client's default size: 16 KiB."""
     settings = ("batch.size=16384", "linger.ms=5", "sticky.partitioning.linger.ms=0")
     options = [word for setting in settings for word in ("-X", setting)]
     command = ["kcat", "-b", f"127.0.0.1:{port}", "-P", "-t", TOPIC, "-l", *options, str(lines)]
@@ -115,7 +115,7 @@ def _send(port: int, lines: Path) -> None:
 
 
 def copy(source: Path, target: Path) -> None:
-    """`source`/data as `target`/data: hard links of the logs, sparse copies of the rest."""
+    """Copy `source`/data to `target`/data: hard links of the logs, sparse copies of the rest."""
     target.mkdir(parents=True)
     subprocess.run(["cp", "-al", source / "data", target / "data"], check=True)
     for path in (target / "data").rglob("*"):
@@ -141,7 +141,7 @@ def start(contestant: Contestant, folder: Path, partitions: int, expected: int) 
 
 @contextlib.contextmanager
 def _running(contestant: Contestant, config: str, folder: Path, how: signal.Signals) -> Iterator[psutil.Popen]:
-    """The process, ended with all its children by `how`."""
+    """The process; `how` ends it with all its children."""
     process = processes.spawn(contestant.command(config), folder / "broker.log", cwd=folder)
     try:
         yield process
@@ -171,7 +171,7 @@ def _answers(port: int) -> bool:
 
 
 def ends(port: int, partitions: int) -> int:
-    """The sum of all partitions' end offsets (ListOffsets v1); -1 while one of them has none to tell."""
+    """The sum of all partitions' end offsets (ListOffsets v1); -1 while one of them is unknown."""
     name = struct.pack(">h", len(TOPIC)) + TOPIC.encode()
     asked = b"".join(struct.pack(">iq", index, -1) for index in range(partitions))
     body = struct.pack(">hhihii", _LIST_OFFSETS, 1, 1, -1, -1, 1) + name + struct.pack(">i", partitions) + asked
@@ -186,7 +186,7 @@ def ends(port: int, partitions: int) -> int:
 
 
 def measure(folder: Path, gigabytes: float, partitions: int, rounds: int, only: Sequence[str]) -> dict[str, list[Cost]]:
-    """Fill once, then start each broker `rounds` times in turn, after one start of each that does not count."""
+    """Fill once, then start each broker `rounds` times in turn, after one uncounted start of each."""
     expected = fill(folder / "filled", gigabytes, partitions)
     costs: dict[str, list[Cost]] = {}
     for turn in range(rounds + 1):
@@ -209,7 +209,7 @@ def measure(folder: Path, gigabytes: float, partitions: int, rounds: int, only: 
 @click.option("--only", multiple=True, type=click.Choice([KAFKA.name, ODRADEK.name]), help="Only this broker.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
 def main(gb: float, partitions: int, rounds: int, only: Sequence[str], folder: Path | None) -> None:
-    """How long a start takes after kill -9 of everything."""
+    """Measure how long a start takes after kill -9 of everything."""
     with tempfile.TemporaryDirectory(prefix="odradek-recovery-", dir=folder) as room:
         try:
             costs = measure(Path(room), gb, partitions, rounds, only)

@@ -1,4 +1,4 @@
-"""The loads of the table: what clients do to each broker, and what Odradek is to reach beside Apache Kafka."""
+"""The loads of the table: the clients' work on each broker, and Odradek's targets compared with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.loadtest.tools import touch_memory
 
 @dataclass(frozen=True)
 class Target:
-    """Odradek over Apache Kafka: at least `rate`, at most `cpu`, `p50` and `p99`; 0 says nothing. `floor`: in msg/s."""
+    """Odradek over Apache Kafka: at least `rate`, at most `cpu`, `p50` and `p99`; 0 is no target. `floor`: in msg/s."""
 
     rate: float = 0
     cpu: float = 0
@@ -26,10 +26,10 @@ class Target:
 class Row:
     """One line of the table.
 
-    `kafka` is done to Odradek with `more` times the messages, for it is done sooner and a short run is a rough one.
-    `amqp` is done to RabbitMQ. `fill` comes first and is not counted; what is filled is named, and read by each row
-    of that name. AMQP's queue is emptied by reading, so `amqp_fill` comes before each run. A `cold` row is done to
-    brokers that were just started, each time.
+    `kafka` runs on Odradek with `more` times the messages, because it finishes sooner and a short run is imprecise.
+    `amqp` runs on RabbitMQ. `fill` runs before and does not count; its topic has a name, and each row with that name
+    reads it. Reading empties an AMQP queue, so `amqp_fill` runs before each run. A `cold` row runs on freshly started
+    brokers, each time.
     """
 
     key: str
@@ -44,7 +44,7 @@ class Row:
     cold: bool = False
 
     def call(self, broker: Broker, scale: float) -> Call | None:
-        """What to do to `broker`; None when there is nothing that could be compared."""
+        """The call for `broker`; None when there is nothing to compare."""
         if broker.speaks == "amqp":
             return self.amqp and self.amqp.scaled(scale)
         return self.kafka.scaled(scale * (self.more if broker.key == "odradek" else 1))
@@ -201,7 +201,7 @@ ROWS = (
 
 
 def once(row: Row, broker: Broker, scale: float) -> Cost:
-    """Do `row`, or `scale` of it, to `broker`. LoadError where it has no `call` for that broker."""
+    """Run `row`, or `scale` of it, on `broker`. LoadError where it has no `call` for that broker."""
     call = row.call(broker, scale)
     if call is None:
         raise LoadError(f"{row.key} says nothing about {broker.name}")
@@ -221,7 +221,7 @@ def once(row: Row, broker: Broker, scale: float) -> Cost:
 
 
 def prepare(row: Row, broker: Broker, scale: float) -> None:
-    """Fill what `row` reads."""
+    """Fill the topic that `row` reads."""
     if row.fill and broker.speaks == "kafka":
         _filled(*row.fill, broker, scale)
 
@@ -236,7 +236,7 @@ def _once_amqp(row: Row, call: Call, broker: Broker, scale: float) -> Cost:
 
 
 def _filled(name: str, call: Call, broker: Broker, scale: float) -> str:
-    """The topic that `call` filled, on the first use of `name`."""
+    """The topic for `name`, which `call` fills at the first use."""
     if name not in broker.filled:
         topic = _fresh(name)
         broker.create(topic)
@@ -247,7 +247,7 @@ def _filled(name: str, call: Call, broker: Broker, scale: float) -> str:
 
 
 def check_end(broker: Broker, topic: str, call: Call) -> None:
-    """LoadError when the log does not end where `call`, with the one message a producer begins with, has brought it."""
+    """LoadError when the log does not end after the messages of `call` and the one that each producer begins with."""
     found, expected = wire.end(broker.port, topic), call.sent + call.numbers.get("producers", 1)
     if found != expected:
         raise LoadError(f"{broker.name}: {topic} should end at {expected}, but ends at {found}")

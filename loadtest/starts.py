@@ -1,7 +1,7 @@
-"""Start-up and memory: exec to the first Metadata answer with all partitions, after a stop and after kill -9.
+"""Start-up and memory: exec to the first Metadata response with all partitions, after a stop and after kill -9.
 
-Each broker gets a directory of its own here. A round is: start after a clean stop, idle memory, a load, memory under
-it, kill -9 of all processes, start again. RabbitMQ has no partitions, so it has only the figures for one queue.
+Each broker has a separate directory. A round is: start after a clean stop, idle memory, a load, memory under it,
+kill -9 of all processes, start again. RabbitMQ has no partitions, so it has only the figures for one queue.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def once(broker: Broker, partitions: int, scale: float) -> dict[str, Any]:
         time.sleep(IDLE_SECONDS)
         idle = broker.memory()
         if broker.speaks == "kafka":
-            wire.create(broker.port, TOPIC, partitions)  # it is there: wait until Kafka's leaders know that they are
+            wire.create(broker.port, TOPIC, partitions)  # it exists: wait until Kafka's leaders know that they lead
         cost = run(_load(broker, partitions, scale), broker, TOPIC)
         loaded = broker.memory()
         broker.kill()

@@ -1,6 +1,6 @@
-"""loadtest/results.json: every figure of every row's last whole run, with its date and commit.
+"""loadtest/results.json: every figure of every row's last complete run, with its date and commit.
 
-Rows are measured in one invocation of the bench or in several; RESULTS.md is always written from all that is here.
+One or several invocations of the bench measure the rows; RESULTS.md is always written from all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Entry:
-    """One row or curve as measured: `data[broker name]` is a list with one entry a round, or what a curve keeps."""
+    """One measured row or curve: `data[broker name]` is a list with one entry a round, or a curve's data."""
 
     data: dict[str, Any]
     rounds: int
@@ -31,21 +31,21 @@ class Entry:
 
 @dataclass
 class Results:
-    """All entries by key, and what the brokers and the machine are."""
+    """All entries by key, and the versions of brokers and machine."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)  # in this invocation only
 
     def middle(self, key: str, broker: str, name: str) -> float | None:
-        """The median over the rounds of `name` in row `key`; None when that was not measured."""
+        """The median over the rounds of `name` in row `key`; None when it was not measured."""
         rounds = self.entries[key].data.get(broker) if key in self.entries else None
         values = [one[name] for one in rounds or [] if name in one]
         return median(values) if values else None
 
 
 def load(path: Path) -> Results:
-    """What is in the file at `path`; nothing when it is not there."""
+    """The content of the file at `path`; empty when it does not exist."""
     if not path.exists():
         return Results()
     raw = json.loads(path.read_text())
@@ -53,7 +53,7 @@ def load(path: Path) -> Results:
 
 
 def save(results: Results, path: Path) -> None:
-    """Write `path` whole or not at all."""
+    """Write `path` atomically."""
     raw = {
         "versions": results.versions,
         "entries": {key: vars(entry) for key, entry in sorted(results.entries.items())},
@@ -68,13 +68,13 @@ def _rounded(value: object) -> object:
 
 
 def commit() -> str:
-    """The commit that was measured, with a + when the tree has changes to it."""
+    """The measured commit, with a + when the tree has changes."""
     found = first_line(["git", "-C", str(HERE), "describe", "--always", "--dirty=+"])
     return found or "unknown"
 
 
 def first_line(command: Sequence[str], having: str = "") -> str:
-    """The first line that `command` says with `having` in it; empty when it is not there."""
+    """The first output line of `command` with `having` in it; empty when there is none."""
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def machine() -> dict[str, str]:
 
 
 def _python() -> str:
-    """Version and build: one made with profile-guided optimisation takes much less CPU for the same work."""
+    """Version and build: a build with profile-guided optimisation takes much less CPU for the same work."""
     return f"{platform.python_version()}, built {platform.python_build()[1]} with {platform.python_compiler()}"
 
 

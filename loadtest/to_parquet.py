@@ -1,10 +1,10 @@
-"""A Spark that writes a topic to Parquet when it is told to, one way or another.
+"""A Spark process that writes a topic to Parquet on request, in one way or another.
 
     python -m odradek.loadtest.to_parquet FOLDER
 
-Like the C clients it says "ready", then answers each line of stdin, a JSON object {format, options, direct, rows}, with
-one of {seconds, files, bytes}. What was written is counted and deleted. All ways have one JVM, with Spark's own Kafka
-connector in it and two cores, and so what one way has had compiled is there for the next.
+Like the C clients it prints "ready", then answers each line of stdin, a JSON object {format, options, direct, rows},
+with one of {seconds, files, bytes}. It counts and deletes what it wrote. All ways share one JVM, with Spark's own Kafka
+connector and two cores, so code compiled for one way serves the next.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def started(folder: Path) -> SparkSession:
 
 
 def write(spark: SparkSession, folder: Path, asked: Mapping[str, Any]) -> dict[str, float]:
-    """Do it once. RuntimeError where not all rows have arrived."""
+    """Write once. RuntimeError where rows are missing."""
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     direct = {"odradek.parquet": str(out)} if asked["direct"] else {}
@@ -59,7 +59,7 @@ def write(spark: SparkSession, folder: Path, asked: Mapping[str, Any]) -> dict[s
 
 
 def main() -> None:
-    """Until stdin ends."""
+    """Run until stdin ends."""
     folder = Path(sys.argv[1])
     spark = started(folder)
     print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""What the bench needs from outside Python, found, fetched or compiled into the cache; each missing thing is told."""
+"""Tools from outside Python for the bench, found, fetched or compiled into the cache. Errors name a missing one."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ KAFKA_VERSION = "4.1.0"
 
 
 class BrokerError(Exception):
-    """A broker did not start, or something is not there to be started; the message says what to do."""
+    """A broker did not start, or a tool is missing; the message says what to do."""
 
 
 def say(text: str) -> None:
-    """Progress, to standard error."""
+    """Print progress to standard error."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 def cache() -> Path:
-    """Where fetched and compiled things are: ODRADEK_TEST_CACHE, else .cache beside the sources."""
+    """The folder for fetched and compiled files: ODRADEK_TEST_CACHE, else .cache next to the sources."""
     return Path(os.environ.get("ODRADEK_TEST_CACHE") or HERE.parent / ".cache").absolute()
 
 
 def kafka_jars(version: str = KAFKA_VERSION) -> Path:
-    """The folder of Apache Kafka's jars; BrokerError when they were not fetched."""
+    """The folder of Apache Kafka's jars; BrokerError when they are missing."""
     libs = cache() / f"kafka-{version}" / "libs"
     if not (libs / f"kafka_2.13-{version}.jar").exists():
         raise BrokerError(f"no jars in {libs}: run make test-tools, or measure with --brokers odradek")
@@ -41,7 +41,7 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
 
 
 def connector_jars() -> list[Path]:
-    """The jars of Spark's own Kafka connector; BrokerError when they were not fetched."""
+    """The jars of Spark's own Kafka connector; BrokerError when they are missing."""
     jars = sorted((cache() / "spark-4.2").glob("*.jar"))
     if len(jars) < 4:
         raise BrokerError(f"no jars in {cache() / 'spark-4.2'}: run make test-tools")
@@ -49,7 +49,7 @@ def connector_jars() -> list[Path]:
 
 
 def rabbitmq() -> Path:
-    """The folder with Debian's RabbitMQ, unpacked there by rabbitmq.sh on first use; BrokerError when it cannot be."""
+    """The folder with Debian's RabbitMQ, which rabbitmq.sh unpacks there at first use; BrokerError when it cannot."""
     home = cache() / "rabbitmq"
     done = subprocess.run([HERE / "rabbitmq.sh", home], capture_output=True, text=True)
     if done.returncode:
@@ -58,7 +58,7 @@ def rabbitmq() -> Path:
 
 
 def client(name: str) -> Path:
-    """The load client `name`, compiled from its C source when that is newer."""
+    """The load client `name`, compiled from its C source when the source is newer."""
     program = cache() / "loadtest" / name
     source = HERE / f"{name}.c"
     newest = max(path.stat().st_mtime for path in (source, HERE / "client.h"))
@@ -69,10 +69,10 @@ def client(name: str) -> Path:
 
 
 def touch_memory(size: int) -> None:
-    """Have the machine own `size` bytes of free memory, and some more, before a load fills them.
+    """Make the machine own `size` bytes of free memory, and some more, before a load fills them.
 
     A virtual machine may have given its free memory back to the host. The first touch of each page then costs one to
-    two microseconds a kilobyte, ten times what a broker takes to write it, and whoever comes first would pay.
+    two microseconds a kilobyte, ten times a broker's cost of writing it, and the first broker would pay for it.
     """
     size = min(size + size // 4, psutil.virtual_memory().available // 2)
     if size > 0:
@@ -82,7 +82,7 @@ def touch_memory(size: int) -> None:
 
 
 def _compile(source: Path, program: Path) -> None:
-    fresh = program.with_suffix(f".{os.getpid()}")  # renamed when whole: two benches may compile at once
+    fresh = program.with_suffix(f".{os.getpid()}")  # renamed when complete: two benches may compile at once
     command = ["cc", "-O2", "-Wall", "-o", str(fresh), str(source), *_libraries(source.stem), "-lpthread"]
     try:
         done = subprocess.run(command, capture_output=True, text=True)

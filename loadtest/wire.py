@@ -1,7 +1,7 @@
-"""The few requests the bench itself sends: which partitions are there, make a topic, drop it, where does it end.
+"""The few requests of the bench itself: list partitions, create a topic, delete it, find its end.
 
-Old versions of Kafka's protocol that every broker here still serves, written out by hand: no client library is
-started, so asking costs next to nothing and can be repeated every few milliseconds while a broker comes up.
+Old versions of Kafka's protocol that every broker here still supports, encoded by hand: no client library starts, so a
+request costs next to nothing and can be repeated every few milliseconds while a broker starts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ WAIT_SECONDS = 120
 
 
 class WireError(Exception):
-    """The broker's answer is not what it should be."""
+    """The broker's response is not the expected one."""
 
 
 class Found(NamedTuple):
-    """A Metadata answer: partitions that have a leader, and those that have not (or an error)."""
+    """A Metadata response: partitions with a leader, and those without (or with an error)."""
 
     led: int
     other: int
 
 
 def ask(port: int, api: int, version: int, body: bytes, seconds: float = 30) -> bytes:
-    """Send one request on a connection of its own; the answer after its correlation id. OSError when there is none."""
+    """Send one request on a separate connection; returns the response after its correlation id. OSError without one."""
     frame = struct.pack(">hhih", api, version, 1, -1) + body
     with socket.create_connection(("127.0.0.1", port), seconds) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
@@ -49,13 +49,13 @@ def text(word: str) -> bytes:
 
 
 def metadata(port: int, topic: str | None = None, seconds: float = 30) -> Found:
-    """What Metadata v4 says of all topics, or of `topic`, which is then made where it is missing."""
+    """Metadata v4 of all topics, or of `topic`, which the request creates where it is missing."""
     topics = struct.pack(">i", -1) if topic is None else struct.pack(">i", 1) + text(topic)
     return _partitions(ask(port, _METADATA, 4, topics + bytes([topic is not None]), seconds))
 
 
 class _Reader:
-    """Takes fields off the front of an answer."""
+    """Reads fields from the front of a response."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer, self._at = answer, 0
@@ -66,7 +66,7 @@ class _Reader:
         return int(value)
 
     def skip(self, *fields: str) -> None:
-        """Pass over fields: `text`, `ids` (an array of int32), or a form of struct."""
+        """Skip fields: `text`, `ids` (an array of int32), or a form of struct."""
         for one in fields:
             count = {"text": "h", "ids": "i"}.get(one, one)
             length = max(self.take(count), 0)
@@ -74,7 +74,7 @@ class _Reader:
 
 
 def _partitions(answer: bytes) -> Found:
-    """Count the partitions in a Metadata v4 answer; one with a leader and no error is led."""
+    """Count the partitions in a Metadata v4 response; one with a leader and no error is led."""
     reader = _Reader(answer)
     reader.take("i")
     for _ in range(reader.take("i")):
@@ -94,7 +94,7 @@ def _partitions(answer: bytes) -> Found:
 
 
 def create(port: int, topic: str, partitions: int = 1) -> None:
-    """Have `topic` made automatically, and wait until the leaders of all its `partitions` say where they end.
+    """Create `topic` automatically, and wait until the leaders of all its `partitions` return their end offsets.
 
     Apache Kafka names the leader in Metadata before that broker knows of it.
     """
@@ -106,7 +106,7 @@ def create(port: int, topic: str, partitions: int = 1) -> None:
 
 
 def delete(port: int, topic: str) -> None:
-    """Drop `topic` (DeleteTopics v1)."""
+    """Delete `topic` (DeleteTopics v1)."""
     answer = ask(port, _DELETE_TOPICS, 1, struct.pack(">i", 1) + text(topic) + struct.pack(">i", _TIMEOUT_MS))
     (error,) = struct.unpack(">h", answer[-2:])
     if error:
@@ -143,7 +143,7 @@ def _ends(port: int, topic: str, partitions: int) -> list[int] | None:
 
 
 def brokers(port: int) -> int:
-    """How many brokers Metadata v4 names; 0 when there is no answer."""
+    """The number of brokers in Metadata v4; 0 when there is no response."""
     try:
         answer = ask(port, _METADATA, 4, struct.pack(">i", 0) + b"\x00", 10)
     except OSError:
@@ -152,9 +152,9 @@ def brokers(port: int) -> int:
 
 
 def create_assigned(ports: list[int], topic: str, replicas: list[list[int]]) -> None:
-    """Make a topic with the replicas of each partition; returns when the first broker leads all of them.
+    """Create a topic with the replicas of each partition; returns when the first broker leads all of them.
 
-    CreateTopics v1, of whichever broker is the controller.
+    CreateTopics v1, sent to the broker that is the controller.
     """
     assigned = b"".join(struct.pack(f">ii{len(some)}i", index, len(some), *some) for index, some in enumerate(replicas))
     head = struct.pack(">i", 1) + text(topic) + struct.pack(">ih", -1, -1)
@@ -172,13 +172,13 @@ def _create_error(answer: bytes, topic: str) -> int:
 
 
 def delete_anywhere(ports: list[int], topic: str) -> None:
-    """Drop `topic` (DeleteTopics v1), by whichever broker is the controller."""
+    """Delete `topic` (DeleteTopics v1), on the broker that is the controller."""
     body = struct.pack(">i", 1) + text(topic) + struct.pack(">i", _TIMEOUT_MS)
     _of_controller(ports, _DELETE_TOPICS, 1, body, lambda answer: int(struct.unpack(">h", answer[-2:])[0]))
 
 
 def controller(port: int) -> int:
-    """The id of the broker that Metadata v4 says is the controller."""
+    """The controller's id in Metadata v4."""
     reader = _Reader(ask(port, _METADATA, 4, struct.pack(">i", 0) + b"\x00", 10))
     reader.take("i")
     for _ in range(reader.take("i")):
@@ -188,7 +188,7 @@ def controller(port: int) -> int:
 
 
 def create_somewhere(ports: list[int], topic: str, replicas: int) -> bool:
-    """Try to make a topic of one partition by whichever broker is the controller; whether that was done."""
+    """Try to create a topic of one partition on the broker that is the controller; returns whether that worked."""
     body = struct.pack(">i", 1) + text(topic) + struct.pack(">ihii", 1, replicas, 0, 0) + struct.pack(">ib", 5000, 0)
     try:
         _of_controller(ports, _CREATE_TOPICS, 1, body, lambda answer: _create_error(answer, topic))

@@ -1,4 +1,4 @@
-"""The broker's units for systemd, and what writes them where systemd looks.
+"""The broker's systemd units, and the code that installs them.
 
-`units/` holds them as they are read; `@NAME@` stands for what differs between machines (units.py).
+`units/` holds the templates; `@NAME@` stands for values that differ between machines (units.py).
 """

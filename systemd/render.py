@@ -1,7 +1,7 @@
-"""The units as one machine gets them: which interpreter, user, directories, sockets and workers.
+"""Render the units for one machine: interpreter, user, directories, sockets and workers.
 
-Every unit is whole, with the hardening written into it, so that `systemctl cat` shows what holds. What an
-administrator changes goes into drop-ins; installing again replaces the units.
+Every unit is complete, with the hardening in it, so that `systemctl cat` shows what applies. An administrator's changes
+go into drop-ins; a new installation replaces the units.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 CONFIG = Path("/etc/odradek/server.properties")
 ARCHIVE_CONFIG = Path("/etc/odradek/archive.conf")
 STATE_DIR = Path("/var/lib/odradek")
-RUN_DIR = Path("/run/odradek/broker")  # below RuntimeDirectory=, so that the broker may remove and make it itself
+RUN_DIR = Path("/run/odradek/broker")  # below RuntimeDirectory=, so that the broker may remove and create it itself
 
-# Where each file of `units/` goes; the other files there are parts of these.
+# The target folder of each file in `units/`; the other files there are parts of these.
 PLACES = {
     "odradek.target": "etc/systemd/system",
     "odradek.socket": "etc/systemd/system",
@@ -62,11 +62,12 @@ _MARK = re.compile(r"@([A-Z0-9]+(?:_[A-Z]+)?)@")
 
 @dataclass(frozen=True)
 class Machine:
-    """What the units say differently from one machine to the next.
+    """The values of the units that differ between machines.
 
     `programs` are directories that the interpreter reads (its environment, our packages); `sockets` are values of
-    ListenStream=; `limits` are the values of TimeoutStopSec=, by mark; `cluster`: there are other brokers to copy
-    from."""
+    ListenStream=; `limits` are the values of TimeoutStopSec=, by mark; `cluster`: there are other brokers to replicate
+    from.
+    """
 
     python: Path
     programs: tuple[Path, ...]
@@ -96,14 +97,14 @@ def properties() -> str:
 
 
 def archive(machine: Machine) -> str:
-    """A first archive.conf: all topics of this broker, but those that others keep for themselves (`_schemas`)."""
+    """A first archive.conf: all topics of this broker, except those that other programs use internally (`_schemas`)."""
     host, _, port = machine.sockets[0].rpartition(":")
     server = machine.sockets[0] if host not in ("", "0.0.0.0", "[::]") else f"localhost:{port}"
     return fill(_text("archive.conf"), {"SERVER": server})
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """`text` with every `@NAME@` replaced, within what was put in too; KeyError for an unknown one."""
+    """`text` with every `@NAME@` replaced, also within replacements; KeyError for an unknown one."""
     while _MARK.search(text):
         text = _MARK.sub(lambda found: values[found[1]], text)
     return text
@@ -136,7 +137,7 @@ def _values(machine: Machine) -> dict[str, str]:
 
 
 def _of(machine: Machine, unit: str) -> dict[str, str]:
-    """What differs between the units."""
+    """The values that differ between the units."""
     connected = unit == _ARCHIVE or (machine.cluster and unit in _CONNECTING)
     return {
         "NETWORK": (_CONNECTED if connected else _ALONE).strip(),
@@ -146,13 +147,13 @@ def _of(machine: Machine, unit: str) -> dict[str, str]:
 
 
 def escaped(path: Path) -> str:
-    """A path as lists of paths take it: `%` begins a specifier, a blank ends a word."""
+    """A path for a list of paths: `%` begins a specifier, a blank ends a word."""
     text = str(path).replace("\\", "\\\\").replace("%", "%%")
     return f'"{text}"' if re.search(r"[\s'\";]", text) else text
 
 
 def _home(machine: Machine) -> list[str]:
-    """Homes are hidden; programs that live in one are shown again, read-only."""
+    """Homes are hidden; programs in one are made visible, read-only."""
     shown = sorted({path for path in machine.programs if _below(path, _HIDDEN)})
     outermost = [path for path in shown if not any(path != other and path.is_relative_to(other) for other in shown)]
     at_home = any(_below(path, _HOMES) for path in (*outermost, *_written(machine)))
@@ -176,15 +177,15 @@ def _written(machine: Machine) -> list[Path]:
 
 
 def _writable(machine: Machine) -> list[str]:
-    """ProtectSystem=strict makes everything read-only but the state directory; what is hidden must be shown first."""
+    """ProtectSystem=strict makes all but the state directory read-only; hidden folders must be made visible first."""
     lines = [f"{_opening(path)}={escaped(path)}" for path in _outside(machine)]
-    if machine.log_file is not None:  # its folder's owner and mode are the administrator's, and whether it is there
+    if machine.log_file is not None:  # the administrator creates its folder and sets its owner and mode
         lines.append(f"{_opening(machine.log_file.parent)}=-{escaped(machine.log_file.parent)}")
     return lines
 
 
 def _readable(machine: Machine) -> list[str]:
-    """The broker's data, where a process cannot look."""
+    """The broker's data in folders that are hidden from a process."""
     return [f"BindReadOnlyPaths=-{escaped(path)}" for path in _outside(machine) if _below(path, _HIDDEN)]
 
 
@@ -193,5 +194,5 @@ def _opening(path: Path) -> str:
 
 
 def _directories(machine: Machine) -> list[str]:
-    """A unit cannot start when a directory that it may write is not there."""
+    """A unit cannot start if a directory in its writable paths is missing."""
     return [f"d {escaped(path)} 0750 @USER@ @USER@ -" for path in _outside(machine)]

@@ -1,1 +1,1 @@
-"""Clusters of three brokers: what is done to them, and what is measured."""
+"""Clusters of three brokers: the work on them, and the measurements."""

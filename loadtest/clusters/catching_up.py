@@ -1,4 +1,4 @@
-"""How fast a follower with an empty disk copies a partition, beside one consumer that reads it of the same leader."""
+"""How fast a follower with an empty disk copies a partition, compared with one consumer that reads from its leader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LATE = 2  # the member that copies
 
 
 def catch_up(cluster: Cluster, scale: float) -> dict[str, Any]:
-    """Bytes of message values a second of both; the follower once it has begun."""
+    """Bytes of message values a second of both; the follower's once it has begun."""
     topic, messages = f"catch-up-{time.monotonic_ns()}", max(1000, round(MESSAGES * scale))
     cluster.create(topic)
     sent = Call("client", "produce", {"messages": messages, "size": SIZE, "producers": 1}, ("acks=all", "linger.ms=5"))
@@ -32,7 +32,7 @@ def catch_up(cluster: Cluster, scale: float) -> dict[str, Any]:
 
 
 def _copy_anew(cluster: Cluster, topic: str) -> float:
-    """Seconds for what lies between its first tenth and its end, as if for all: not those in which it starts."""
+    """Seconds between its first tenth and its end, scaled to the whole: without the follower's start."""
     late, whole = cluster.members[_LATE], _bytes(cluster.members[0].folder / "data" / f"{topic}-0")
     late.stop()
     shutil.rmtree(late.folder / "data")

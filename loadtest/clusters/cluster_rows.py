@@ -1,6 +1,6 @@
-"""What is done to clusters of three brokers: loads of one replicated partition, and idleness.
+"""The work on clusters of three brokers: loads of one replicated partition, and idleness.
 
-Partitions have factor 3 and min.insync.replicas=2; everything is written with acks=all.
+Partitions have factor 3 and min.insync.replicas=2; all writes use acks=all.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ROWS = (
 
 
 def idle(cluster: Cluster) -> dict[str, Any]:
-    """CPU seconds a second and MiB of all brokers with a thousand partitions of which none is used."""
-    topic = f"idle-{time.monotonic_ns()}"  # brokers are still deleting the last one's
+    """CPU seconds a second and MiB of all brokers with a thousand unused partitions."""
+    topic = f"idle-{time.monotonic_ns()}"  # brokers still delete the previous topic
     cluster.create(topic, IDLE_PARTITIONS)
     time.sleep(SETTLE_SECONDS)
     before, began = cluster.cpu(), time.monotonic()

@@ -1,4 +1,4 @@
-"""What is measured of a cluster beside the loads of the table: a name, and what is done to it for some rounds."""
+"""Measurements of a cluster other than the loads of the table: a name, and its work for some rounds."""
 
 from __future__ import annotations
 

@@ -23,29 +23,29 @@ _REPLICATED = {
 
 
 class OdradekMember(Odradek):
-    """One Odradek broker of a cluster; a worker each, as three brokers share two cores."""
+    """One Odradek broker of a cluster; one worker each, because three brokers share two cores."""
 
 
 class KafkaMember(ApacheKafka):
     """One Apache Kafka broker of a cluster on ZooKeeper."""
 
     def prepare(self) -> None:
-        """Its properties; a directory needs no format."""
+        """Write its properties; a directory needs no format."""
         self.write_properties({"listeners": f"PLAINTEXT://{self.bootstrap}"})
 
     def command(self) -> list[str]:
-        """With the heap and the collector of Kafka's own scripts."""
+        """Uses the heap and the collector of Kafka's own scripts."""
         words = ["-cp", f"{kafka_jars(VERSION)}/*", "kafka.Kafka", str(self.folder / "server.properties")]
         return ["java", *JAVA_OPTIONS, *words]
 
 
 class Cluster(Broker):
-    """Three members; `port` and the leader of the topics that it makes are the first one's."""
+    """Three members; `port` is the first one's, which also leads the topics that the cluster creates."""
 
     member: type[Broker]
 
     def prepare(self) -> None:
-        """ZooKeeper's and the members' files."""
+        """Create ZooKeeper's and the members' files."""
         self.zookeeper = ZooKeeper(self.folder / "zookeeper")
         self.members = [
             self.member(self.folder / str(number), self._settings(number)) for number in range(SIZE)
@@ -61,7 +61,7 @@ class Cluster(Broker):
         return ",".join(member.bootstrap for member in self.members)
 
     def start(self, partitions: int = 0) -> float:
-        """Start all; seconds until each answers."""
+        """Start all; returns the seconds until each responds."""
         self.zookeeper.start()
         began = time.monotonic()
         for member in self.members:
@@ -72,7 +72,7 @@ class Cluster(Broker):
         return time.monotonic() - began
 
     def wait_for_all(self) -> None:
-        """Until each member knows of all."""
+        """Wait until each member knows all others."""
         deadline = time.monotonic() + _TOGETHER_SECONDS
         while any(wire.brokers(member.port) != SIZE for member in self.members):
             if time.monotonic() > deadline:
@@ -89,15 +89,15 @@ class Cluster(Broker):
         return [process for member in self.members for process in member.family()]
 
     def log_tail(self) -> str:
-        """The last that each said."""
+        """The end of each member's log."""
         return "\n".join(member.log_tail()[-700:] for member in self.members)
 
     def create(self, topic: str, partitions: int = 1) -> None:
-        """A topic led by the first member, in sync on all."""
+        """Create a topic led by the first member, in sync on all."""
         wire.create_assigned(self.ports, topic, [list(range(SIZE))] * partitions)
 
     def delete(self, topic: str) -> None:
-        """Drop a topic."""
+        """Delete a topic."""
         wire.delete_anywhere(self.ports, topic)
 
     @property
@@ -113,18 +113,18 @@ class OdradekCluster(Cluster):
 
     @property
     def version(self) -> str:
-        """As installed."""
+        """The installed version."""
         return self.members[0].version
 
 
 class KafkaCluster(Cluster):
-    """Three Apache Kafka brokers on ZooKeeper, the last version that can."""
+    """Three Apache Kafka brokers on ZooKeeper, the last version that supports it."""
 
     name, key, member = "Apache Kafka", "kafka", KafkaMember
 
     @property
     def version(self) -> str:
-        """Of its jars."""
+        """The version of its jars."""
         return VERSION
 
 

@@ -1,4 +1,4 @@
-"""What the loss of a broker costs a cluster of three: how long partitions take no records, and nobody makes topics."""
+"""The cost of a lost broker in a cluster of three: how long partitions take no records, and no topic can be created."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FAILOVER, CONTROLLER = "cluster-failover", "cluster-controller"
 FAILOVER_PARTITIONS, CONTROLLER_PARTITIONS = (1, 100, 1000), 1000
 _LONGEST_S = 60
 _PAUSE_S = 0.002
-_ON_THEIR_WAY_S = 0.1  # answers that were sent before the kill have come by then
+_ON_THEIR_WAY_S = 0.1  # responses sent before the kill have arrived by then
 
 
 def failover(cluster: Cluster, partitions: int) -> dict[str, Any]:
-    """Seconds from kill -9 of the broker that leads all of a topic to the next acknowledged record of each partition.
+    """Seconds from kill -9 of the leader of all of a topic to the next acknowledged record of each partition.
 
-    A client with librdkafka's defaults has a record on its way to each partition until each has had an answer.
+    A client with librdkafka's defaults has a record in flight to each partition until each has had a response.
     """
     topic = f"failover-{partitions}-{time.monotonic_ns()}"
     cluster.create(topic, partitions)
@@ -46,7 +46,7 @@ def failover(cluster: Cluster, partitions: int) -> dict[str, Any]:
 
 
 def controller_failover(cluster: Cluster) -> dict[str, Any]:
-    """Seconds from kill -9 of the controller to the next topic that is made, with a thousand partitions there."""
+    """Seconds from kill -9 of the controller to the next created topic, with a thousand existing partitions."""
     cluster.create(f"controlled-{time.monotonic_ns()}", CONTROLLER_PARTITIONS)
     lost = cluster.members[wire.controller(cluster.port)]
     others = [port for port in cluster.ports if port != lost.port]
@@ -64,7 +64,7 @@ def controller_failover(cluster: Cluster) -> dict[str, Any]:
 
 
 class _Sender(threading.Thread):
-    """Keeps one record on its way to each partition of a topic; `answered` has the moments of the answers of each."""
+    """Keeps one record in flight to each partition of a topic; `_answers` has the times of each one's responses."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -89,7 +89,7 @@ class _Sender(threading.Thread):
             self._answers[message.partition()].append(time.monotonic())
 
     def all_answered_after(self, moment: float, seconds: float) -> bool:
-        """Wait until every partition has had an answer later than `moment`."""
+        """Wait until every partition has had a response later than `moment`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if all(answers and answers[-1] > moment for answers in self._answers):
@@ -103,7 +103,7 @@ class _Sender(threading.Thread):
         return min(pauses), max(pauses)
 
     def stop(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._over.set()
         self.join()
         self._producer.purge()
@@ -111,6 +111,6 @@ class _Sender(threading.Thread):
 
 
 def _pause_end(answers: list[float], killed: float) -> float:
-    """When the longest pause that lasted beyond `killed` was over: answers on their way may come after it."""
+    """The end of the longest pause that lasted beyond `killed`: responses in flight may arrive after it."""
     beyond = [(after - before, after) for before, after in pairwise(answers) if after > killed]
     return max(beyond, default=(0.0, killed))[1]

@@ -1,4 +1,4 @@
-"""A ZooKeeper server for the brokers that are measured, from the jars of Apache Kafka 3.9.1. It is in no figure."""
+"""A ZooKeeper server for the measured brokers, from the jars of Apache Kafka 3.9.1. No figure includes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 from odradek.loadtest import processes
 from odradek.loadtest.tools import BrokerError, kafka_jars
 
-VERSION = "3.9.1"  # of Kafka, the last that needs ZooKeeper
+VERSION = "3.9.1"  # the last Kafka that needs ZooKeeper
 _START_SECONDS = 60
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
@@ -50,7 +50,7 @@ class ZooKeeper:
             return False
 
     def stop(self) -> None:
-        """End it."""
+        """Kill it."""
         if self._process is not None:
             processes.end(self._process, signal.SIGKILL, 10)
             self._process.wait()

@@ -1,4 +1,4 @@
-"""RESULTS.md: medians of the rounds, Odradek beside the others, and whether each target is met."""
+"""RESULTS.md: medians of the rounds, Odradek next to the others, and whether each target is met."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def ratio(results: Results, key: str, name: str) -> float | None:
 
 
 def thousands(rate: float) -> str:
-    """A rate for people."""
+    """A rate for readers."""
     if rate < 1000:
         return f"{rate:,.0f}"
     return f"{rate / 1000:,.1f} k" if rate < 100_000 else f"{rate / 1000:,.0f} k"
 
 
 def micros(value: float) -> str:
-    """A latency in µs for people."""
+    """A latency in µs for readers."""
     return f"{value:,.0f} µs" if value < 1000 else f"{value / 1000:,.1f} ms"
 
 
@@ -64,7 +64,7 @@ def cell(results: Results, row: Row, broker: str) -> str:
 
 
 def wanted(target: Target) -> list[str]:
-    """What a row is to reach, in words."""
+    """The targets of a row, in words."""
     parts = [(target.rate, f"≥ {target.rate:g}× msg/s"), (target.cpu, f"≤ {target.cpu:.2g}× CPU")]
     parts += [(target.p50, f"≤ {target.p50:g}× p50"), (target.p99, f"≤ {target.p99:g}× p99")]
     parts += [(target.floor, f"≥ {thousands(target.floor)} msg/s")]
@@ -72,7 +72,7 @@ def wanted(target: Target) -> list[str]:
 
 
 def missed(results: Results, row: Row) -> list[str] | None:
-    """The names of what `row` does not reach; None when it cannot be told."""
+    """The names of the targets that `row` misses; None when that is unknown."""
     target = row.target
     names = ["rate", "cpu_us"]
     if row.latency:
@@ -91,7 +91,7 @@ def missed(results: Results, row: Row) -> list[str] | None:
 
 
 def verdict(results: Results, row: Row) -> str:
-    """met, or what is missed."""
+    """met, or the missed targets."""
     lacks = missed(results, row)
     if lacks is None or not wanted(row.target):
         return "–"
@@ -109,7 +109,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def table(results: Results, rows: Sequence[Row] = ROWS, names: Sequence[str] = NAMES) -> str:
-    """The Markdown table of all rows that were measured."""
+    """The Markdown table of all measured rows."""
     head = ["work", *names, "Odradek / Kafka", "to reach", ""]
     lines = [_line(head), _line(["---"] * len(head))]
     for row in rows:
@@ -121,7 +121,7 @@ def table(results: Results, rows: Sequence[Row] = ROWS, names: Sequence[str] = N
 
 
 def summary(results: Results, rows: Sequence[Row] = ROWS) -> str:
-    """One line: how many rows are met, and which are not."""
+    """One line: how many rows meet their targets, and which do not."""
     told = {row.key: verdict(results, row) for row in rows if row.key in results.entries}
     met = sum(word == "met" for word in told.values())
     bad = [f"{key} ({word.removeprefix('MISSED: ')})" for key, word in told.items() if word.startswith("MISSED")]
@@ -129,7 +129,7 @@ def summary(results: Results, rows: Sequence[Row] = ROWS) -> str:
 
 
 def clients_told(results: Results) -> str:
-    """What the client used where Odradek misses msg/s: of two cores, and one thread of it sends."""
+    """The client's CPU where Odradek misses msg/s: one of its threads sends, and the machine has two cores."""
     keys = [row.key for row in ROWS if "msg/s" in (missed(results, row) or [])]
     told = [f"{key} {_client_cores(results.entries[key].data['Odradek']):.2f}" for key in keys]
     return f"Cores that the client used of its own, where msg/s are missed: {', '.join(told)}." if told else ""
@@ -141,7 +141,7 @@ def _client_cores(rounds: Sequence[dict[str, float]]) -> float:
 
 def markdown(results: Results) -> str:
     """The whole of RESULTS.md."""
-    from odradek.loadtest.reports.report_cluster import cluster_section  # which uses what is here
+    from odradek.loadtest.reports.report_cluster import cluster_section  # which imports from this module
 
     parts = [
         "# What a message costs",
@@ -166,7 +166,7 @@ def markdown(results: Results) -> str:
 
 
 def provenance(results: Results) -> str:
-    """Which rows were measured when, at which commit and with what."""
+    """When, at which commit and with what each row was measured."""
     runs: dict[str, list[str]] = {}
     for key, entry in results.entries.items():
         extent = f"{entry.rounds} rounds" + ("" if entry.scale == 1 else f", {entry.scale:.0%} of each load: rough")

@@ -18,7 +18,7 @@ where nothing else is said. CPU is that of all three brokers, without ZooKeeper'
 
 
 def cluster_section(results: Results) -> str:
-    """Loads, idleness, and what the loss of a leader costs."""
+    """Loads, idleness, and the cost of a lost leader."""
     rows = [row for row in ROWS if row.key in results.entries]
     parts = [table(results, ROWS, (_KAFKA, _ODRADEK)), summary(results, ROWS)] if rows else []
     others = {IDLE: _idle, FAILOVER: _failover, CONTROLLER: _controller, CATCH_UP: _catch_up}

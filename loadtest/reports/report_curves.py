@@ -1,4 +1,4 @@
-"""The part of RESULTS.md on curves, and the PNG beside it."""
+"""The part of RESULTS.md on curves, and the PNG next to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLD_STEPS = ("alone", "cached", "cold", "elsewhere")
 
 
 def curves_section(results: Results) -> str:
-    """A table for each curve that was measured, and what it shows."""
+    """A table for each measured curve, and its conclusion."""
     keys = [key for key in TITLES if key in results.entries]
     if not keys:
         return ""
@@ -49,7 +49,7 @@ def _cell(key: str, point: dict[str, float]) -> str:
 
 
 def told(key: str, data: dict[str, Any]) -> str:
-    """What Odradek's curve shows, against what it is to show."""
+    """Compare Odradek's curve with its target."""
     ours = data.get("Odradek")
     if not ours:
         return ""

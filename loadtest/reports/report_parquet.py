@@ -21,7 +21,7 @@ _TOLD = (
 
 
 def parquet_section(results: Results) -> str:
-    """A table for each topic that was measured, and the targets under it."""
+    """A table for each measured topic, and the targets under it."""
     parts = [_table(results, key, load) for key, load in LOADS.items() if key in results.entries]
     return "\n\n".join(["## A topic to Parquet", _TOLD, *parts]) if parts else ""
 

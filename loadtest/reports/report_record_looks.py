@@ -1,4 +1,4 @@
-"""The part of RESULTS.md on what the look at records costs."""
+"""The part of RESULTS.md on the cost of checking records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CPU is the broker's, a message.
 
 
 def record_looks_section(results: Results) -> str:
-    """A table with a line for each load that was measured."""
+    """A table with a line for each measured load."""
     keys = [key for key in LOADS if key in results.entries]
     if not keys:
         return ""

@@ -24,7 +24,7 @@ def starts_section(results: Results) -> str:
 
 
 def recovery_section(results: Results) -> str:
-    """What a start takes that must look at all records, and the target under it."""
+    """The cost of a start that must check all records, and the target under it."""
     entry = results.entries.get(RECOVERY)
     if entry is None:
         return ""

@@ -1,4 +1,4 @@
-"""Load as users make it: locust's users over real Kafka clients, and the proof that nothing acknowledged was lost.
+"""Realistic load: locust's users on real Kafka clients, and the check that no acknowledged record is lost.
 
-`python -m odradek.loadtest.swarm` is `make locust`. `loadtest/locustfile.py` is what locust itself loads.
+`python -m odradek.loadtest.swarm` is `make locust`. Locust itself loads `loadtest/locustfile.py`.
 """

@@ -25,9 +25,9 @@ REPORTS = Path("build", "locust")
 def main(
     users: int, minutes: float, processes: int, shape: str, web: int | None, report: Path | None, extra: tuple[str, ...]
 ) -> None:
-    """Send users to a broker of its own and compare every acknowledged record with what can be read.
+    """Run users against a separate broker and compare every acknowledged record with the log.
 
-    EXTRA goes to locust as it is, for example `--value-size 1000` or `Producer Bursty`.
+    EXTRA goes to locust unchanged, for example `--value-size 1000` or `Producer Bursty`.
     """
     path = report or REPORTS / time.strftime("report-%Y%m%d-%H%M%S.html")
     try:

@@ -1,4 +1,4 @@
-"""What all users share: a sender whose acknowledgements go to the ledger, a reader that misses nothing."""
+"""Code that all users share: a sender with acknowledgements in the ledger, a reader that detects gaps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KafkaUser(User):
         self.group_id = ""
 
     def on_stop(self) -> None:
-        """Leave nothing open: what is neither acknowledged nor refused by now is a failure."""
+        """Leave nothing open: a record neither acknowledged nor refused by now is a failure."""
         if self.reader:
             self.reader.close()
             ledger.read(self.group_id, self.reader.runs.ended)
@@ -49,19 +49,19 @@ class KafkaUser(User):
     # -- sending
 
     def open_sender(self) -> Sender:
-        """Make the user's producer, and give it time to connect: librdkafka asks for a producer id twice a second."""
+        """Create the user's producer, and let it connect: librdkafka requests a producer id twice a second."""
         self.sender = Sender(self.bootstrap, self.idempotent, self._delivered, **self.sender_config)
         gevent.sleep(CONNECT_SECONDS)
         return self.sender
 
     def send(self, topic: str) -> None:
-        """Send the user's next record; its acknowledgement is noted when it comes."""
+        """Send the user's next record; its acknowledgement is recorded when it arrives."""
         assert self.sender is not None
         key, value = self.next_record()
         self.sender.send(topic, key, value)
 
     def next_record(self) -> tuple[bytes, bytes]:
-        """One of the user's keys and his next value."""
+        """One of the user's keys and the next value."""
         kind = record.IDEMPOTENT if self.idempotent else record.PLAIN
         value = record.make(kind, self.number, self.sent, self.options.value_size)
         self.sent += 1
@@ -75,12 +75,12 @@ class KafkaUser(User):
             self.stored(message.topic(), message.partition(), message.offset(), message.value(), latency)
 
     def stored(self, topic: str, partition: int, offset: int, value: bytes, latency: float) -> None:
-        """Note an acknowledgement that came after `latency` seconds."""
+        """Record an acknowledgement that arrived after `latency` seconds."""
         ledger.acked(topic, partition, offset, value)
         metrics.acked(self.environment, self.label, latency, len(value))
 
     def failed(self, what: str) -> None:
-        """Note a record that was refused, which fails the run."""
+        """Record a refused record, which fails the run."""
         metrics.failed(self.environment, metrics.PRODUCE, self.label, RuntimeError(what))
 
     # -- reading
@@ -92,7 +92,7 @@ class KafkaUser(User):
         return self.reader
 
     def read(self) -> list[Message]:
-        """The next records, seen to follow the ones before, their latency noted."""
+        """The next records, checked to follow the previous ones, with their latency recorded."""
         assert self.reader is not None
         messages = [message for message in self.reader.read() if self._sound(message)]
         for message in messages:

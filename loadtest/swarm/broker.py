@@ -1,4 +1,4 @@
-"""What `make locust` starts: a broker of this tree, all defaults but one, on a free port, its data in a folder."""
+"""The broker for `make locust`: this tree's, all defaults but one, on a free port, with its data in a folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 START_SECONDS = 60
 STOP_SECONDS = 60
-# By default a new group waits three seconds for members, and for each newcomer again: in a run of a minute that would
+# By default a new group waits three seconds for members, and again for each new one: in a run of a minute that would
 # be most of the end-to-end latency.
 SETTINGS = ["group.initial.rebalance.delay.ms=0"]
 _PR_SET_PDEATHSIG = 1
@@ -21,11 +21,11 @@ _libc = ctypes.CDLL(None)
 
 
 class BrokerError(Exception):
-    """The broker did not start, or did not end well; the message holds the end of its log."""
+    """The broker did not start, or failed at its end; the message has the end of its log."""
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    """A free TCP port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[str]:
-    """A broker while the block runs; gives its `host:port`."""
+    """A broker that runs during the block; yields its `host:port`."""
     folder.mkdir(parents=True)
     bootstrap = f"127.0.0.1:{free_port()}"
     process = _start(folder, bootstrap)
@@ -48,7 +48,7 @@ def _start(folder: Path, bootstrap: str) -> subprocess.Popen[bytes]:
     settings = [f"listeners=PLAINTEXT://{bootstrap}", f"log.dirs={folder / 'data'}", *SETTINGS]
     overrides = [word for setting in settings for word in ("--override", setting)]
     command = [sys.executable, "-m", "odradek.broker", "start", *overrides]
-    # A session of its own: Ctrl-C ends locust, and the broker is still wanted for the comparison.
+    # A separate session: Ctrl-C ends locust, but the comparison still needs the broker.
     with (folder / "broker.log").open("wb") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True,
@@ -57,7 +57,7 @@ def _start(folder: Path, bootstrap: str) -> subprocess.Popen[bytes]:
 
 
 def die_with_parent() -> None:
-    """A `preexec_fn`: the child is killed when the thread that started it ends, however that happens."""
+    """A `preexec_fn`: the kernel kills the child when the thread that started it ends, for any reason."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

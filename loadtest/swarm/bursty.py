@@ -1,4 +1,4 @@
-"""A job that writes many records at once and then rests: plain acks=1, many in flight, as most producers in use."""
+"""A job that writes many records at once and then rests: plain acks=1, many in flight, like most producers in use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REST_SECONDS = (2, 6)
 
 
 class Bursty(KafkaUser):
-    """Bursts of 50 to 500 records; librdkafka batches them as it likes."""
+    """Bursts of 50 to 500 records; librdkafka decides on the batches."""
 
     weight = 1
     idempotent = False

@@ -1,7 +1,7 @@
-"""Our charts in the script of locust's page and report, as text; knows nothing of locust, which patches who loads it.
+"""Our charts in the script of locust's page and report, as text; independent of locust, which its callers patch.
 
-Locust draws three charts, whose list is fixed in the script of its page. A release of locust whose script has another
-list shows its own three charts only; a test says so.
+Locust draws three charts, listed in the script of its page. A release of locust with another list shows only its own
+charts; a test detects that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHARTS = [
 
 
 def into_script(text: str) -> str:
-    """`text`, a page or script of locust, with our charts before its last and with Kafka's words in the titles."""
+    """`text`, a page or script of locust, with our charts before its last and with Kafka's terms in the titles."""
     text = _TITLE.sub(lambda found: found[1] + _TITLES[found[2]], text)
     return _LAST.sub(lambda found: ",".join(map(_chart, _CHARTS)) + "," + found[0], text)
 

@@ -1,7 +1,7 @@
-"""Charts of end-to-end latency and lag among locust's own, on its web page and in its report.
+"""Add charts of end-to-end latency and lag to locust's own, on its web page and in its report.
 
-Ours are put into the list of its page's script (chart_script), and their values into the same history and answers
-that feed the others.
+Our charts go into the list of its page's script (chart_script), and their values into the history and responses that
+feed the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OURS = {
 
 
 def choose() -> None:
-    """The percentiles that matter for a broker, and a history fine enough for a run of a minute."""
+    """Set percentiles that matter for a broker, and a history fine enough for a run of a minute."""
     locust.stats.PERCENTILES_TO_CHART = list(PERCENTILES)
     locust.stats.PERCENTILES_TO_STATISTICS = [0.99, 0.999]
     locust.stats.HISTORY_STATS_INTERVAL_SEC = EVERY_SECONDS
@@ -50,7 +50,7 @@ def keep_history(runner: Any) -> None:
 
 
 def into_page(web_ui: Any, runner: Any) -> None:
-    """Put our charts and their values into what the web page is served."""
+    """Put our charts and their values into the web page's responses."""
     from flask import request
 
     @web_ui.app.after_request

@@ -1,17 +1,17 @@
-"""Kafka clients that are safe under gevent: librdkafka's, none of whose calls may hold up the hub.
+"""Kafka clients that are safe under gevent: librdkafka's, none of whose calls may block the hub.
 
 Locust runs all users of a process as greenlets on one thread, so a call that waits in C stops every user. librdkafka
-does its network work on threads of its own, which gevent neither sees nor patches, and leaves answers in a queue. So:
+does its network work on its own threads, which gevent neither sees nor patches, and puts results in a queue. So:
 
-- Nothing here is ever called with a time to wait. One greenlet, the pump, looks into the queues of all clients of the
-  process every two milliseconds (`poll(0)`, `consume(…, 0)`), and gevent's own sleeps and queues do the waiting.
-- What does wait, making a client (for its threads to start) and closing it, goes to a pool of threads.
+- No call here ever has a timeout. One greenlet, the pump, polls the queues of all clients of the process every two
+  milliseconds (`poll(0)`, `consume(…, 0)`), and gevent's own sleeps and queues do the waiting.
+- Calls that block, creating a client (its threads must start) and closing it, go to a pool of threads.
 - No Python code runs on other threads, so nothing contends for the interpreter's lock. (A thread for each client that
-  waits in `poll` was tried: with 100 users, waiting for that lock doubled the latency that was measured.)
+  waits in `poll` was tried: with 100 users, waiting for that lock doubled the measured latency.)
 
-Latencies are taken when the pump sees an answer, so they include up to two milliseconds, and more when locust itself
-is short of CPU: it warns of that. Clients are made after locust has forked its workers, because librdkafka's threads
-do not survive a fork.
+Latencies are taken when the pump sees a result, so they include up to two milliseconds, and more when locust itself is
+short of CPU: it warns of that. Clients are created after locust has forked its workers, because librdkafka's threads do
+not survive a fork.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ pump = Pump()
 
 
 def _apart(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Make a call that waits, while other greenlets run."""
+    """Make a blocking call while other greenlets run."""
     return _threads().apply(call, arguments)
 
 
 @functools.cache
 def _threads() -> ThreadPool:
-    """Many, since all users of a process stop at once; gevent's own pool has ten."""
+    """Many, because all users of a process stop at once; gevent's own pool has ten."""
     return ThreadPool(THREADS)
 
 
 class Sender:
-    """A producer. `delivered(error, message)` is called for each record, by the pump."""
+    """A producer. The pump calls `delivered(error, message)` for each record."""
 
     def __init__(self, bootstrap: str, idempotent: bool, delivered: Delivered, **config: Any) -> None:
         self._delivered = delivered
@@ -65,7 +65,7 @@ class Sender:
                 "acks": "all" if idempotent else 1,
                 "linger.ms": 1,
                 "message.timeout.ms": FLUSH_SECONDS * 1000,
-                "log_level": 0,  # what goes wrong shows as failures in locust's table
+                "log_level": 0,  # errors show as failures in locust's table
                 **config,
             },
         )
@@ -75,7 +75,7 @@ class Sender:
         self._producer.poll(0)
 
     def send(self, topic: str, key: bytes, value: bytes) -> None:
-        """Hand over one record; waits, without holding up others, while librdkafka's queue is full."""
+        """Queue one record; while librdkafka's queue is full it waits without blocking others."""
         while True:
             try:
                 self._producer.produce(topic, value, key, on_delivery=self._delivered)
@@ -94,7 +94,7 @@ class Sender:
 
 
 class Reader:
-    """A member of a consumer group. `runs` is for the user to note in what it has read."""
+    """A member of a consumer group. The user records in `runs` what it has read."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self._batches: Queue[list[Message]] = Queue()
@@ -106,7 +106,7 @@ class Reader:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 1000,
-                "enable.auto.offset.store": False,  # what is committed was noted as read before, see `done`
+                "enable.auto.offset.store": False,  # commits include only recorded reads, see `done`
                 "partition.assignment.strategy": "cooperative-sticky",  # a joining user does not stop the others
                 "heartbeat.interval.ms": 500,
                 "fetch.wait.max.ms": 500,
@@ -117,26 +117,26 @@ class Reader:
         pump.add(self._serve)
 
     def _serve(self) -> None:
-        """For the pump; a user who is slow leaves the records with librdkafka."""
+        """For the pump; with a slow user records stay in librdkafka."""
         if self._batches.qsize() < BATCHES and (messages := self._consumer.consume(BATCH, 0)):
             self._batches.put(messages)
 
     def _moved(self, _consumer: Consumer, partitions: list[Any]) -> None:
-        """Others may have read on meanwhile: the next record of these partitions begins a run."""
+        """Other members may have read on meanwhile: the next record of these partitions begins a run."""
         for one in partitions:
             self.runs.end(one.topic, one.partition)
 
     def read(self) -> list[Message]:
-        """What there is to read, at once when there is something, else after waiting a little."""
+        """Available records at once, else after a short wait."""
         try:
             return self._batches.get(timeout=WAIT_SECONDS)
         except Empty:
             return []
 
     def done(self) -> None:
-        """All that was noted may be committed."""
+        """Allow the commit of all recorded reads."""
         places = [TopicPartition(run.topic, run.partition, run.last + 1) for run in self.runs.now()]
-        with contextlib.suppress(KafkaException):  # a partition that was taken away just now
+        with contextlib.suppress(KafkaException):  # a partition that was just revoked
             self._consumer.store_offsets(offsets=places)
 
     def close(self) -> None:

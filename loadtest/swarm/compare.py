@@ -1,6 +1,6 @@
-"""Acknowledged against read: what is lost, doubled, out of order or missing from the row of offsets.
+"""Compare acknowledged records with the log: lost, duplicated, out of order, or gaps in the offsets.
 
-One partition at a time, in arrays: a soak of hours must fit too. Nothing here talks to a broker.
+One partition at a time, in arrays, so that a soak of hours fits too. Nothing here talks to a broker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXAMPLES = 3
 
 @dataclass
 class Findings:
-    """What a comparison came to. `faults` are sentences; without any, the broker kept its word."""
+    """The result of a comparison. `faults` are sentences; without any, the broker kept its guarantees."""
 
     acked: int = 0
     read: int = 0
@@ -27,7 +27,7 @@ class Findings:
 
     @property
     def verdict(self) -> str:
-        """One line for people."""
+        """One line for readers."""
         if self.faults:
             return f"NOT KEPT: {len(self.faults)} faults, {self.acked:,} records acknowledged, {self.read:,} read"
         if not self.acked:
@@ -41,12 +41,12 @@ class Findings:
 
     @property
     def kept(self) -> bool:
-        """True when something was acknowledged and all of it is as promised."""
+        """True when records were acknowledged and all guarantees hold."""
         return self.acked > 0 and not self.faults
 
 
 def partition(findings: Findings, where: str, acked: np.ndarray, read: np.ndarray) -> None:
-    """Compare one partition's ledger rows with all its records in the order of offsets; note it in `findings`."""
+    """Compare one partition's ledger rows with all its records in offset order; record the result in `findings`."""
     findings.partitions += 1
     findings.acked += len(acked)
     findings.read += len(read)
@@ -55,7 +55,7 @@ def partition(findings: Findings, where: str, acked: np.ndarray, read: np.ndarra
 
 
 def group(findings: Findings, name: str, where: str, runs: np.ndarray) -> None:
-    """See that a group left out no offset of a partition, up to where it had come; it may read some twice."""
+    """Check that a group skipped no offset of a partition, up to its position; it may read some twice."""
     findings.groups.add(name)
     runs = np.sort(runs, order="first")
     reached = np.maximum.accumulate(np.concatenate([[0], runs["last"] + 1]))[:-1]
@@ -78,7 +78,7 @@ def _say(what: str, offsets: np.ndarray) -> Iterator[str]:
 
 
 def _lost(acked: np.ndarray, read: np.ndarray) -> np.ndarray:
-    """Rows whose offset is not there, or holds another value: two rows for one offset are a loss too."""
+    """Rows whose offset is missing, or has another value: two rows for one offset are a loss too."""
     if not len(read):
         return acked
     at = np.minimum(np.searchsorted(read["offset"], acked["offset"]), len(read) - 1)
@@ -87,17 +87,17 @@ def _lost(acked: np.ndarray, read: np.ndarray) -> np.ndarray:
 
 
 def _holes(read: np.ndarray) -> np.ndarray:
-    """Offsets that do not follow the one before them; nothing is compacted or transactional here."""
+    """Offsets that do not follow the previous one; no topic is compacted or transactional here."""
     return read["offset"][1:][np.diff(read["offset"]) != 1]
 
 
 def _doubled(read: np.ndarray) -> np.ndarray:
-    """Records whose user and number were there before; a retry stays in its partition."""
+    """Records whose user and number came before; a retry stays in its partition."""
     by_number = read[np.lexsort((read["offset"], read["number"], read["user"]))]
     return by_number[1:][(np.diff(by_number["number"]) == 0) & (by_number["user"][1:] == by_number["user"][:-1])]
 
 
 def _disordered(read: np.ndarray) -> np.ndarray:
-    """Records that stand after a later one of the same user; doubles are another fault. Keeps every key's order too."""
+    """Records after a later one of the same user; duplicates are another fault. Covers every key's order too."""
     by_user = read[np.lexsort((read["offset"], read["user"]))]
     return by_user[1:][(np.diff(by_user["number"]) < 0) & (by_user["user"][1:] == by_user["user"][:-1])]

@@ -1,4 +1,4 @@
-"""A member of a consumer group, as a service has several of."""
+"""A member of a consumer group, like one instance of a service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _members = itertools.count()
 
 
 class GroupMember(KafkaUser):
-    """Reads what its group gives it. Users join as they come, so the ramp-up is a chain of rebalances."""
+    """Reads its group's assignment. Users join one by one, so the ramp-up is a chain of rebalances."""
 
     weight = 3
 
@@ -23,5 +23,5 @@ class GroupMember(KafkaUser):
 
     @task
     def follow(self) -> None:
-        """Read on."""
+        """Continue reading."""
         self.read()

@@ -1,7 +1,8 @@
 """The end of a distributed run: locust's master waits for its workers' users.
 
-A master that quits gives its workers half a second for their last report. Users here may need longer, since they wait
-for their last acknowledgements, and what fails then must not be missed. So the master asks and waits for the answers.
+A master that quits gives its workers half a second for their last report. Users here may need longer, because they wait
+for their last acknowledgements, and the run must not miss failures then. So the master sends a request and waits for
+the responses.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _finished: set[str] = set()
 
 
 def listen(runner: Any) -> None:
-    """Make this process know the messages."""
+    """Register the messages in this process."""
     if isinstance(runner, WorkerRunner):
         runner.register_message(FINISH, _finish, concurrent=True)
     elif isinstance(runner, MasterRunner):
@@ -31,7 +32,7 @@ def _finish(environment: Any, **_: Any) -> None:
 
 
 def wait(runner: Any) -> None:
-    """As master: until every worker's users have ended, or too much time has passed."""
+    """As master: wait until every worker's users have ended, or until a timeout."""
     if not isinstance(runner, MasterRunner):
         return
     _finished.clear()

@@ -1,7 +1,7 @@
-"""The groups' lag as their operators see it: what they have committed against the ends of the log.
+"""The groups' lag as their operators see it: committed offsets against the ends of the log.
 
-One greenlet of the master, or of the only process, asks the broker every second. A client's own figure would not do:
-it compares with the end that its last fetch brought, so it shows nothing while the broker answers no fetch.
+One greenlet of the master, or of the only process, queries the broker every second. A client's own figure would not do:
+it uses the end offset from its last fetch, so it shows nothing while the broker answers no fetch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 5
 
 
 def watch(environment: Any) -> None:
-    """Note every group's lag once a second while users run; never returns."""
+    """Record every group's lag once a second while users run; never returns."""
     pool, client = gevent.get_hub().threadpool, None
     while True:
         gevent.sleep(EVERY_SECONDS)
@@ -32,7 +32,7 @@ def watch(environment: Any) -> None:
 
 
 def _look(client: AdminClient, options: Any) -> list[int]:
-    """On a thread of the pool, since it waits for answers; a broker that gives none now is asked again."""
+    """On a thread of the pool, because it waits for responses; on an error the next call retries."""
     groups = [MIXED, *map(group_name, range(options.groups))]
     try:
         return list(_lags(client, groups, options.partitions))
@@ -49,5 +49,5 @@ def _lags(client: AdminClient, groups: list[str], partitions: int) -> Iterator[i
             [ConsumerGroupTopicPartitions(group)], request_timeout=ANSWER_SECONDS
         ).values()
         done = {place.partition: place.offset for place in answer.result().topic_partitions}
-        if done:  # else nobody has joined it
+        if done:  # otherwise the group has no members yet
             yield sum(max(0, end - max(0, done.get(number, 0))) for number, end in ends.items())

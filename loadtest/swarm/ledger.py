@@ -1,11 +1,11 @@
-"""The ledgers of a run: what was acknowledged and what groups read, to be compared with the log at the end.
+"""The ledgers of a run: acknowledged records and groups' reads, to be compared with the log at the end.
 
 Layout: `acked-<host>-<pid>.ledger`, rows of `ACKED` in the order of the acknowledgements; `read-<host>-<pid>.ledger`,
-rows of `RUN`, each a run of offsets that a group member read one after another.
-Owner and writer: one locust process each, so that workers need not talk; nobody else writes, so there is no lock.
+rows of `RUN`, each a run of consecutive offsets that a group member read.
+Owner and writer: one locust process each, so that workers need not communicate; with one writer there is no lock.
 Reader: `acked` and `read`, once the processes have ended.
 Crash: rows are buffered and reach the file at the latest when a test stops. A killed process leaves fewer rows, and
-perhaps part of one, which is not read: fewer acknowledgements hide losses but never invent one, and a user's runs are
+perhaps a partial one, which is ignored: fewer acknowledgements hide losses but never invent one, and a user's runs are
 missing altogether, which does look like a group that skipped them.
 """
 
@@ -29,7 +29,7 @@ _ACKED = struct.Struct("<64siqQ")  # the same row: packing is ten times cheaper 
 
 
 class Ledger:
-    """This process's ledgers in `folder`; without a folder nothing is noted."""
+    """This process's ledgers in `folder`; without a folder nothing is recorded."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
@@ -37,19 +37,19 @@ class Ledger:
         self._pid = 0
 
     def acked(self, topic: str, partition: int, offset: int, value: bytes) -> None:
-        """Note that the broker acknowledged `value` at this place."""
+        """Record that the broker acknowledged `value` at this place."""
         if self.folder is not None:
             row = _ACKED.pack(topic.encode(), partition, offset, digest(value))
             self._mine(self.folder, "acked").write(row)
 
     def read(self, group: str, runs: Iterable[Run]) -> None:
-        """Note what a member of `group` has read."""
+        """Record the reads of a member of `group`."""
         if self.folder is not None:
             rows = [(group.encode(), run.topic.encode(), run.partition, run.first, run.last) for run in runs]
             self._mine(self.folder, "read").write(np.array(rows, RUN).tobytes())
 
     def _mine(self, folder: Path, kind: str) -> BinaryIO:
-        """Opened on first use: locust forks its workers, and two processes may not share a buffer."""
+        """Opened at first use: locust forks its workers, and two processes must not share a buffer."""
         if self._pid != os.getpid():
             self._pid, self._files = os.getpid(), {}
         if kind not in self._files:
@@ -58,7 +58,7 @@ class Ledger:
         return self._files[kind]
 
     def flush(self) -> None:
-        """Bring all rows to the files."""
+        """Flush all rows to the files."""
         if self._pid == os.getpid():
             for file in self._files.values():
                 file.flush()
@@ -70,12 +70,12 @@ def files(folder: Path, kind: str = "acked") -> list[Path]:
 
 
 def acked(folder: Path) -> np.ndarray:
-    """What was acknowledged, by all processes."""
+    """The acknowledgements of all processes."""
     return _rows(folder, "acked", ACKED)
 
 
 def read(folder: Path) -> np.ndarray:
-    """What groups read, by all processes."""
+    """The groups' reads of all processes."""
     return _rows(folder, "read", RUN)
 
 

@@ -1,8 +1,7 @@
 """The three figures of a Kafka client in locust's own statistics.
 
-The latency of acknowledgements is the request: it makes locust's totals, rates and failures. End-to-end latency and
-lag have rows of their own that are left out of the total, which would else mix reads with writes and counts with
-milliseconds.
+The acknowledgement latency is the request: locust's totals, rates and failures come from it. End-to-end latency and lag
+have separate rows outside the total, which otherwise would mix reads with writes and counts with milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ BEHIND = "records a group is behind (a count, not ms)"
 
 
 def fine_buckets() -> None:
-    """Keep two digits below 10 ms too: locust rounds to whole milliseconds, and a broker answers within one."""
+    """Keep two digits below 10 ms too: locust rounds to whole milliseconds, and a broker responds within one."""
     coarse = locust.stats.bucket_response_time
 
     def bucket(value: float) -> float:
@@ -28,12 +27,12 @@ def fine_buckets() -> None:
 
 
 def acked(environment: Any, name: str, seconds: float, size: int) -> None:
-    """A record was acknowledged so long after it was handed over."""
+    """A record was acknowledged `seconds` after it was sent."""
     _fire(environment, PRODUCE, name, seconds * 1000, size, None)
 
 
 def failed(environment: Any, method: str, name: str, error: Exception) -> None:
-    """Something went wrong that must not: it counts in the error rate, and fails the run."""
+    """An error that must not happen: it counts in the error rate, and fails the run."""
     _fire(environment, method, name, 0, 0, error)
 
 
@@ -49,5 +48,5 @@ def delivered(environment: Any, sent_ns: int, size: int) -> None:
 
 
 def behind(environment: Any, records: int) -> None:
-    """A group is so many records behind."""
+    """A group has a lag of `records`."""
     environment.stats.get(BEHIND, LAG).log(records, 0)

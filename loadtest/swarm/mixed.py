@@ -9,7 +9,7 @@ from odradek.loadtest.swarm.options import EVENTS, MIXED, RESULTS
 
 
 class Mixed(KafkaUser):
-    """One result for each handful of events that it reads together."""
+    """Writes one result for each handful of events that it reads together."""
 
     weight = 1
 
@@ -20,6 +20,6 @@ class Mixed(KafkaUser):
 
     @task
     def serve(self) -> None:
-        """Read what is there, answer once."""
+        """Read the available records, write one result."""
         if self.read():
             self.send(RESULTS)

@@ -1,4 +1,4 @@
-"""The swarm's own options of locust's command line and web page; plain values, for a master sends them to workers."""
+"""The swarm's own options of locust's command line and web page; plain values, which a master can send to workers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def add(parser: Any) -> None:
 
 
 def group_name(number: int) -> str:
-    """A consumer group's, by its number."""
+    """A consumer group's name, by its number."""
     return f"swarm-group-{number}"
 
 
 def create_topics(bootstrap: str, partitions: int) -> None:
-    """Make the swarm's topics where they are missing."""
+    """Create the swarm's topics where they are missing."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
 

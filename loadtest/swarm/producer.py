@@ -14,7 +14,7 @@ MEAN_SECONDS = 0.05
 
 
 class Producer(KafkaUser):
-    """About 20 records a second, at times of their own (exponential gaps), in order under each key."""
+    """About 20 records a second, at random times (exponential gaps), in order under each key."""
 
     weight = 4
 
@@ -24,6 +24,6 @@ class Producer(KafkaUser):
 
     @task
     def event(self) -> None:
-        """Send one, then wait for the next to happen."""
+        """Send one record, then wait for the next event."""
         self.send(EVENTS)
         gevent.sleep(random.expovariate(1 / MEAN_SECONDS))

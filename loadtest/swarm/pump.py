@@ -1,4 +1,4 @@
-"""One greenlet that serves all Kafka clients of a locust process, so that none of them ever waits in C."""
+"""One greenlet that serves all Kafka clients of a locust process, so that no client ever waits in C."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Serve = Callable[[], None]
 
 
 class Pump:
-    """Calls all that was added every two milliseconds, which is also how late an event may be seen."""
+    """Calls all added functions every two milliseconds, which is also the maximum delay of an event."""
 
     def __init__(self) -> None:
         self._serves: dict[Serve, None] = {}
         self._greenlet: gevent.Greenlet | None = None
 
     def add(self, serve: Serve) -> None:
-        """From now on; the first one starts the greenlet, which locust's fork would not have carried over."""
+        """Start calling `serve`; the first one starts the greenlet, which would not have survived locust's fork."""
         self._serves[serve] = None
         if self._greenlet is None:
             self._greenlet = gevent.spawn(self._run)
             self._greenlet.link_exception(greenlet_exception_logger(logging.getLogger(__name__)))  # fails the run
 
     def remove(self, serve: Serve) -> None:
-        """No more."""
+        """Stop calling `serve`."""
         self._serves.pop(serve, None)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads everything back, partition by partition, with a client that had no part in the load."""
+"""Reads all records back, partition by partition, with a client that took no part in the load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReadError(Exception):
 
 
 def verify(bootstrap: str, folder: Path, topics: Iterable[str]) -> compare.Findings:
-    """Compare all ledgers in `folder` with all that is in `topics`."""
+    """Compare all ledgers in `folder` with all records in `topics`."""
     rows, findings = ledger.acked(folder), compare.Findings()
     consumer = _consumer(bootstrap)
     try:
@@ -51,9 +51,9 @@ def _consumer(bootstrap: str) -> Any:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "odradek-swarm-verify",  # the client wants one; nothing is committed
+            "group.id": "odradek-swarm-verify",  # the client requires one; nothing is committed
             "enable.auto.commit": False,
-            "fetch.wait.max.ms": 10,  # the next partition's first request stands behind a fetch that waits
+            "fetch.wait.max.ms": 10,  # the next partition's first request queues behind a waiting fetch
             "auto.offset.reset": "error",
             "log_level": 0,
         }
@@ -61,7 +61,7 @@ def _consumer(bootstrap: str) -> Any:
 
 
 def _partitions(consumer: Any, topic: str) -> list[int]:
-    """Its partitions; none when nobody made it, which is no fault unless a ledger names it."""
+    """Its partitions; none when it does not exist, which is no fault unless a ledger names it."""
     from confluent_kafka import KafkaError
 
     found = consumer.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic]
@@ -71,7 +71,7 @@ def _partitions(consumer: Any, topic: str) -> list[int]:
 
 
 def read(consumer: Any, topic: str, partition: int) -> np.ndarray:
-    """All records of a partition, in the order of reading."""
+    """All records of a partition, in reading order."""
     from confluent_kafka import TopicPartition
 
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_SECONDS)
@@ -90,7 +90,7 @@ def read(consumer: Any, topic: str, partition: int) -> np.ndarray:
 
 
 def _take(consumer: Any) -> list[Any]:
-    """What there is, as soon as there is something; `consume` alone would wait for as many as it is asked for."""
+    """Available records, as soon as there are any; `consume` alone would wait for the full number."""
     first = consumer.poll(1)
     return [] if first is None else [first, *consumer.consume(BATCH, 0)]
 

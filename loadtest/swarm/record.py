@@ -1,11 +1,11 @@
-"""What a user writes: a value that says who sent it, as which of his records, when, and what was promised him.
+"""A user's value: who sent it, its number, when, and the producer's guarantee.
 
 i 5f3a91c0d2e4 42 1732212345678901234 ...........
-|      |       |           |              +- up to the wanted size
+|      |       |           |              +- padding to the wanted size
 |      |       |           +- nanoseconds since 1970, of the machine that sent it
 |      |       +- the user's own count, from 0
 |      +- the user, unique over all locust processes
-+- i: from an idempotent producer, which may not double or reorder; p: from a plain one, which may on a retry
++- i: from an idempotent producer, which must not duplicate or reorder; p: from a plain one, which may on a retry
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def make(kind: bytes, user: int, number: int, size: int) -> bytes:
 
 
 def parse(value: bytes | None) -> Stamp | None:
-    """The head of a value that `make` made; None for anybody else's."""
+    """The head of a value from `make`; None for any other value."""
     try:
         kind, user, number, sent_ns, _ = (value or b"").split(b" ", 4)
         return Stamp(kind, int(user, 16), int(number), int(sent_ns))
@@ -44,12 +44,12 @@ def parse(value: bytes | None) -> Stamp | None:
 
 
 def digest(value: bytes) -> int:
-    """64 bits that stand for the whole value."""
+    """A 64-bit hash of the whole value."""
     return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
 
 
 class Names:
-    """Numbers for users: 40 random bits of this process, then a count, so that no two processes agree."""
+    """Numbers for users: 40 random bits of this process, then a count, so that no two processes collide."""
 
     def __init__(self) -> None:
         self._pid = 0
@@ -57,7 +57,7 @@ class Names:
         self._base = 0
 
     def next(self) -> int:
-        """A user's number. Locust forks its workers after loading this, so each finds its bits on first use."""
+        """A user's number. Locust forks its workers after loading this, so each draws its bits at first use."""
         if self._pid != os.getpid():
             self._pid, self._base = os.getpid(), int.from_bytes(os.urandom(5), "big") << 23
         return self._base + next(self._count)

@@ -1,6 +1,6 @@
-"""One whole run: a broker of its own, locust's users, the comparison, the report.
+"""One complete run: a separate broker, locust's users, the comparison, the report.
 
-The broker's data and the ledgers are in a temporary folder, which goes with a good run and stays with a bad one.
+The broker's data and the ledgers are in a temporary folder, deleted after a good run and kept after a bad one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GREEN, RED = "#15803d", "#b91c1c"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. `web`: the port of locust's page, where people start and stop; None is headless."""
+    """The parameters of a run. `web`: the port of locust's page, where users start and stop it; None is headless."""
 
     users: int
     seconds: float
@@ -66,7 +66,7 @@ class Plan:
 
 
 def run(plan: Plan) -> bool:
-    """Carry it out and say how it went; True when the broker kept its word and no user met an error."""
+    """Execute the plan and print the result; True when the broker kept its guarantees and no user met an error."""
     room = Path(tempfile.mkdtemp(prefix="odradek-swarm-"))
     plan.report.parent.mkdir(parents=True, exist_ok=True)
     with running(room / "broker") as bootstrap, _interrupts_end_locust_only():
@@ -84,7 +84,7 @@ def run(plan: Plan) -> bool:
 
 @contextlib.contextmanager
 def _interrupts_end_locust_only() -> Iterator[None]:
-    """Ctrl-C is for locust, which ends with its report: the comparison still follows."""
+    """Ctrl-C ends locust, which writes its report: the comparison still follows."""
     former = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield
@@ -119,7 +119,7 @@ def _tell(report: Path, lines: list[str], good: bool) -> None:
 
 
 def _with_verdict(page: str, lines: list[str], good: bool) -> str:
-    """The report with what the comparison came to above all else."""
+    """The report with the comparison's result at the top."""
     style = f"font: 16px sans-serif; padding: 12px 24px; color: white; background: {GREEN if good else RED}"
     text = "<br>".join(map(html.escape, [*lines, LEGEND]))
     return page.replace("<body>", f'<body>\n    <div id="verdict" style="{style}">{text}</div>', 1)

@@ -1,4 +1,4 @@
-"""What a group member has read, as runs of offsets."""
+"""A group member's reads, as runs of offsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Run:
-    """Offsets of a partition that were read one after another, both ends included."""
+    """Consecutive offsets of a partition that were read in order, both ends included."""
 
     topic: str
     partition: int
@@ -16,14 +16,14 @@ class Run:
 
 
 class Runs:
-    """The runs of one member. `ended` is whole once `end_all` was called."""
+    """The runs of one member. `ended` is complete after `end_all`."""
 
     def __init__(self) -> None:
         self.ended: list[Run] = []
         self._open: dict[tuple[str, int], Run] = {}
 
     def note(self, topic: str, partition: int, offset: int) -> int:
-        """A record was read; returns how far it is from where the partition's run should go on, 0 for a new run."""
+        """Record a read; returns its distance from the next offset of the partition's run, 0 for a new run."""
         run = self._open.get((topic, partition))
         if run and run.last + 1 == offset:
             run.last = offset
@@ -33,16 +33,16 @@ class Runs:
         return offset - run.last - 1 if run else 0
 
     def end(self, topic: str, partition: int) -> None:
-        """The partition came or went: others may read there meanwhile."""
+        """The partition was assigned or revoked: other members may read it meanwhile."""
         run = self._open.pop((topic, partition), None)
         if run:
             self.ended.append(run)
 
     def end_all(self) -> None:
-        """Nothing more is read."""
+        """End all runs: there are no more reads."""
         for place in list(self._open):
             self.end(*place)
 
     def now(self) -> list[Run]:
-        """Those that go on."""
+        """The open runs."""
         return list(self._open.values())

@@ -1,7 +1,7 @@
-"""A script that writes with kafka-python and waits for each acknowledgement before it goes on.
+"""A script that writes with kafka-python and waits for each acknowledgement before the next record.
 
-kafka-python is safe under gevent in another way than librdkafka: it is Python throughout, so locust's monkey-patching
-makes greenlets of its threads and lets its sockets, selectors and locks wait in the hub.
+kafka-python is safe under gevent in another way than librdkafka: it is pure Python, so locust's monkey-patching turns
+its threads into greenlets and lets its sockets, selectors and locks wait in the hub.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MEAN_SECONDS = 0.2
 ACK_SECONDS = 30
 CLOSE_SECONDS = 5
 
-logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong shows as failures in locust's table
+logging.getLogger("kafka").setLevel(logging.CRITICAL)  # errors show as failures in locust's table
 
 
 class Script(KafkaUser):
-    """One record in flight, about five a second: kafka-python costs a locust process a millisecond for each."""
+    """One record in flight, about five a second: each costs a locust process a millisecond in kafka-python."""
 
     weight = 1
 
@@ -36,7 +36,7 @@ class Script(KafkaUser):
 
     @task
     def step(self) -> None:
-        """Write one, see it acknowledged, do something else."""
+        """Write one record, wait for its acknowledgement, do something else."""
         key, value = self.next_record()
         began = time.monotonic()
         try:
@@ -48,6 +48,6 @@ class Script(KafkaUser):
         gevent.sleep(random.expovariate(1 / MEAN_SECONDS))
 
     def on_stop(self) -> None:
-        """A record that is still in flight may be stored or not: nobody was told."""
+        """A record still in flight may be stored or not: there was no acknowledgement."""
         self.producer.close(CLOSE_SECONDS)
         super().on_stop()

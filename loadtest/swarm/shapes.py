@@ -1,6 +1,7 @@
-"""The curves of `turnout` as locust knows shapes, beside its own steady one.
+"""The curves of `turnout` as locust's shapes, in addition to its own steady one.
 
-`--shape` picks one, or the shape picker of the web page. The most users and the run time are locust's own options.
+`--shape` or the shape picker of the web page selects one. The maximum of users and the run time are locust's own
+options.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ class Shape(LoadTestShape):
 
     def __init__(self, runner: Any = None) -> None:
         super().__init__()
-        self.runner = runner  # locust sets it for shapes that it picks itself
+        self.runner = runner  # locust sets it for shapes that it selects itself
 
     def tick(self) -> tuple[int, float] | None:
-        """How many users there should be now, and how fast to get there; None at the end."""
+        """The wanted number of users now, and the rate to get there; None at the end."""
         most = int(self._option("num_users") or 1)
         users = turnout.users(type(self).curve, most, self.get_run_time(), self._option("run_time") or DEFAULT_SECONDS)
-        # The curve says how fast; locust is to follow within a second.
+        # The curve sets the rate; locust should follow within a second.
         return None if users is None else (users, float(max(most, 1)))
 
     def _option(self, name: str) -> float | None:

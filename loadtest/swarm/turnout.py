@@ -1,5 +1,6 @@
-"""How the number of users goes over a run, as curves: the share of them at a share of the time, both 0..1, in a run
-of so many seconds."""
+"""The number of users over a run, as curves: a share of the users by the share of the time, both 0..1, and the run's
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +8,21 @@ from collections.abc import Callable
 
 Curve = Callable[[float, float], float]
 
-_WAVE_S = 15.0  # at least: when members of a group come and go more quickly, it does nothing but rebalance
+_WAVE_S = 15.0  # at least: a group whose members change more quickly does nothing but rebalance
 
 
 def ramp(at: float, _: float) -> float:
-    """Up in ten steps over two thirds of the time, then all of them: where does it begin to hurt?"""
+    """Up in ten steps over two thirds of the time, then all users: where is the limit?"""
     return min(1.0, (int(at * 15) + 1) / 10)
 
 
 def spike(at: float, _: float) -> float:
-    """A fifth of the users, twice interrupted by all of them for an eighth of the time: does it recover?"""
+    """A fifth of the users, twice interrupted by all of them for an eighth of the time: does the broker recover?"""
     return 1.0 if 0.25 <= at < 0.375 or 0.625 <= at < 0.75 else 0.2
 
 
 def soak(at: float, run_time: float) -> float:
-    """Three quarters of the users all the time, while the last quarter comes and goes: does anything pile up?"""
+    """Three quarters of the users all the time, while the last quarter comes and goes: does anything accumulate?"""
     waves = min(20, max(2, int(run_time / _WAVE_S)))
     return 1.0 if int(at * waves) % 2 else 0.75
 
