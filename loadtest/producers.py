@@ -35,7 +35,7 @@ _WRITTEN_MS = 1_700_000_000_000
 
 
 class Load(NamedTuple):
-    """That many producers in one partition."""
+    """`producers` producers in one partition."""
 
     title: str
     producers: int

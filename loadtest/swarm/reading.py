@@ -18,7 +18,7 @@ NOBODY = Stamp(b"?", 0, 0, 0)
 
 
 class ReadError(Exception):
-    """The log could not be read to its end."""
+    """The log cannot be read to its end."""
 
 
 def verify(bootstrap: str, folder: Path, topics: Iterable[str]) -> compare.Findings:

@@ -18,7 +18,7 @@ TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", p
 MANY = 1000
 """Headers of a record above which a loop over them is cheaper than a numpy step for each: 0.5 µs, against some 30."""
 MOST = 10_000_000
-"""The most headers of one record that are read: so many take 6 s and 0.8 GB, and fit into 2 kB of zstd."""
+"""The most headers of one record that are read: this number takes 6 s and 0.8 GB, and fits into 2 kB of zstd."""
 
 
 class Found(NamedTuple):

@@ -76,7 +76,7 @@ def command(
 
 
 def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: RestorePlan) -> None:
-    """Raises PipelineError: no archive, a damaged one, a topic that has records."""
+    """Restore the selected topics. Raises PipelineError: no archive, a damaged one, a topic that has records."""
     archive = Reading(files)
     state = archive.state
     with Brokers(bare(kafka)) as brokers:

@@ -51,7 +51,7 @@ class BatchReader(DataSourceReader):
 
 
 class FilteredReader(BatchReader):
-    """The reader with odradek.pushdown. It is a class of its own because Spark refuses one with this method unless
+    """The reader with odradek.pushdown. It is a separate class because Spark refuses one with this method unless
     spark.sql.python.filterPushdown.enabled is set.
     """
 

@@ -76,7 +76,7 @@ CONVERTED: dict[str, tuple[str, Callable[[str], str]]] = {
 }
 SECURITY = ("security.", "ssl.", "sasl.")
 LEVELS = tuple(f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd"))
-SILENT = logging.Logger("unused")  # for a producer that only asks
+SILENT = logging.Logger("unused")  # for a producer that only makes requests
 SILENT.addHandler(logging.NullHandler())
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOG = "_delta_log"
 APP = "odradek-archive"
 """The application id of the number in `txn`."""
-_TRIES = 3  # where another writer made an entry in between
+_TRIES = 3  # if another writer adds an entry in between
 
 
 def check(uri: str) -> None:

@@ -164,7 +164,7 @@ class Store:
                 self._delta.show(self.state, topic, self._lease.check)
 
     def _end(self, intent: Intent) -> None:
-        """Complete the intent; or undo it, if a job that had been taken for dead made it too late.
+        """Complete the intent; or undo it, if a job taken for dead wrote it too late.
 
         Nothing was removed for it yet, and the next batch reads its offsets again.
         """
