@@ -21,6 +21,7 @@ import pytest
 from odradek.loadtest import store
 
 _REPORT, _PIECE = "report", "piece"
+_LONG = ("long", True)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -39,6 +40,7 @@ def register(config: pytest.Config) -> None:
         report = LongReport(Path(path), config, again)
         config.pluginmanager.register(report)
         _done(config).write_text("\n".join(report.begin()))
+    config.pluginmanager.register(_Marks())
     if config.getoption("--rest"):
         config.pluginmanager.register(_Rest(config))
 
@@ -56,6 +58,15 @@ def _folder(config: pytest.Config) -> Path:
 def _done(config: pytest.Config) -> Path:
     """The ids of tests that are done, as they were when this run began: all its processes must leave out the same."""
     return _folder(config) / "done"
+
+
+class _Marks:
+    """Notes in reports which tests are marked long: a report's keywords have the names of folders among the marks."""
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """In the process that runs it."""
+        if item.get_closest_marker("long"):
+            item.user_properties.append(_LONG)
 
 
 class _Rest:
@@ -151,7 +162,7 @@ class LongReport:
             self._path.write_text(self._whole())
 
     def _whole(self) -> str:
-        long = [report for report in self._called if "long" in report.keywords]
+        long = [report for report in self._called if _LONG in map(tuple, report.user_properties)]
         words = [f"# Every test, the long ones included\n\n{self._summary()}\n\n{_where(self._pieces)}\n"]
         words += [self._failures()] if self._failed else []
         words += ["## The long ones\n", _table(long), "## What they said\n"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.archive.job import Job
@@ -37,6 +38,7 @@ FATES = [
 ]
 
 
+@pytest.mark.timeout(900)  # eight jobs, each with a Spark of its own
 def test_into_an_archive_and_back(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic, rnd = Local(broker), random.Random(11)
     written(rnd, topic, 40, keyed=True)
