@@ -81,7 +81,7 @@ def test_scale_to_four_and_back(machine: Machine) -> None:
     load.await_more(100)
     machine.systemctl("start", "odradek-worker@2", "odradek-worker@3")
     for number in (2, 3):  # READY is said a moment before
-        wait_until(lambda: f"worker-{number} takes" in _said_by_acceptor(machine), 30)  # noqa: B023
+        wait_until(lambda: f"worker-{number} accepts" in _said_by_acceptor(machine), 30)  # noqa: B023
     wires = [machine.wire() for _ in range(16)]
     assert all(wire.api_versions() for wire in wires)
     assert all(_connections(machine, number) for number in range(4)), "each has some"

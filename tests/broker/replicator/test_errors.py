@@ -54,8 +54,8 @@ def test_corrupt_records_are_not_appended(
     follower = follow()
     follower.turn_until(lambda: follower.count_of("errors") == 2, "two attempts")
     assert follower.state().leo == 1, "what is before the damage"
-    assert "again in 200 ms" in caplog.text
-    assert "again in 400 ms" in caplog.text
+    assert "retrying in 200 ms" in caplog.text
+    assert "retrying in 400 ms" in caplog.text
     leader.log().batches[1] = (first, end, sound)
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
@@ -64,7 +64,7 @@ def test_corrupt_records_are_not_appended(
         first, end, sound = leader.log().batches[3]
         leader.log().batches[3] = (first, end, sound[:-1] + b"?")
     follower.turn_until(lambda: follower.count_of("errors") > 2, "another attempt")
-    assert caplog.text.count("again in 200 ms") == 2, "the first time in a row"
+    assert caplog.text.count("retrying in 200 ms") == 2, "the first time in a row"
 
 
 def test_a_session_that_the_leader_forgets(follow: Maker, leader: PlayedLeader) -> None:

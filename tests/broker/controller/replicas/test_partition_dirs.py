@@ -108,7 +108,7 @@ def test_a_log_of_no_topic_is_put_aside_when_the_disk_allows_it(
         replicas.try_again(replicas.dirs.due())
         assert left(tmp_path / "data") == ["t-0delete", "u-0stray"]
         assert [text.split(":")[0] for text in warnings(caplog)][:2] == ["t-0", "u-0"]
-        assert "u-0 is none of this broker's replicas" in warnings(caplog)[2]
+        assert "u-0 is a stray replica" in warnings(caplog)[2]
 
 
 def test_what_is_in_a_directory_that_failed_waits_for_the_next_start(
