@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
 
-from .tree import modules, package_dirs
+from .tree import imports, modules, package_dirs
 
 # They start what the whole folder has, so they stand above its rooms.
 ENTRIES = {"odradek.broker.__main__", "odradek.broker.cli"}
@@ -30,19 +29,16 @@ def arrows(known: dict[str, str], packages: set[str]) -> Rooms:
     found: Rooms = defaultdict(set)
     for module, source in known.items():
         here = room(module, packages)
-        for name in _imported(source, known):
+        for name in _imported(module, source, known):
             there = room(name, packages)
             if here != there and _top(name) == _top(module):
                 found[here].add(there)
     return found
 
 
-def _imported(source: str, known: dict[str, str]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                yield from {name if name in known else node.module} & known.keys()
+def _imported(module: str, source: str, known: dict[str, str]) -> Iterator[str]:
+    for name, _ in imports(source, module):
+        yield from {name if name in known else name.rpartition(".")[0]} & known.keys()
 
 
 def room(module: str, packages: set[str]) -> str:

@@ -14,7 +14,7 @@ PREFIX = "odradek."
 
 
 class Import(NamedTuple):
-    """One imported module by its whole name, and where."""
+    """One import by its whole name (of a module, or of something in one), and where."""
 
     name: str
     line: int
@@ -57,8 +57,8 @@ def _from(node: ast.ImportFrom, module: str) -> Iterator[Import]:
     if node.level:
         above = module.split(".")[: -node.level]
         base = ".".join([*above, base]) if base else ".".join(above)
-    # `from odradek import ipc` names a package in the alias; `from odradek.ipc import shm` names one either way.
-    yield from (Import(f"{base}.{alias.name}" if base == "odradek" else base, node.lineno) for alias in node.names)
+    # Whether the alias is a module or something in one, only who knows all modules can tell.
+    yield from (Import(f"{base}.{alias.name}", node.lineno) for alias in node.names)
 
 
 def layer(name: str) -> str | None:

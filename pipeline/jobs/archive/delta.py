@@ -18,6 +18,7 @@ from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs.archive import delta_actions
 from odradek.pipeline.jobs.archive.delta_actions import FOLDERS
 from odradek.pipeline.jobs.archive.manifest import File, State
+from odradek.pipeline.jobs.causes import cause
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -112,9 +113,8 @@ class Delta:
         self._files.sync([str(path.relative_to(self._here)) for path in (log, *new)])
 
     def _failed(self, topic: str, error: Exception) -> PipelineError:
-        why = " ".join((str(error).splitlines() or [""])[0].split())
         return PipelineError(
-            f"{self._log(topic)}: the Delta table cannot be brought up to date: {why}; "
+            f"{self._log(topic)}: the Delta table cannot be brought up to date: {cause(error)}; "
             "if the log is damaged, delete that folder, and the next run makes it anew"
         )
 
