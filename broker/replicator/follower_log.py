@@ -133,8 +133,8 @@ def _cut(partition: Partition, values: Fields, offset: int) -> Position:
 
 def _distrust(partition: Partition, values: Fields, offset: int) -> None:
     """Lower the checkpoints before a cut at `offset`, the recovery point to the base of its segment: the cut removes
-    the whole batch that holds `offset`, which may begin before it. `values` keep the flushed offset, of which the cut
-    publishes what remains.
+    the whole batch that holds `offset`, which may begin before it. `values` keep the flushed offset: the cut publishes
+    what remains flushed.
 
     Lower the log start too if the log may end before it, as an unclean leader's may: a start removes a log whose end is
     before its checkpointed log start, and then fetches only from there on.

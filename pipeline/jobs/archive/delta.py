@@ -82,7 +82,7 @@ class Delta:
         if found is not None and found > number:
             raise PipelineError(
                 f"{self._log(topic)} is of commit {found}, and the archive of {number}: is this an older copy of it? "
-                "Delete that folder, and the next run makes it anew"
+                "Delete that folder, and the next run creates it again"
             )
 
     def _make(self, folder: str, topic: str, live: Sequence[File], number: int) -> int:
@@ -115,7 +115,7 @@ class Delta:
     def _failed(self, topic: str, error: Exception) -> PipelineError:
         return PipelineError(
             f"{self._log(topic)}: the Delta table cannot be brought up to date: {cause(error)}; "
-            "if the log is damaged, delete that folder, and the next run makes it anew"
+            "if the log is damaged, delete that folder, and the next run creates it again"
         )
 
     def _log(self, topic: str) -> str:
