@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from odradek.broker.commands._shared.broker import configured
+from odradek.broker.commands._shared.broker import configured, find_running
 from odradek.broker.commands._shared.options import ClientCommand, flag
 
 
@@ -68,11 +68,10 @@ class _Show:
 
 def _broker(properties: Path | None, override: tuple[str, ...], show: _Show) -> bool:
     """Show one broker from its shared memory; returns whether it serves clients."""
-    from odradek.broker.commands._shared import broker as _broker
     from odradek.broker.errors import NotRunning
     from odradek.broker.process.status import Observer, RegionError, Sample, render
 
-    config = _broker.find_running(properties, override)
+    config = find_running(properties, override)
     try:
         observer = Observer(config)
     except (RegionError, OSError) as error:  # the broker is stopping
@@ -106,8 +105,7 @@ def _cluster(properties: Path | None, override: tuple[str, ...], bootstrap: str 
 
 def _own_address(properties: Path | None, override: tuple[str, ...]) -> str:
     """The advertised address of the broker that runs here. Raises NotRunning."""
-    from odradek.broker.commands._shared import broker as _broker
     from odradek.broker.listeners import bracket
 
-    endpoint = _broker.find_running(properties, override).advertised[0]
+    endpoint = find_running(properties, override).advertised[0]
     return f"{bracket(endpoint.host)}:{endpoint.port}"

@@ -35,9 +35,9 @@ from ...harness.tracer import traced
 HUNG = """
 import json, pathlib, sys
 import zmq
-from odradek.broker.process import control_bus as control
+from odradek.broker.process import control_bus
 folder = pathlib.Path(sys.argv[1])
-heard = control.events(folder, 100)
+heard = control_bus.events(folder, 100)
 next(heard)
 asking = zmq.Context.instance().socket(zmq.DEALER)
 asking.connect(f"ipc://{folder}/control-supervisor.ipc")
