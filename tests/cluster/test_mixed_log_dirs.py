@@ -131,6 +131,6 @@ def test_our_controller_hears_of_kafkas_directory(mixed: Mixed) -> None:
     wait_until(lambda: mixed.in_sync(KAFKA) == set(range(PARTITIONS)), 60, "Kafka to be in sync")
     lost = mixed.break_(KAFKA)
     assert lost and lost != set(range(PARTITIONS))
-    wait_until(lambda: "broker 0 has lost a log directory" in mixed.ours.log, 60, "Kafka's notice")
+    wait_until(lambda: "broker 0 lost a log directory" in mixed.ours.log, 60, "Kafka's notice")
     wait_until(lambda: mixed.in_sync(KAFKA) == set(range(PARTITIONS)) - lost, 60, "what was there to leave the ISRs")
     assert mixed.produce() == []

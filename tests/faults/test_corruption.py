@@ -79,9 +79,9 @@ DAMAGES = {
     "epochs-empty": Damage(lambda at: (at / "leader-epoch-checkpoint").write_bytes(b"")),
     "metadata-gone": Damage(lambda at: (at / "partition.metadata").unlink()),
     "metadata-flipped": Damage(
-        lambda at: (at / "partition.metadata").write_text("version: 0\ntopic_id: x"), ALL, "again"
+        lambda at: (at / "partition.metadata").write_text("version: 0\ntopic_id: x"), ALL, "rewriting it"
     ),
-    "directory-gone": Damage(lambda at: shutil.rmtree(at), 0, "its directory is missing"),
+    "directory-gone": Damage(lambda at: shutil.rmtree(at), 0, "directory missing: starting with an empty log"),
     "all-empty": Damage(lambda at: [path.write_bytes(b"") for path in at.iterdir()], -2, "are missing"),
 }
 
@@ -168,7 +168,7 @@ def test_checkpoints_are_not_needed(killed: tuple[Any, str], how: str) -> None:
     with broker.wire() as wire:
         for index in range(len(DAMAGES)):
             assert stored(wire, topic, index) == list(range(RECORDS))
-    assert how == "gone" or f"{checkpoints.RECOVERY_POINT}: not used" in broker.log
+    assert how == "gone" or f"{checkpoints.RECOVERY_POINT}: ignored" in broker.log
 
 
 def spoil(path: Path) -> None:

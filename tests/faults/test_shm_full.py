@@ -81,7 +81,7 @@ def test_while_running(in_shm: Callable[..., tuple[Any, Path]]) -> None:
         fill(shm / "more")  # what the janitor has freed
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         asked = admin.create_topics([NewTopic("late", 1, 1)])["late"]
-        wait_until(lambda: "the metadata cannot be published" in broker.log, 60, "a change that nobody can be told of")
+        wait_until(lambda: "cannot publish the metadata" in broker.log, 60, "a change that nobody can be told of")
         assert not asked.done()
         assert {role: broker.pids(role) for role in before} == before
         for ballast in ("ballast", "more"):
