@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from odradek.protocol import wire
 
 FLEXIBLE = 12
+READ_COMMITTED = 1  # the isolation level
 TOPIC_IDS = 13
 VERSIONS = (0, 18)
 NO_LIMIT = wire.INT32_MAX

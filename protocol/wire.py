@@ -29,6 +29,10 @@ class WireError(ValueError):
     """The frame does not match its version's schema."""
 
 
+# The exceptions that decoding raises on bytes that do not match their version.
+MALFORMED = (ValueError, IndexError, struct.error, KeyError, TypeError, EOFError, OverflowError, MemoryError)
+
+
 def uvarint(buf: memoryview | bytearray | bytes, at: int) -> tuple[int, int]:
     """An unsigned varint of at most 5 bytes."""
     value = shift = 0

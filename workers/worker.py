@@ -1,8 +1,7 @@
 """A worker process: serves the connections the acceptor hands it, for any partition of this broker.
 
-Handlers may use `snapshot`, `config`, `catalog`, `partition_of`, `forward`, `round`, `parking`, `sessions`,
-`followers`, `strangers`, and the answering methods of `loop`. workers.net.loop is its event loop;
-workers.dispatch.requests handles its requests.
+It puts together the event loop (workers.net.loop), what takes requests (workers.dispatch.requests), and the services
+for handlers (workers.dispatch.services, and those of Produce and Fetch), which it offers itself.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import slots
@@ -24,27 +23,34 @@ from odradek.ipc.processes import COLUMN
 from odradek.ipc.shm import META_VERSION, Shared
 from odradek.storage.log import opening
 from odradek.storage.log.partition import Partition
-from odradek.workers.apis import k00_produce
-from odradek.workers.dispatch.api import SLICE_S, WAIT
+from odradek.workers.apis import table
+from odradek.workers.dispatch.api import WAIT
 from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.purgatory import Purgatory
 from odradek.workers.dispatch.requests import Requests
+from odradek.workers.dispatch.unregistered_brokers import UnregisteredBrokers
 from odradek.workers.dispatch.upstream import Upstream
 from odradek.workers.fetch import nearest_replica
-from odradek.workers.fetch.delayed_fetches import DelayedFetches
+from odradek.workers.fetch.fetch_targets import FetchTargets
 from odradek.workers.fetch.follower_progress import FollowerProgress
-from odradek.workers.fetch.repeated_fetch import FetchTargets
 from odradek.workers.fetch.sessions import Sessions
+from odradek.workers.net import slices
 from odradek.workers.net.acceptance import Acceptance
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.loop import Loop
 from odradek.workers.net.pager import Pager
-from odradek.workers.net.unregistered_brokers import UnregisteredBrokers
-from odradek.workers.produce import acks_all
+from odradek.workers.produce.acks_all import AcksAll
+from odradek.workers.produce.answering import Answering
 from odradek.workers.produce.batching import Batching
 from odradek.workers.produce.fsync import Syncer
 from odradek.workers.produce.producer_ids import ProducerIds
 from odradek.workers.produce.record_check import RecordCheck
+from odradek.workers.produce.targets import ProduceTargets
 from odradek.workers.produce.verification import Verification
+
+if TYPE_CHECKING:
+    from odradek.workers.fetch.services import FetchServices
+    from odradek.workers.produce.services import ProduceServices
 
 log = logging.getLogger(__name__)
 
@@ -83,44 +89,56 @@ class Worker:
         self.snapshot: Snapshot = self.catalog.snapshot
         self.catalog.log.ring = self._ring_through(self.catalog.log.ring)
         self.bell = Doorbell(process.run_dir, self.role)
-        self.parking = DelayedFetches(self.role)
-        self.syncer = Syncer(self)
-        self.verification = Verification(self)
-        self.round = Batching(self.syncer.submit, partial(acks_all.wait, self), self.verification.hold)
-        self.followers = FollowerProgress(self)
-        self.strangers = UnregisteredBrokers(self)
-        self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
-        self.producer_ids = ProducerIds(self)
-        self.record_check = RecordCheck()
-        self.targets = k00_produce.ProduceTargets()
-        self.fetch_targets = FetchTargets()
-        self.pager = Pager(self)
-        self.fetch_max_bytes = config["fetch.max.bytes"]
-        self.by_rack = nearest_replica.by_rack(config["replica.selector.class"])
-        self.requests = Requests(self)
         self.loop = Loop(self, config["socket.request.max.bytes"], config["odradek.worker.spin.us"])
+        self.sender = self.loop.sender
+        self.purgatory = Purgatory(self.role)
+        self.pager = Pager(self.sender.answer_pieces, self.again)
+        self.unregistered = UnregisteredBrokers(lambda: self.snapshot.admitted, self.forward)
+        self.requests = Requests(self)
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")
         self.controller = Upstream(process.run_dir / "controller.sock")
-        self.acceptance = Acceptance(self)
+        self.acceptance = Acceptance(self, process.run_dir)
         self.draining = False
-        self._rung = False
+        self._serve_produce()
+        self._serve_fetch()
+        self._woken = False
         self._again: list[tuple[Callable[[], bool], Connection | None]] = []
         self._meta = self.shared.control.words
         self._row = self.shared.processes.row(self.role)
         self._next_tick = 0.0
         self._drain_until = 0.0
-        self.next_explanation = 0.0  # the earliest time for the next one of workers.produce.acks_all
-        self.conversions = 0  # number of down-converted Fetch requests
         self._next_idle = 0
         self._idle_ms = config["connections.max.idle.ms"]
         self._parts: dict[tuple[bytes, int, bool], Partition] = {}
+
+    def _serve_produce(self) -> None:
+        """The services for Produce (workers.produce.services)."""
+        self.batching = Batching()
+        self.targets = ProduceTargets()
+        self.record_check = RecordCheck()
+        self.producer_ids = ProducerIds(self.forward)
+        self.verification = Verification(self, self.batching)
+        self.syncer = Syncer(self.batching, self.again)
+        self.acks_all = AcksAll(self, self.batching)
+        self.batching.connect(self.syncer.submit, self.acks_all.wait, self.verification.hold)
+        self.spend, self.kept = self.loop.slices.spend, self.loop.framing.kept
+        self._answering = Answering(self.batching, self.sender.send_bytes, self.loop.framing.settled, self.drop)
+
+    def _serve_fetch(self) -> None:
+        """The services for Fetch (workers.fetch.services)."""
+        self.fetch_targets = FetchTargets()
+        self.sessions = Sessions(self.config["max.incremental.fetch.session.cache.slots"])
+        self.followers = FollowerProgress(self)
+        self.fetch_max_bytes: int = self.config["fetch.max.bytes"]
+        self.by_rack = nearest_replica.by_rack(self.config["replica.selector.class"])
+        self.conversions = 0
 
     def _ring_through(self, ring: Callable[[int], None]) -> Callable[[int], None]:
         """Wrap `ring`: this worker's own bell needs no datagram."""
 
         def ring_(role: int) -> None:
             if role == self.role:
-                self._rung = True
+                self._woken = True
             else:
                 ring(role)
 
@@ -136,7 +154,7 @@ class Worker:
 
         self._recover(ask)
         self.loop.watch(signal_fd, ask)
-        self.requests.load()
+        self.load()
         self.loop.watch(self.bell.fileno(), lambda _: self._bell())
         self.loop.watch(self.syncer.fileno(), lambda _: self.syncer.collect())
         self.process.running()
@@ -145,6 +163,11 @@ class Worker:
             self.loop.turn(sleep)
             sleep = self._after_events()
         self.finish()
+
+    def load(self) -> None:
+        """Import the API files."""
+        self.requests.load(table.served(bool(self.config["zookeeper.connect"])))
+        self.loop.framing.pipelined = self.requests.pipelined()
 
     def _recover(self, ask: Callable[[], None]) -> None:
         """Help to open the log, until no process has anything left to recover."""
@@ -181,7 +204,7 @@ class Worker:
         self._drain_until = time.monotonic() + self.config["odradek.drain.timeout.ms"] / 1000
         self.process.draining()
         self.acceptance.drain()
-        self.parking.hurry()
+        self.purgatory.hurry()
 
     def finish(self) -> None:
         """Close the remaining connections and the worker's descriptors."""
@@ -191,53 +214,68 @@ class Worker:
         self.syncer.close()
         self.bell.close()
 
-    # -- the loop's hooks
+    # -- the loop's handler
+
+    def take(
+        self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, head: int, end: int
+    ) -> None:
+        """Take a request that is not pipelined."""
+        self.requests.take(connection, key, version, correlation, view, head, end)
+
+    def flush(self) -> None:
+        """Execute the collected Produce requests, and answer those that are decided."""
+        if self.batching.touched or self.batching.settling:
+            self._answering.flush()
+
+    def name_of(self, key: int) -> str:
+        """The name of an API."""
+        return self.requests.name_of(key)
 
     def before_events(self) -> None:
         """Run once per batch of events: no request may be served from metadata older than this moment."""
         if self._meta[META_VERSION] != self.snapshot.version and self.catalog.follow():
             self.snapshot = self.catalog.snapshot
             self._parts.clear()
-            self.parking.all_changed()
+            self.purgatory.all_changed()
 
     def _after_events(self) -> float:
         """Run after each batch of events; returns how long the loop may sleep (seconds)."""
-        now, until, deadlines = time.monotonic(), self._next_tick, self.parking.deadlines
+        now, until, deadlines = time.monotonic(), self._next_tick, self.purgatory.deadlines
         if deadlines and deadlines[0][0] < until:
             until = deadlines[0][0]
-        if until <= now or self._rung or self.round.deferred or self._again:
+        if until <= now or self._woken or self.batching.deferred or self._again:
             return self._wake(now)
         return until - now
 
     def _wake(self, now: float) -> float:
         """Handle rings, retries, deadlines and the tick."""
-        if self._rung:
-            self._rung = False
-            self.parking.rung()
-        if self.round.deferred:
-            self.round.retry()
+        if self._woken:
+            self._woken = False
+            self.purgatory.on_wakeup()
+        if self.batching.deferred:
+            self.batching.retry()
         if self._again:
             self._try_again()
-        deadline = self.parking.next_deadline()
+        deadline = self.purgatory.next_deadline()
         if deadline is not None and deadline <= now:
-            self.parking.expire(now)
+            self.purgatory.expire(now)
         self.loop.finish_round()
         if now >= self._next_tick:
             self._tick(now)
         return self._sleep(now)
 
     def _sleep(self, now: float) -> float:
-        if self._rung or self.round.touched or self.round.settling:
+        if self._woken or self.batching.touched or self.batching.settling:
             return 0.0
-        if self.round.deferred or self._again:
+        if self.batching.deferred or self._again:
             return RETRY_S
-        deadline = self.parking.next_deadline()
+        deadline = self.purgatory.next_deadline()
         until = self._next_tick if deadline is None else min(self._next_tick, deadline)
         return max(0.0, until - now)
 
     def _try_again(self) -> None:
         """Give each deferred work one slice while time is left: many large requests do not add up in one turn."""
-        until = time.monotonic() + SLICE_S
+        until = time.monotonic() + slices.SLICE_S
         again, self._again = self._again, []
         for number, (work, connection) in enumerate(again):
             if number and time.monotonic() >= until:
@@ -255,7 +293,7 @@ class Worker:
 
     def _bell(self) -> None:
         self.bell.hear()
-        self._rung = True
+        self._woken = True
 
     def _tick(self, now: float) -> None:
         """Periodic work, ten times a second; less often while there are no clients and all peer processes are up."""
@@ -263,7 +301,7 @@ class Worker:
         self._next_tick = now + (TICK_S if self.loop.connections or None in links else IDLE_TICK_S)
         self.process.beat()
         self._count()
-        self.parking.compare()
+        self.purgatory.compare()
         self.followers.tick()
         for name in ("coordinator", "controller"):
             self._connect(getattr(self, name))
@@ -276,15 +314,15 @@ class Worker:
         """Write the counters to the process table."""
         row, loop = self._row, self.loop
         row[COLUMN["connections"]] = len(loop.connections)
-        row[COLUMN["requests"]] = loop.requests + loop.produce_requests
-        row[COLUMN["produce_requests"]] = loop.produce_requests
+        row[COLUMN["requests"]] = loop.framing.requests + self._answering.answered
+        row[COLUMN["produce_requests"]] = self._answering.answered
         row[COLUMN["fetch_requests"]] = self.requests.fetches
         row[COLUMN["bytes_in"]] = loop.bytes_in
-        row[COLUMN["bytes_out"]] = loop.bytes_out
-        row[COLUMN["appends"]] = self.round.appends
-        row[COLUMN["messages_in"]] = self.round.messages
-        row[COLUMN["lock_waits"]] = self.round.lock_waits
-        row[COLUMN["parked"]] = len(self.parking)
+        row[COLUMN["bytes_out"]] = self.sender.bytes_out
+        row[COLUMN["appends"]] = self.batching.appends
+        row[COLUMN["messages_in"]] = self.batching.messages
+        row[COLUMN["lock_waits"]] = self.batching.lock_waits
+        row[COLUMN["parked"]] = len(self.purgatory)
 
     def _connect(self, process: Upstream) -> None:
         if process.connect():
@@ -327,7 +365,7 @@ class Worker:
         limit = now - self._idle_ms // 1000
         for connection in list(self.loop.connections.values()):
             trickles = connection.trickles()
-            if connection.waiting or (connection.active and not trickles):
+            if connection.waits or (connection.active and not trickles):
                 connection.active, connection.last_active = False, now
             elif connection.last_active < limit:
                 self.drop(connection, "idle (connections.max.idle.ms)")
@@ -347,13 +385,13 @@ class Worker:
 
     def drop(self, connection: Connection, why: str) -> None:
         """End a connection."""
-        if connection.closing:
+        if connection.closed:
             return
         level = logging.DEBUG if why == "closed by the client" else logging.INFO
         log.log(level, "%r: %s", connection, why)
-        if connection.parked is not None:
-            self.parking.forget(connection.parked)
-            connection.parked = None
+        if connection.delayed is not None:
+            self.purgatory.remove(connection.delayed)
+            connection.delayed = None
         self.loop.remove(connection)
         self.acceptance.closed(connection)
 
@@ -388,7 +426,14 @@ class Worker:
         self.ask(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
 
 
+if TYPE_CHECKING:
+
+    def offered(worker: Worker) -> tuple[ProduceServices, FetchServices]:
+        """A worker offers all that handlers need."""
+        return worker, worker
+
+
 def _slice(work: Iterator[object]) -> bool:
     """Run steps for one time slice; returns whether the work is complete."""
-    until = time.monotonic() + SLICE_S
+    until = time.monotonic() + slices.SLICE_S
     return all(step is not WAIT and time.monotonic() < until for step in work)

@@ -34,6 +34,7 @@ from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
 from odradek.protocol import interbroker
 from odradek.protocol.errors import CLUSTER_AUTHORIZATION_FAILED
+from odradek.workers.apis import table
 from odradek.workers.dispatch import api, dispatch
 from odradek.workers.dispatch.api import Api
 
@@ -116,7 +117,7 @@ class Controller:
         """Run the loop until SIGTERM."""
         self.publish()
         self.owner.begin()
-        api.load_all()  # not earlier: other processes wait for the metadata; not later: the first request would wait
+        table.load_all()  # not earlier: other processes wait for the metadata; not later: the first request would wait
         while not self._signals.take():
             for fd, events in self._epoll.poll(self._patience()):
                 self._event(fd, events)
@@ -237,7 +238,7 @@ class Controller:
         if request.api_key < 0:
             self._serve_internal(request, answer)
             return
-        row = api.load_rows().get(request.api_key)
+        row = table.load_rows().get(request.api_key)
         if row is None or row.runs_in != api.CONTROLLER or not row.serves(request.version):
             log.error("API %d v%d is not the controller's", request.api_key, request.version)
             answer(forward.FAILED, b"")

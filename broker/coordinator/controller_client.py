@@ -11,8 +11,8 @@ from odradek.groups.offsets import TopicPartition
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol import errors
+from odradek.workers.dispatch.unregistered_brokers import Looks
 from odradek.workers.dispatch.upstream import Upstream
-from odradek.workers.net.unregistered_brokers import Looks
 
 _THERE = (errors.NONE, errors.TOPIC_ALREADY_EXISTS)  # in the second case the metadata will have it soon
 

@@ -41,6 +41,7 @@ from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
 from odradek.protocol.errors import Error
+from odradek.workers.apis import table
 from odradek.workers.dispatch import api, dispatch
 from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.coordination import Wanted
@@ -79,7 +80,7 @@ class Coordinator:
         self._newest = NewestConnections()
         self._line = Line()
         self._topics = (self._groups.topic, self._transactions.topic)
-        self._rows = api.load_rows()
+        self._rows = table.load_rows()
         self._channels: dict[int, Channel] = {}
         self._writing: set[int] = set()  # descriptors polled for writability
         self._loaded_some = False
@@ -315,7 +316,7 @@ def _deliver(answer: Answer) -> None:
 
 def _warm_up() -> None:
     """Load the message classes before the first client needs them, and exclude them from garbage collection."""
-    for row in api.load_rows().values():
+    for row in table.load_rows().values():
         if row.runs_in == api.COORDINATOR or row.route is not None:
             api.message_class(row.name + "Response")
     gc.collect()

@@ -29,9 +29,9 @@ def load(role: int) -> ModuleType:
     """The module of a role, imported together with what its first request would load."""
     module = importlib.import_module(MODULES[kind(role)])
     if kind(role) == "worker":
-        from odradek.workers.dispatch import api
+        from odradek.workers.apis import table
 
-        api.load_all()
+        table.load_all()
     return module
 
 

@@ -43,6 +43,9 @@ class Busy(Exception):
     """Another process holds the partition's lock: retry in a millisecond."""
 
 
+QUICK_TRIES = 8  # with sched_yield between them: an append holds the lock for some 20 µs
+
+
 class Gone(Exception):
     """The slot no longer serves this partition (deleted, or recreated under the same name)."""
 

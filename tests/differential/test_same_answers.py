@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from odradek.protocol import interbroker
-from odradek.workers.dispatch import api
+from odradek.workers.apis import table
 
 from ..clients.admin import create_named, leads, topic_id
 from ..clients.raw.calls import list_offsets, producer_id
@@ -51,7 +51,7 @@ class Brokers:
     def __init__(self, ours: Broker, theirs: Apache) -> None:
         self._bootstraps = ours.bootstrap, theirs.bootstrap
         self._pair = Pair(_address(ours.bootstrap), _address(theirs.bootstrap), families.LEARNS, WAITING, passes)
-        self._keys = {row.name: key for key, row in api.load_rows().items()}
+        self._keys = {row.name: key for key, row in table.load_rows().items()}
         wires = [Wire(bootstrap, 60) for bootstrap in self._bootstraps]
         self._versions = _common(*wires)
         for wire in wires:
@@ -120,7 +120,7 @@ def _common(ours: Wire, theirs: Wire) -> dict[int, tuple[int, int]]:
     """The versions of each API that both offer, and kafka-python's schemas know."""
     first, second = ours.api_versions(), theirs.api_versions()
     found = {}
-    for key, row in api.load_rows().items():
+    for key, row in table.load_rows().items():
         if key in first and key in second:
             most = interbroker.message_class(row.name + "Request").max_version
             lowest = max(first[key][0], second[key][0], families.LOWEST.get(row.name, 0))

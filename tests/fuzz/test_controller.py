@@ -17,7 +17,7 @@ import pytest
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.protocol import interbroker
-from odradek.workers.dispatch import api
+from odradek.workers.apis import table
 
 from ..clients.admin import create_named, topic_id
 from ..harness.broker import Broker
@@ -65,7 +65,7 @@ SHARED = ("session_id",)  # so that one worker gets another's
 
 def apis(clustered: bool) -> list[Api]:
     """What the sequences are made of."""
-    rows = api.served(clustered)
+    rows = table.served(clustered)
     found = []
     for key in BETWEEN_BROKERS + ADMINISTRATION:
         if key in rows:

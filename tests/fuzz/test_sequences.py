@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.protocol import interbroker
-from odradek.workers.dispatch import api
+from odradek.workers.apis import table
 
 from ..clients.admin import create_named, topic_id
 from ..harness.broker import Broker
@@ -59,7 +59,7 @@ POOLS: Pools = {
 
 def apis() -> list[Api]:
     """What the sequences are made of."""
-    rows = api.load_rows()
+    rows = table.load_rows()
     found = []
     for key in KEYS:
         low, high = rows[key].versions

@@ -8,16 +8,16 @@ import pytest
 
 from odradek.protocol import interbroker
 from odradek.protocol.wire import WireError
-from odradek.workers.dispatch import api
+from odradek.workers.apis import table
 
 from .valid import TOO_LONG, OddValues, valid_body
 
-DECODED = [key for key, row in api.load_rows().items() if row.raw is None]
+DECODED = [key for key, row in table.load_rows().items() if row.handle is not None]
 
 
 @pytest.mark.parametrize("key", DECODED)
 def test_every_version_is_decoded(key: int) -> None:
-    row = api.load_rows()[key]
+    row = table.load_rows()[key]
     request = interbroker.message_class(row.name + "Request")
     for version in range(row.versions[0], min(row.versions[1], request.max_version) + 1):
         for number, spice in enumerate((0.0, 0.1, 0.3)):

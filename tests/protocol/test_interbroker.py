@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol import interbroker, requests
 from odradek.protocol.interbroker import notation, strict
-from odradek.protocol.wire import WireError, skip_tags
-from odradek.workers.dispatch.dispatch import MALFORMED
+from odradek.protocol.wire import MALFORMED, WireError, skip_tags
 
 from . import interbroker as golden
 

@@ -8,18 +8,18 @@ import pytest
 
 from odradek.protocol import fetch, interbroker, produce
 from odradek.protocol.wire import LONGEST_STRING, MOST_ELEMENTS, WireError, pack_uvarint
-from odradek.workers.dispatch import api
-from odradek.workers.net.loop import skip_header_tags
+from odradek.workers.apis import table
+from odradek.workers.net.framing import skip_header_tags
 
 from ..fuzz.valid import OddValues, valid_body
 
 COMPACT = [
     (key, version)
-    for key, row in api.load_rows().items()
+    for key, row in table.load_rows().items()
     for version in range(
         row.versions[0], min(row.versions[1], interbroker.message_class(row.name + "Request").max_version) + 1
     )
-    if row.raw is None and row.is_flexible(version)
+    if row.handle is not None and row.is_flexible(version)
 ]
 
 
@@ -44,7 +44,7 @@ class OfLength(OddValues):
 
 @pytest.mark.parametrize(("key", "version"), COMPACT)
 def test_a_compact_string_is_no_longer_than_another(key: int, version: int) -> None:
-    row = api.load_rows()[key]
+    row = table.load_rows()[key]
     request = interbroker.message_class(row.name + "Request")
     longest, longer = OfLength(LONGEST_STRING), OfLength(LONGEST_STRING + 1)
     assert row.decode(version, memoryview(valid_body(request, version, longest)))
@@ -74,14 +74,14 @@ def add_partitions(tags: bytes) -> memoryview:
 
 
 def test_as_many_tagged_fields_as_elements() -> None:
-    row = api.load_rows()[3]
+    row = table.load_rows()[3]
     assert row.decode(12, metadata(2, tagged(10), tagged(MOST_ELEMENTS - 22)))
     with pytest.raises(WireError, match="65537 elements and tagged fields"):
         row.decode(12, metadata(2, tagged(10), tagged(MOST_ELEMENTS - 21)))
     with pytest.raises(WireError, match="tagged fields"):
         row.decode(12, metadata(60_000, tagged(1), b"\0"))
     with pytest.raises(WireError, match="tagged fields"):
-        api.load_rows()[24].decode(3, add_partitions(tagged(MOST_ELEMENTS + 1)))
+        table.load_rows()[24].decode(3, add_partitions(tagged(MOST_ELEMENTS + 1)))
 
 
 @pytest.mark.parametrize("where", ["partition", "topic", "whole"])

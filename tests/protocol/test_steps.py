@@ -11,18 +11,18 @@ import pytest
 from odradek.protocol import interbroker, requests, responses
 from odradek.protocol.interbroker import strict
 from odradek.protocol.wire import WireError
-from odradek.workers.dispatch import api
+from odradek.workers.apis import table
 
 from ..fuzz.valid import OddValues, is_ours, valid_body
 from ..harness import effort
 
 ROWS = [
     (row.name, version)
-    for row in api.load_rows().values()
+    for row in table.load_rows().values()
     for version in range(
         row.versions[0], min(row.versions[1], interbroker.message_class(row.name + "Request").max_version) + 1
     )
-    if row.raw is None
+    if row.handle is not None
 ]
 
 OURS = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "ApiVersions")  # in one go
@@ -129,7 +129,7 @@ def test_no_large_answer_stays(name: str) -> None:
     """A StopReplica of 124 KB with a long name of 30,000 partitions left the controller process 128 MiB larger."""
     from kafka.protocol.schemas.fields.codecs import EncodeBufferPool
 
-    row = next(row for row in api.load_rows().values() if row.name == name)
+    row = next(row for row in table.load_rows().values() if row.name == name)
     kind, version = interbroker.message_class(name + "Response"), row.versions[0]
     pool: Any = EncodeBufferPool
     for encode in (row.encode, lambda version, made: taken(row.encoding(version, made))[1]):

@@ -12,7 +12,7 @@ PART = Marked("docs/apis.md", "api table")
 
 def table() -> str:
     """The Markdown table of all APIs that are served, by key."""
-    from odradek.workers.dispatch.api import load_rows
+    from odradek.workers.apis.table import load_rows
 
     rows = sorted(load_rows().values(), key=lambda row: row.key)
     lines = [f"| {row.key} | {row.name} | {_versions(*row.versions)} | {row.runs_in} |" for row in rows]

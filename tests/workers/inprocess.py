@@ -130,7 +130,7 @@ class Bench:
             draining=lambda: None, beat=lambda: None,
         )  # fmt: skip
         self.worker = Worker(process)
-        self.worker.requests.load()
+        self.worker.load()
         self.worker.before_events()
         self.worker.loop.watch(self.worker.bell.fileno(), lambda _: self.worker._bell())
         self.worker.loop.watch(self.worker.syncer.fileno(), lambda _: self.worker.syncer.collect())

@@ -76,7 +76,7 @@ def test_it_is_done_when_all_that_are_there_have_done_it(led: Bench) -> None:
     Follower(led, 2).fetch(3, log_start=2)
     led.turn(3)
     assert deletion.outcome() == (0, 2)
-    assert len(led.worker.parking) == 0
+    assert len(led.worker.purgatory) == 0
 
 
 def test_time_is_up(led: Bench) -> None:

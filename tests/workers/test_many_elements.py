@@ -11,10 +11,9 @@ import pytest
 
 from odradek.protocol.library import message_class
 from odradek.storage.log import times, trim
-from odradek.workers import worker
 from odradek.workers.apis import k00_produce, k01_fetch, k02_list_offsets, k03_metadata
 from odradek.workers.fetch import fetching
-from odradek.workers.net import loop
+from odradek.workers.net import slices
 
 from ..clients.raw import batches, calls
 from ..harness import effort
@@ -29,8 +28,7 @@ NAMES = [f"no{at}" for at in range(MANY)]
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A worker that does one step a turn."""
-    for module in (worker, loop, k00_produce):
-        monkeypatch.setattr(module, "SLICE_S", 0.0)
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
     with make(tmp_path, auto_create_topics_enable=False) as made:
         yield made
 
@@ -180,14 +178,14 @@ def test_a_fetch_of_many_partitions(
     monkeypatch.setattr(k01_fetch, "_MANY", 1)
     client.send(client.frame(calls.session_request(known, version=version, wait_ms=60_000)))
     bench.turn(200)
-    assert len(bench.worker.parking) == 1
+    assert len(bench.worker.purgatory) == 1
     other = bench.connect()
     other.send(other.frame(calls.session_request(known, version=version, wait_ms=60_000)))
     monkeypatch.setattr(fetching, "pieces", lambda items: [[item] for item in items])
     bench.turn(3)
     other.sock.close()
     bench.turn(200)
-    assert len(bench.worker.parking) == 1
+    assert len(bench.worker.purgatory) == 1
 
 
 def test_a_fault_in_a_later_turn_costs_the_connection(
@@ -279,7 +277,7 @@ def test_what_undecided_requests_take_beside_records_is_bounded(bench: Bench, cl
             except BlockingIOError:
                 pass
             bench.turn()
-        assert len(bench.connection(client).order) < 5
+        assert len(bench.connection(client).in_flight) < 5
     client.send(data[sent:])
     assert correlations(client.answers(10)) == list(range(1, 11))
 

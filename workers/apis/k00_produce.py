@@ -14,8 +14,7 @@ INVALID_TOPIC_EXCEPTION. A transactional batch that would open a transaction in 
 coordinator confirms that the partition is part of it (KIP-890, workers.produce.verification). A transactional batch in
 a request without a transactional id fails the whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-All requests of a client begin with the same bytes (client id, acks, topic, partition). So the worker remembers these
-prefixes decoded (`ProduceTargets`), and a request with the same target as the last one costs one comparison.
+A request with the same target as the connection's last one is not decoded (workers.produce.targets).
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ import logging
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
@@ -41,18 +39,19 @@ from odradek.protocol.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from odradek.protocol.produce import PartResult
 from odradek.protocol.wire import uvarint
 from odradek.storage.log.transactions import NOT_ASKED
-from odradek.workers.dispatch.api import SLICE_S, Api
-from odradek.workers.fetch import partition_check
+from odradek.workers.dispatch import partition_check
+from odradek.workers.dispatch.api import Api
+from odradek.workers.net import connection_state, slices
+from odradek.workers.produce.answering import Several
 from odradek.workers.produce.batching import Pending
+from odradek.workers.produce.targets import ProduceTarget
 
 if TYPE_CHECKING:
-    from odradek.cluster.metadata.snapshot import Mark
     from odradek.storage.log.partition import Partition
     from odradek.workers.net.connection import Connection
-    from odradek.workers.worker import Worker
+    from odradek.workers.produce.services import ProduceServices
 
 log = logging.getLogger(__name__)
 
@@ -61,127 +60,12 @@ _ZSTD = 4
 _ADMIN = struct.Struct(">h14s").pack(14, b"__admin_client")
 """The client id, encoded as in the request header, with which Kafka lets clients write to internal topics."""
 _LONGEST_PREFIX = 1024  # twice what clients send; names may be 32 KiB long each
-_REMEMBERED = 16 << 20  # bytes of prefixes that a worker remembers; clients with the same client id share them
-_PART = 500  # bytes of a request's part without its records, roughly
 UNNAMED = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_TARGET = 400  # bytes remembered in addition to each prefix
 
 
-class ProduceTarget:
-    """The decoded meaning of a prefix: where records go and how to answer; valid for the metadata of `metadata`."""
-
-    __slots__ = (
-        "acks", "acks_all", "follower", "index", "metadata", "partition", "prefix", "reply", "size", "timeout_ms",
-        "topic", "transactional_id", "version",
-    )  # fmt: skip
-
-    def __init__(
-        self, partition: Partition | None, topic: bytes, index: int, acks: int, timeout_ms: int, version: int,
-        transactional_id: bytes | None,
-    ) -> None:  # fmt: skip
-        self.partition: Any = partition  # None only for a part that is refused
-        self.topic = topic
-        self.index = index
-        self.acks = acks
-        self.acks_all = acks not in (0, 1)
-        self.timeout_ms = timeout_ms  # how long to wait for followers
-        self.version = version
-        self.transactional_id = transactional_id
-        self.prefix = b""
-        self.size = 0
-        self.follower: ProduceTarget | None = None  # the target that a client used after this one
-        self.metadata: Mark | None = None
-        self.reply: Callable[[Pending], bytes] | None = None  # not for acks=0, nor for parts of a larger request
-
-    def remember(self, prefix: bytes, metadata: Mark) -> None:
-        """Requests that begin with `prefix` have this target."""
-        self.prefix, self.size, self.metadata = prefix, len(prefix), metadata
-        self.reply = produce.single_reply(self.version, self.topic, self.index) if self.acks else None
-
-
-class ProduceTargets:
-    """The prefixes that a worker remembers until the metadata changes."""
-
-    def __init__(self) -> None:
-        self._metadata: Mark | None = None
-        self._known: dict[tuple[int, bytes], ProduceTarget] = {}
-        self._bytes = 0
-
-    def get(self, version: int, prefix: bytes, metadata: Mark) -> ProduceTarget | None:
-        """The target of requests of `version` that begin with `prefix`."""
-        return self._known.get((version, prefix)) if metadata is self._metadata else None
-
-    def keep(self, target: ProduceTarget, metadata: Mark) -> None:
-        """Remember `target`; the cache is cleared when it becomes too large, and when the metadata changes."""
-        if metadata is not self._metadata or self._bytes > _REMEMBERED:
-            self._metadata, self._bytes = metadata, 0
-            self._known.clear()
-        self._known[target.version, target.prefix] = target
-        self._bytes += target.size + _TARGET
-
-
-class Several:
-    """A request for any number of partitions, answered when all are decided. `taken`: all of them are in `parts`."""
-
-    __slots__ = ("_open", "acks", "correlation", "parts", "taken", "version")
-
-    reply = None
-
-    def __init__(self, version: int, correlation: int, acks: int) -> None:
-        self.version = version
-        self.correlation = correlation
-        self.acks = acks
-        self.parts: list[Pending] = []
-        self._open: list[Pending] = []
-        self.taken = False
-
-    def add(self, part: Pending) -> None:
-        """Add one of its partitions."""
-        self.parts.append(part)
-        if not part.done:
-            self._open.append(part)
-
-    @property
-    def size(self) -> int:
-        """Bytes of waiting records, plus the approximate overhead of all parts."""
-        return _PART * len(self.parts) + sum(part.size for part in self._open)
-
-    @property
-    def done(self) -> bool:
-        self._open = [part for part in self._open if not part.done]
-        return self.taken and not self._open
-
-    def answer(self) -> bytes:
-        """The response frame."""
-        return produce.response(self.version, self.correlation, [_result(part) for part in self.parts])
-
-
-def _result(part: Pending) -> PartResult:
-    return PartResult(
-        part.target.topic, part.target.index, part.error, part.base_offset, part.append_time, part.log_start,
-        part.message, part.record_errors,
-    )  # fmt: skip
-
-
-def answer(pending: Pending | Several) -> bytes | None:
-    """The response frame of a decided request, None with acks=0."""
-    if isinstance(pending, Several):
-        return pending.answer() if pending.acks else None
-    if not pending.target.acks:
-        return None
-    return produce.response(pending.target.version, pending.correlation, [_result(pending)])
-
-
-def refused_silently(pending: Pending | Several) -> bool:
-    """Whether a request with acks=0 failed: Kafka then closes the client's connection."""
-    if isinstance(pending, Several):
-        return not pending.acks and any(part.error for part in pending.parts)
-    return not pending.target.acks and bool(pending.error)
-
-
-def raw(
-    worker: Worker, connection: Connection, version: int, correlation: int, buffer: memoryview, head: int, start: int,
-    end: int,
+def take(
+    services: ProduceServices, connection: Connection, version: int, correlation: int, buffer: memoryview, head: int,
+    start: int, end: int,
 ) -> None:  # fmt: skip
     """Take the request whose header begins at `head` (its client id) and whose body is buffer[start:end]."""
     target = connection.target
@@ -189,9 +73,9 @@ def raw(
         target is None
         or buffer.obj.find(target.prefix, head, head + target.size) != head  # type: ignore[attr-defined]  # no slice
         or target.version != version
-        or target.metadata is not worker.snapshot.mark
+        or target.metadata is not services.snapshot.mark
     ):
-        target = _known_target(worker, connection, version, buffer, head)
+        target = _known_target(services, connection, version, buffer, head)
     if target is not None:
         at = head + target.size
         if version < produce.FLEXIBLE:
@@ -208,44 +92,44 @@ def raw(
                 size -= 1
             tail = 3
         if at + size + tail == end and size > 0:
-            connection.order.append(_batch(worker, connection, correlation, target, buffer, at, size))
+            connection.in_flight.append(_batch(services, connection, correlation, target, buffer, at, size))
             return
-    _parse(worker, connection, version, correlation, buffer, head, start, end)
+    _parse(services, connection, version, correlation, buffer, head, start, end)
 
 
 def _known_target(
-    worker: Worker, connection: Connection, version: int, buffer: memoryview, head: int
+    services: ProduceServices, connection: Connection, version: int, buffer: memoryview, head: int
 ) -> ProduceTarget | None:
     """Another target whose prefix this request begins with, as remembered from any connection."""
     last = connection.target
     if last is None:
         return None
-    target = worker.targets.get(version, bytes(buffer[head : head + last.size]), worker.snapshot.mark)
+    target = services.targets.get(version, bytes(buffer[head : head + last.size]), services.snapshot.mark)
     if target is None and last.follower is not None:  # another length: the target that came after this one before
         size = last.follower.size
-        target = worker.targets.get(version, bytes(buffer[head : head + size]), worker.snapshot.mark)
+        target = services.targets.get(version, bytes(buffer[head : head + size]), services.snapshot.mark)
     if target is not None:
         connection.target = target
     return target
 
 
 def _parse(
-    worker: Worker, connection: Connection, version: int, correlation: int, buffer: memoryview, head: int, start: int,
-    end: int,
+    services: ProduceServices, connection: Connection, version: int, correlation: int, buffer: memoryview, head: int,
+    start: int, end: int,
 ) -> None:  # fmt: skip
     """The slow path, which remembers the prefix of a request with one partition."""
     request = produce.parse(buffer, start, end, version)
     if len(request.parts) == 1:
         part = request.parts[0]
-        partition = _place(worker, part, request.acks, version, _is_admin(buffer, head))
+        partition = _place(services, part, request.acks, version, _is_admin(buffer, head))
         if partition is not None and part.size > 0:
             target = _target(partition, part, request, version)
-            target.remember(bytes(buffer[head : request.prefix_end]), worker.snapshot.mark)
-            _remember(worker, connection, target)
-            batch = _batch(worker, connection, correlation, target, buffer, part.start, part.size)
-            connection.order.append(batch)
+            target.remember(bytes(buffer[head : request.prefix_end]), services.snapshot.mark)
+            _remember(services, connection, target)
+            batch = _batch(services, connection, correlation, target, buffer, part.start, part.size)
+            connection.in_flight.append(batch)
             return
-    _take_several(worker, connection, request, version, correlation, buffer, head)
+    _take_several(services, connection, request, version, correlation, buffer, head)
 
 
 def _target(
@@ -256,23 +140,23 @@ def _target(
     )
 
 
-def _remember(worker: Worker, connection: Connection, target: ProduceTarget) -> None:
+def _remember(services: ProduceServices, connection: Connection, target: ProduceTarget) -> None:
     last, connection.target = connection.target, None
     if target.size <= _LONGEST_PREFIX:
-        worker.targets.keep(target, worker.snapshot.mark)
+        services.targets.keep(target, services.snapshot.mark)
         connection.target = target
         if last is not None:
             last.follower = target
 
 
-def _place(worker: Worker, part: produce.Part, acks: int, version: int, admin: bool) -> Partition | None:
+def _place(services: ProduceServices, part: produce.Part, acks: int, version: int, admin: bool) -> Partition | None:
     """The partition of a part; None when the part must be refused.
 
     The remembered prefix contains the client id, so a permission holds for every request with that prefix.
     """
     if not _acks_allowed(acks, version):
         return None
-    partition = worker.partition_of(part.topic, part.partition, version >= produce.TOPIC_IDS)
+    partition = services.partition_of(part.topic, part.partition, version >= produce.TOPIC_IDS)
     if partition is not None and partition.topic in topicnames.INTERNAL and not admin:
         return None
     return partition
@@ -287,7 +171,7 @@ def _acks_allowed(acks: int, version: int) -> bool:
 
 
 def _batch(
-    worker: Worker,
+    services: ProduceServices,
     connection: Connection,
     correlation: int,
     target: ProduceTarget,
@@ -313,12 +197,12 @@ def _batch(
             and count == delta + 1
             and 0 < count <= size
             and not base
-            and (not attributes or _attributes_sound(worker, batch, attributes, producer_id))
+            and (not attributes or _attributes_sound(services, batch, attributes, producer_id))
             and (producer_id < 0 or (sequence >= 0 and epoch >= 0))
             and crc32c(view[CRC_START:]) == crc
             and (
                 config.producers_trusted
-                or worker.record_check.is_sound(buffer, at, size, attributes, count, first, timestamp)
+                or services.record_check.is_sound(buffer, at, size, attributes, count, first, timestamp)
             )
         ):
             batch.count = count
@@ -327,49 +211,49 @@ def _batch(
             batch.epoch = epoch
             batch.sequence = sequence
             if attributes & TRANSACTIONAL:
-                _add_transactional(worker, batch)
+                _add_transactional(services, batch)
             else:
-                worker.round.add(partition, batch)
+                services.batching.add(partition, batch)
             return batch
-    _open(worker, batch)
+    _open(services, batch)
     return batch
 
 
-def _open(worker: Worker, batch: Pending) -> None:
+def _open(services: ProduceServices, batch: Pending) -> None:
     """The slow path: check and convert record by record."""
     from odradek.workers.produce import convert
 
-    worker.loop.spend(batch.connection)
+    services.spend(batch.connection)
     partition = batch.target.partition
     if batch.target.transactional_id is None and _is_transactional(batch.view, 0, batch.size):
         batch.refuse(UNNAMED)  # before any other error
-        worker.round.finish((batch,))
+        services.batching.finish((batch,))
     elif not convert.prepare(batch, partition, batch.target.version):
-        worker.round.finish((batch,))
+        services.batching.finish((batch,))
     elif batch.transactional:
-        _add_transactional(worker, batch)
+        _add_transactional(services, batch)
     else:
-        worker.round.add(partition, batch)
+        services.batching.add(partition, batch)
 
 
-def _add_transactional(worker: Worker, batch: Pending) -> None:
+def _add_transactional(services: ProduceServices, batch: Pending) -> None:
     """The append has the batch verified if it opens a transaction; that is impossible without a transactional id."""
     if batch.target.transactional_id is None:
         batch.refuse(UNNAMED)
-        worker.round.finish((batch,))
+        services.batching.finish((batch,))
         return
-    if worker.verification.enabled:
+    if services.verification.enabled:
         batch.guard = NOT_ASKED
-    worker.round.add(batch.target.partition, batch)
+    services.batching.add(batch.target.partition, batch)
 
 
-def _attributes_sound(worker: Worker, pending: Pending, attributes: int, producer_id: int) -> bool:
+def _attributes_sound(services: ProduceServices, pending: Pending, attributes: int, producer_id: int) -> bool:
     """Whether a batch with these attributes can be stored as it came; records that it is transactional or costly."""
     if attributes & (CONTROL | TIMESTAMP_TYPE):
         return False
     compression = attributes & COMPRESSION
     if compression:
-        worker.loop.spend(pending.connection)
+        services.spend(pending.connection)
     if compression > _ZSTD or (compression == _ZSTD and pending.target.version < 7):
         return False
     if attributes & TRANSACTIONAL:
@@ -380,27 +264,27 @@ def _attributes_sound(worker: Worker, pending: Pending, attributes: int, produce
 
 
 def _take_several(
-    worker: Worker, connection: Connection, request: produce.ProduceRequest, version: int, correlation: int,
+    services: ProduceServices, connection: Connection, request: produce.ProduceRequest, version: int, correlation: int,
     buffer: memoryview, head: int,
 ) -> None:  # fmt: skip
     """Take a request for several partitions, or with a part to refuse."""
-    taking = _Taking(worker, connection, request, Several(version, correlation, request.acks), buffer, head)
-    connection.order.append(taking.several)
+    taking = _Taking(services, connection, request, Several(version, correlation, request.acks), buffer, head)
+    connection.in_flight.append(taking.several)
     if not taking.run():
         taking.keep()
-        connection.waiting = True
-        worker.again(taking.go_on, connection)
+        connection.state = connection_state.HOLD[connection.state]
+        services.again(taking.go_on, connection)
 
 
 class _Taking:
     """Takes the parts of one request, one time slice at a go: there may be many, and records to decode."""
 
     def __init__(
-        self, worker: Worker, connection: Connection, request: produce.ProduceRequest, several: Several,
+        self, services: ProduceServices, connection: Connection, request: produce.ProduceRequest, several: Several,
         buffer: memoryview, head: int,
     ) -> None:  # fmt: skip
         self.several = several
-        self._worker = worker
+        self._services = services
         self._connection = connection
         self._request = request
         self._buffer = buffer
@@ -413,34 +297,34 @@ class _Taking:
         """Keep the remaining parts beyond this round."""
         start = min(part.start for part in self._left)
         end = max(part.start + max(part.size, 0) for part in self._left)
-        self._buffer, at, _ = self._worker.loop.kept(self._buffer, start, end)
+        self._buffer, at, _ = self._services.kept(self._buffer, start, end)
         self._moved = start - at
 
     def go_on(self) -> bool:
         """`run` in a later turn, unless the client is gone."""
-        return self._connection.closing or self.run()
+        return self._connection.closed or self.run()
 
     def run(self) -> bool:
         """Take parts for one slice; returns whether those were all."""
-        until = time.monotonic() + SLICE_S
+        until = time.monotonic() + slices.SLICE_S
         while self._left:
             self.several.add(self._take(self._left.popleft()))
             if self._left and time.monotonic() >= until:
                 return False
         self.several.taken = True
-        self._worker.round.settle(self._connection)
+        self._services.batching.settle(self._connection)
         return True
 
     def _take(self, part: produce.Part) -> Pending:
-        worker, connection, request, several = self._worker, self._connection, self._request, self.several
+        services, connection, request, several = self._services, self._connection, self._request, self.several
         version, correlation = several.version, several.correlation
-        partition = None if self._unnamed else _place(worker, part, request.acks, version, self._admin)
+        partition = None if self._unnamed else _place(services, part, request.acks, version, self._admin)
         target, start = _target(partition, part, request, version), part.start - self._moved
         if partition is not None:
-            return _batch(worker, connection, correlation, target, self._buffer, start, max(part.size, 0))
+            return _batch(services, connection, correlation, target, self._buffer, start, max(part.size, 0))
         batch = Pending(self._buffer[start:start], connection, correlation, target)
-        batch.refuse(UNNAMED if self._unnamed else _why(worker, batch, request, version, self._admin))
-        worker.round.finish((batch,))
+        batch.refuse(UNNAMED if self._unnamed else _why(services, batch, request, version, self._admin))
+        services.batching.finish((batch,))
         return batch
 
 
@@ -464,23 +348,20 @@ def _is_transactional(buffer: memoryview, at: int, size: int) -> bool:
     return bool(header[3] == 2 and header[5] & TRANSACTIONAL and header[1] + LOG_OVERHEAD <= size)
 
 
-def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int, admin: bool) -> int:
+def _why(
+    services: ProduceServices, pending: Pending, request: produce.ProduceRequest, version: int, admin: bool
+) -> int:
     """The error of a part that `_place` refused; clients may not write to internal topics, whichever broker leads."""
     topic, by_id = pending.target.topic, version >= produce.TOPIC_IDS
-    error = partition_check.elsewhere(worker.snapshot, topic, pending.target.index, by_id)
+    error = partition_check.elsewhere(services.snapshot, topic, pending.target.index, by_id)
     if error in (errors.UNKNOWN_TOPIC_ID, errors.UNKNOWN_TOPIC_OR_PARTITION):
         return error
     if not _acks_allowed(request.acks, version):
         return errors.INVALID_REQUIRED_ACKS
-    name = worker.snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
+    name = services.snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
     if name in topicnames.INTERNAL and not admin:
         return errors.INVALID_TOPIC_EXCEPTION
     return error
 
 
-def handle(*_: Any) -> None:
-    """Never called: `raw` serves Produce."""
-    raise AssertionError("Produce is raw")
-
-
-API = Api(key=0, name="Produce", versions=produce.VERSIONS, handle=handle, raw=raw, flexible=produce.FLEXIBLE)
+API = Api(key=0, name="Produce", versions=produce.VERSIONS, fast_path=take, pipelined=True, flexible=produce.FLEXIBLE)

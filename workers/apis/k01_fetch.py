@@ -1,7 +1,7 @@
 """Fetch (key 1), versions 0 to 18: read records from partitions.
 
 Answers are slices of segment files (storage.log.read), sent from the page cache, or a few records as bytes; long polls
-wait in workers.fetch.delayed_fetches; sessions (KIP-227) live in workers.fetch.sessions. Consumers get only records
+wait in workers.dispatch.purgatory; sessions (KIP-227) live in workers.fetch.sessions. Consumers get only records
 below the high watermark, with isolation level read_committed below the last stable offset. From version 3 on the first
 batch is sent even when it is larger than the limits (KIP-74). Below version 4 records are converted down to magic 1,
 below 2 to magic 0.
@@ -10,10 +10,10 @@ A consumer of one partition repeats the same bytes, except for the offset. So it
 (workers.fetch.repeated_fetch), and the worker tries that first; other requests come here.
 
 Followers, identified by a replica id, read up to the log end (workers.fetch.follower_fetch). Such an id from an address
-of no broker (workers.net.unregistered_brokers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka. From
-version 11 on a follower serves consumers too, up to the high watermark that it knows, and a leader may redirect them to
-it (KIP-392, workers.fetch.nearest_replica). From version 12 on a client that sends its last fetched epoch learns where
-its log diverges from this one.
+of no broker (workers.dispatch.unregistered_brokers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka.
+From version 11 on a follower serves consumers too, up to the high watermark that it knows, and a leader may redirect
+them to it (KIP-392, workers.fetch.nearest_replica). From version 12 on a client that sends its last fetched epoch
+learns where its log diverges from this one.
 
 Left out: tiered storage.
 """
@@ -21,46 +21,46 @@ Left out: tiered storage.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.protocol import errors, fetch, fetch_single
 from odradek.workers.dispatch.api import Api
+from odradek.workers.fetch.fetch_targets import FetchTarget
 from odradek.workers.fetch.fetching import Fetch, failed
 from odradek.workers.fetch.follower_fetch import FollowerFetch
-from odradek.workers.fetch.repeated_fetch import FetchTarget, RepeatedFetch
-from odradek.workers.fetch.repeated_follower_fetch import FollowerTarget, StandingFollower
+from odradek.workers.fetch.repeated_fetch import RepeatedFetch
+from odradek.workers.fetch.repeated_follower_fetch import FollowerTarget, RepeatedFollowerFetch
 from odradek.workers.fetch.repeated_in_session import InSession
 from odradek.workers.fetch.sessions import INITIAL, SESSIONLESS
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
+    from odradek.workers.fetch.services import FetchServices
     from odradek.workers.fetch.sessions import Session
     from odradek.workers.net.connection import Connection
-    from odradek.workers.worker import Worker
 
 _MANY = 1000  # partitions above which a request is read in steps
 _LONGEST = 1024  # bytes of the longest request that is remembered; names may be 32 KiB long each
 
 
-def raw(
-    worker: Worker, connection: Connection, version: int, correlation: int, buffer: memoryview, head: int, start: int,
-    end: int,
+def take(
+    services: FetchServices, connection: Connection, version: int, correlation: int, buffer: memoryview, head: int,
+    start: int, end: int,
 ) -> None:  # fmt: skip
     """Take the request whose client id begins at `head` and whose body is buffer[start:end]."""
     request = fetch.parse(buffer, start, end, version)
-    if worker.strangers.refuses(request.replica, connection.listener, connection.host):
-        _refuse(worker, connection, version, correlation, request)
+    if services.unregistered.refuses(request.replica, connection.listener, connection.host):
+        _refuse(services, connection, version, correlation, request)
         return
-    error, session = worker.sessions.open(request, version >= fetch.TOPIC_IDS, time.monotonic())
-    connection.standing = None
-    connection.waiting = True
+    error, session = services.sessions.open(request, version >= fetch.TOPIC_IDS, time.monotonic())
+    connection.repeated = None
     if error:
-        worker.loop.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
+        services.sender.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
         return
     made = FollowerFetch if request.replica >= 0 else Fetch
-    asked = made(worker, connection, version, correlation, request, session)
+    asked = made(services, connection, version, correlation, request, session)
     if len(request.parts) == 1 and not request.forgotten and end - head <= _LONGEST:
-        connection.standing = _remembered(worker, connection, version, request, session, buffer, head, start, end)
+        connection.repeated = _remembered(services, connection, version, request, session, buffer, head, start, end)
     if len(asked.parts) > _MANY and request.replica < 0:
         asked.begin()
     else:
@@ -68,28 +68,28 @@ def raw(
 
 
 def _refuse(
-    worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest
+    services: FetchServices, connection: Connection, version: int, correlation: int, request: FetchRequest
 ) -> None:  # fmt: skip
     """Refuse a request with a replica id from an address of no broker: it reads nothing and counts as no follower.
 
     If it names no partition of its session, the client must open a new one with all of them, and gets an error of each.
     """
-    connection.standing = None
-    connection.waiting = True
+    connection.repeated = None
     results = [failed(part, errors.TOPIC_AUTHORIZATION_FAILED) for part in request.parts]
     error = errors.NONE if results or not request.session_id else errors.FETCH_SESSION_ID_NOT_FOUND
-    worker.loop.answer_pieces(connection, fetch.response(version, correlation, results, error, 0))
+    services.sender.answer_pieces(connection, fetch.response(version, correlation, results, error, 0))
 
 
 def _remembered(
-    worker: Worker, connection: Connection, version: int, request: FetchRequest, session: Session | None,
+    services: FetchServices, connection: Connection, version: int, request: FetchRequest, session: Session | None,
     buffer: memoryview, head: int, start: int, end: int,
 ) -> RepeatedFetch | None:  # fmt: skip
     """The fast path to try first for the connection's next Fetch, if this one is of the kind that is repeated."""
-    if version < fetch_single.FIRST or (request.rack and worker.by_rack):
+    if version < fetch_single.FIRST or (request.rack and services.by_rack):
         return None
     follower = request.replica >= 0
-    target = worker.fetch_targets.get(worker, version, request, FollowerTarget if follower else FetchTarget)
+    kind = FollowerTarget if follower else FetchTarget
+    target = services.fetch_targets.get(services, version, request, services.fetch_max_bytes, kind)
     if target is None:
         return None
     at = fetch_single.offset_at(buffer, start, end, version)
@@ -97,18 +97,13 @@ def _remembered(
     if session is None:
         if follower or request.session_epoch != SESSIONLESS or request.session_id:
             return None
-        return RepeatedFetch(worker, connection, version, request, target, (bytes(buffer[head:at]), back))
+        return RepeatedFetch(services, connection, version, request, target, (bytes(buffer[head:at]), back))
     if request.session_epoch == INITIAL or not (follower or len(session.parts) == 1):
         return None
     epoch = fetch_single.epoch_at(start, version)
     frame = bytes(buffer[head:epoch]), bytes(buffer[epoch + 4 : at]), back
-    kind = StandingFollower if follower else InSession
-    return kind(worker, connection, version, request, target, frame, session)
+    repeated = RepeatedFollowerFetch if follower else InSession
+    return repeated(services, connection, version, request, target, frame, session)
 
 
-def handle(*_: Any) -> None:
-    """Never called: `raw` serves Fetch."""
-    raise AssertionError("Fetch is raw")
-
-
-API = Api(key=1, name="Fetch", versions=fetch.VERSIONS, handle=handle, raw=raw, flexible=fetch.FLEXIBLE)
+API = Api(key=1, name="Fetch", versions=fetch.VERSIONS, fast_path=take, flexible=fetch.FLEXIBLE)

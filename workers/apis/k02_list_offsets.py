@@ -27,12 +27,12 @@ from odradek.storage.files import names
 from odradek.storage.log import times
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch.fetching import SegmentsChanged, tried
-from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}  # version of the request
@@ -43,8 +43,8 @@ _NOTHING = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 _UNFINISHED: dict[str, Any] = {}  # the search needs more steps
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
-    """One answer for each requested partition, in steps (Worker.begin)."""
+def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
+    """One answer for each requested partition, in steps (Services.begin)."""
     response = message_class("ListOffsetsResponse")
     topic_class = response.ListOffsetsTopicResponse
     twice = _twice(request) if context.version else frozenset()
@@ -53,7 +53,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
         parts = []
         for part in asked:
             found = _refused(part, context.version, (name, part.partition_index) in twice)
-            found = found or (yield from _answer(worker, name, part, request, context))
+            found = found or (yield from _answer(services, name, part, request, context))
             parts.append(topic_class.ListOffsetsPartitionResponse(**found))
             yield
         topics.append(topic_class(name=name, partitions=parts))
@@ -88,13 +88,13 @@ def _refused(part: Any, version: int, twice: bool) -> dict[str, Any] | None:
 
 
 def _answer(
-    worker: Worker, topic: str, part: Any, request: Any, context: Context
+    services: Services, topic: str, part: Any, request: Any, context: Context
 ) -> Generator[None, None, dict[str, Any]]:  # fmt: skip
     index, version = part.partition_index, context.version
-    partition = worker.partition_of(topic.encode(), index, False)
+    partition = services.partition_of(topic.encode(), index, False)
     if partition is None:
-        return _error(index, elsewhere(worker.snapshot, topic.encode(), index, False), version)
-    if worker.strangers.refuses(request.replica_id, context.listener, context.client_host):
+        return _error(index, elsewhere(services.snapshot, topic.encode(), index, False), version)
+    if services.unregistered.refuses(request.replica_id, context.listener, context.client_host):
         return _error(index, errors.TOPIC_AUTHORIZATION_FAILED, version)
     search = _search(part.timestamp, version)
     try:

@@ -7,7 +7,7 @@ operations (all: there is no authorizer). v10+ have topic ids in answers, v12+ i
 only if none is named by id. v0 leaves out replicas on unavailable brokers, with REPLICA_NOT_AVAILABLE; v5+ lists them
 separately.
 Equal requests on one listener get equal answers: they are encoded once for each snapshot. Each topic is a step
-(Worker.begin), and so is each piece of the encoding.
+(Services.begin), and so is each piece of the encoding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek.workers.dispatch.api import WAIT, Api, message_class
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 CAN_FORBID_CREATION, OPERATIONS, IDS_IN_REQUESTS, LAST_CLUSTER_OPERATIONS = 4, 8, 12, 10
 _CACHED_BYTES = 32 << 20
@@ -90,27 +90,27 @@ class _Cache:
 _cache = _Cache()
 
 
-def handle(worker: Worker, query: Query, context: Context) -> Any:
+def handle(services: Services, query: Query, context: Context) -> Any:
     if _names_badly(query.request, context.version):
         return _refused(query.request)
     key = (context.version, context.listener, query.body)
-    answer = _cache.of(worker.snapshot).get(key)
+    answer = _cache.of(services.snapshot).get(key)
     if answer is not None:
         return answer
-    return _cache.making(key, _made(worker, query, context))
+    return _cache.making(key, _made(services, query, context))
 
 
-def _made(worker: Worker, query: Query, context: Context) -> Iterator[None]:
+def _made(services: Services, query: Query, context: Context) -> Iterator[None]:
     """Answer, after creating missing topics."""
-    missing = yield from _to_create(worker, query.request, context.version)
+    missing = yield from _to_create(services, query.request, context.version)
     if not missing:
-        yield from _cached(worker, query, context, {})
+        yield from _cached(services, query, context, {})
         return
 
     def created(flags: int, body: bytes) -> None:
-        context.begin(_created(worker, query, context, flags, body))
+        context.begin(_created(services, query, context, flags, body))
 
-    worker.forward(internal.AUTO_CREATE, 0, internal.encode({"topics": sorted(missing)}), created)
+    services.forward(internal.AUTO_CREATE, 0, internal.encode({"topics": sorted(missing)}), created)
 
 
 def _names_badly(request: Any, version: int) -> bool:
@@ -133,15 +133,15 @@ def _refused(request: Any) -> Any:
     return response(brokers=[], cluster_id=None, controller_id=-1, topics=topics)
 
 
-def _created(worker: Worker, query: Query, context: Context, flags: int, body: bytes) -> Iterator[None]:
+def _created(services: Services, query: Query, context: Context, flags: int, body: bytes) -> Iterator[None]:
     outcomes = internal.decode(body)["errors"] if flags == forward.OK else {}
     codes = {name: code or errors.LEADER_NOT_AVAILABLE for name, (code, _) in outcomes.items()}
-    yield from _cached(worker, query, context, codes)
+    yield from _cached(services, query, context, codes)
 
 
-def _cached(worker: Worker, query: Query, context: Context, codes: dict[str, int]) -> Iterator[None]:
+def _cached(services: Services, query: Query, context: Context, codes: dict[str, int]) -> Iterator[None]:
     """Reply, and cache the answer unless it contains errors."""
-    snapshot = worker.snapshot
+    snapshot = services.snapshot
     key = (context.version, context.listener, query.body)
     encoded = _cache.of(snapshot).get(key)
     if encoded is None:
@@ -156,15 +156,15 @@ def _wants_all(request: Any, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)
 
 
-def _to_create(worker: Worker, request: Any, version: int) -> Generator[None, None, set[str]]:
+def _to_create(services: Services, request: Any, version: int) -> Generator[None, None, set[str]]:
     """The requested topics that do not exist, have a valid name, and are to be created."""
     allowed = version < CAN_FORBID_CREATION or request.allow_auto_topic_creation
-    if not allowed or _wants_all(request, version) or not worker.config["auto.create.topics.enable"]:
+    if not allowed or _wants_all(request, version) or not services.config["auto.create.topics.enable"]:
         return set()
     missing = set()
     for topic in request.topics:
         name = topic.name
-        unknown = name is not None and not topology.asked_id(topic) and name not in worker.snapshot.topics
+        unknown = name is not None and not topology.asked_id(topic) and name not in services.snapshot.topics
         if unknown and topicnames.problem(name) is None:
             missing.add(name)
         yield

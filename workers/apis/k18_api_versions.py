@@ -14,7 +14,8 @@ from typing import Any
 
 from odradek.protocol import errors
 from odradek.protocol.responses import encoded
-from odradek.workers.dispatch.api import Api, load_rows, message_class, served
+from odradek.workers.apis.table import load_rows, served
+from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -42,7 +43,7 @@ def _response(error: int, clustered: bool | None) -> Any:
 
 
 @cache
-def fallback() -> bytes:
+def unsupported() -> bytes:
     """The body of the answer to a version that is not served."""
     response = message_class("ApiVersionsResponse")
     own = load_rows()[18].versions
@@ -50,4 +51,4 @@ def fallback() -> bytes:
     return encoded(response(error_code=errors.UNSUPPORTED_VERSION, api_keys=[row]), 0)
 
 
-API = Api(key=18, name="ApiVersions", versions=(0, 4), handle=handle)
+API = Api(key=18, name="ApiVersions", versions=(0, 4), handle=handle, unsupported=unsupported)

@@ -19,13 +19,13 @@ from odradek.storage.log.partition import Gone, Partition
 from odradek.workers.dispatch import retry_busy
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch.fetching import storage_failed
-from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.ipc.slots import Slot
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 HIGH_WATERMARK = -1
 
@@ -34,28 +34,28 @@ Place = tuple[str, int]
 Outcome = tuple[int, int]  # low watermark, error
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Iterator[object]:
-    """Delete in the local logs, each partition a step (Worker.begin), and answer once all live replicas are done."""
+def handle(services: Services, request: Any, context: Context) -> Iterator[object]:
+    """Delete in the local logs, each partition a step (Services.begin), and answer once all live replicas are done."""
     offsets = {(topic.name, part.partition_index): part.offset for topic in request.topics for part in topic.partitions}
     done: dict[Place, Outcome] = {}
 
     def delete(place: Place) -> None:
-        done[place] = _delete(worker, *place, offsets[place])
+        done[place] = _delete(services, *place, offsets[place])
 
     yield from retry_busy.each(offsets, delete)
 
-    wait = _Everywhere(worker, done, request.timeout_ms, context, _answering(offsets, done, context))
+    wait = _Everywhere(services, done, request.timeout_ms, context, _answering(offsets, done, context))
     if wait.look():
         wait.answer()
     else:
-        worker.parking.park(wait)
+        services.purgatory.watch(wait)
 
 
-def _delete(worker: Worker, topic: str, index: int, offset: int) -> Outcome:
-    partition = worker.partition_of(topic.encode(), index, False)
+def _delete(services: Services, topic: str, index: int, offset: int) -> Outcome:
+    partition = services.partition_of(topic.encode(), index, False)
     if partition is None:
-        return -1, elsewhere(worker.snapshot, topic.encode(), index, False)
-    if worker.snapshot.topics[topic].internal:
+        return -1, elsewhere(services.snapshot, topic.encode(), index, False)
+    if services.snapshot.topics[topic].internal:
         return -1, errors.INVALID_TOPIC_EXCEPTION
     error = refusal(partition, partition.slot.read(), -1)
     if error:
@@ -79,7 +79,7 @@ def _answering(asked: Iterable[Place], done: dict[Place, Outcome], context: Cont
 
 
 class _Everywhere:
-    """Waits for followers that still have deleted records (workers.fetch.delayed_fetches.Parked).
+    """Waits for followers that still have deleted records (workers.dispatch.purgatory.Parked).
 
     `done` has each partition's log start, which the followers must reach; it becomes the low watermark.
     """
@@ -87,9 +87,10 @@ class _Everywhere:
     waits_for = slots.ANYTHING
 
     def __init__(
-        self, worker: Worker, done: dict[Place, Outcome], timeout_ms: int, context: Context, answering: Iterator[None]
+        self, services: Services, done: dict[Place, Outcome], timeout_ms: int, context: Context,
+        answering: Iterator[None],
     ) -> None:  # fmt: skip
-        self._worker = worker
+        self._services = services
         self._done = done
         self._left = {place: low for place, (low, error) in done.items() if not error}
         self._context = context
@@ -99,7 +100,7 @@ class _Everywhere:
         self.slots = self.find_slots()
 
     def find_slots(self) -> list[Slot]:
-        found = (self._worker.partition_of(topic.encode(), index, False) for topic, index in self._left)
+        found = (self._services.partition_of(topic.encode(), index, False) for topic, index in self._left)
         return [partition.slot for partition in found if partition is not None]
 
     def answer(self) -> None:
@@ -111,10 +112,10 @@ class _Everywhere:
     def look(self) -> bool:
         """Update the outcomes; returns whether no partition is left to wait for."""
         for (topic, index), wanted in list(self._left.items()):
-            partition = self._worker.partition_of(topic.encode(), index, False)
-            low, error = -1, elsewhere(self._worker.snapshot, topic.encode(), index, False)
+            partition = self._services.partition_of(topic.encode(), index, False)
+            low, error = -1, elsewhere(self._services.snapshot, topic.encode(), index, False)
             if partition is not None:
-                low, error = low_watermark(partition, self._worker.snapshot)
+                low, error = low_watermark(partition, self._services.snapshot)
             self._done[topic, index] = low, error
             if error or low >= wanted:
                 del self._left[topic, index]

@@ -20,7 +20,7 @@ from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator, for_old_producers
 
 if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+    from odradek.workers.produce.services import ProduceServices
 
 OWN_EPOCH, FENCED = 3, 4
 _COMPACT = 2  # from this version on the transactional id has a varint length, 0 for null
@@ -41,14 +41,14 @@ def handle(services: Any, request: Any, context: Context) -> Any:
     return _init(services, request, context)
 
 
-def _give(worker: Worker, context: Context) -> None:
+def _give(services: ProduceServices, context: Context) -> None:
     """Answers at once from the block, or when a new block has arrived."""
 
     def given(producer_id: int) -> None:
         failed = InitResult(Error.COORDINATOR_NOT_AVAILABLE)
         context.reply(_response(failed if producer_id < 0 else InitResult(Error.NONE, producer_id, 0), context))
 
-    worker.producer_ids.take(given)
+    services.producer_ids.take(given)
 
 
 def _init(coordinator: Coordinator, request: Any, context: Context) -> None:

@@ -13,33 +13,33 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch import leader_epochs
 from odradek.workers.fetch.fetching import storage_failed
-from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
-    """One answer for each requested partition; each reads a file, and is a step (Worker.begin)."""
+def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
+    """One answer for each requested partition; each reads a file, and is a step (Services.begin)."""
     response = message_class("OffsetForLeaderEpochResponse")
     topic_class = response.OffsetForLeaderTopicResult
     topics = []
     for topic in request.topics:
         rows = []
         for part in topic.partitions:
-            rows.append(topic_class.EpochEndOffset(**_answer(worker, topic.topic, part)))
+            rows.append(topic_class.EpochEndOffset(**_answer(services, topic.topic, part)))
             yield
         topics.append(topic_class(topic=topic.topic, partitions=rows))
     context.reply(response(throttle_time_ms=0, topics=topics))
 
 
-def _answer(worker: Worker, topic: str, part: Any) -> dict[str, int]:
+def _answer(services: Services, topic: str, part: Any) -> dict[str, int]:
     unknown = {"partition": part.partition, "leader_epoch": -1, "end_offset": -1}
-    partition = worker.partition_of(topic.encode(), part.partition, False)
+    partition = services.partition_of(topic.encode(), part.partition, False)
     if partition is None:
-        return {"error_code": elsewhere(worker.snapshot, topic.encode(), part.partition, False), **unknown}
+        return {"error_code": elsewhere(services.snapshot, topic.encode(), part.partition, False), **unknown}
     values = partition.slot.read()
     error = refusal(partition, values, part.current_leader_epoch)
     if error:

@@ -11,7 +11,7 @@ requires ClusterAction or Alter on the cluster, and there are no ACLs yet. An ad
 transaction, with the epochs from DescribeProducers, in a few partitions at a time: each one takes the partition's lock,
 and a log line if it is refused. Other senders get an error on which coordinators retry: Apache's lets a transaction
 hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new. The brokers are looked up again at once,
-so that the retry finds the address known (workers.net.unregistered_brokers).
+so that the retry finds the address known (workers.dispatch.unregistered_brokers).
 """
 
 from __future__ import annotations

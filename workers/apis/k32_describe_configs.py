@@ -4,7 +4,7 @@ Resource types: topic 2, broker 4 (an empty name means the cluster-wide dynamic 
 defaults by a flag, v1+ have sources and synonyms (KIP-226), v3+ types and documentation (KIP-569).
 Client metrics and groups as resources (16, 32) are not supported and fail the whole request with INVALID_REQUEST.
 A resource that is named twice is answered once: a broker's configs take 25 KB and a millisecond. Each resource is a
-step (Worker.begin).
+step (Services.begin).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 _LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}  # Python's names to log4j's
 _ROOT = "odradek"
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
+def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
     response = message_class("DescribeConfigsResponse")
     unknown = next((asked for asked in request.resources if asked.resource_type not in _DESCRIBERS), None)
     if unknown is not None:
@@ -41,7 +41,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
         once.setdefault(_key(asked), asked)
     results = []
     for asked in once.values():
-        results.append(_resource(worker, asked, request, context.version))
+        results.append(_resource(services, asked, request, context.version))
         yield
     context.reply(response(results=results))
 
@@ -65,11 +65,11 @@ def _unexpected(unknown: Any, asked: Any) -> Any:
     )
 
 
-def _resource(worker: Worker, asked: Any, request: Any, version: int) -> Any:
+def _resource(services: Services, asked: Any, request: Any, version: int) -> Any:
     result = message_class("DescribeConfigsResponse").DescribeConfigsResult
     named: dict[str, Any] = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
     try:
-        entries = _entries(worker, asked.resource_type, asked.resource_name)
+        entries = _entries(services, asked.resource_type, asked.resource_name)
     except ApiError as error:
         return result(error_code=error.code, error_message=error.message, configs=[], **named)
     synonyms = version >= 1 and request.include_synonyms
@@ -78,30 +78,30 @@ def _resource(worker: Worker, asked: Any, request: Any, version: int) -> Any:
     return result(error_code=errors.NONE, configs=[_config(entry, synonyms, docs) for entry in chosen], **named)
 
 
-def _entries(worker: Worker, kind: int, name: str) -> list[Entry]:
-    return _DESCRIBERS[kind](worker, name)
+def _entries(services: Services, kind: int, name: str) -> list[Entry]:
+    return _DESCRIBERS[kind](services, name)
 
 
-def _topic(worker: Worker, name: str) -> list[Entry]:
+def _topic(services: Services, name: str) -> list[Entry]:
     topicnames.validate(name)
-    if name not in worker.snapshot.topics:
+    if name not in services.snapshot.topics:
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    return describe.topic_entries(name, worker.snapshot, worker.config["broker.id"], _static(worker))
+    return describe.topic_entries(name, services.snapshot, services.config["broker.id"], _static(services))
 
 
-def _static(worker: Worker) -> Static:
-    return Static(worker.config, getattr(worker.config, "given", {}))
+def _static(services: Services) -> Static:
+    return Static(services.config, getattr(services.config, "given", {}))
 
 
-def _broker(worker: Worker, name: str) -> list[Entry]:
-    broker = alter.broker_of(name, worker.snapshot.brokers)
+def _broker(services: Services, name: str) -> list[Entry]:
+    broker = alter.broker_of(name, services.snapshot.brokers)
     if broker is None:
-        return describe.cluster_entries(worker.snapshot)
-    return describe.broker_entries(worker.snapshot, broker, _static(worker))
+        return describe.cluster_entries(services.snapshot)
+    return describe.broker_entries(services.snapshot, broker, _static(services))
 
 
-def _loggers(worker: Worker, name: str) -> list[Entry]:
-    if alter.broker_of(name, worker.snapshot.brokers) is None:
+def _loggers(services: Services, name: str) -> list[Entry]:
+    if alter.broker_of(name, services.snapshot.brokers) is None:
         raise ApiError(INVALID_REQUEST, "Broker id must not be empty")
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == _ROOT]
     return [_logger(name) for name in sorted(names)]
@@ -112,7 +112,7 @@ def _logger(name: str) -> Entry:
     return Entry(name, _LEVELS.get(level, level), False, describe.BROKER_LOGGER, False, 0, "", ())
 
 
-_DESCRIBERS: dict[int, Callable[[Worker, str], list[Entry]]] = {
+_DESCRIBERS: dict[int, Callable[[Services, str], list[Entry]]] = {
     alter.TOPIC: _topic,
     alter.BROKER: _broker,
     alter.BROKER_LOGGER: _loggers,

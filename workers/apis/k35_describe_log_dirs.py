@@ -2,7 +2,7 @@
 
 v3+ have a top-level error, v4+ the sizes of the file system (KIP-827). Sizes are those of the .log files, in bytes. A
 null topic list means all topics. Offset lags are 0: there are no followers and no moves between directories.
-Each partition is a step (Worker.begin), since it calls stat on its files.
+Each partition is a step (Services.begin), since it calls stat on its files.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
-    log_dirs = worker.config.log_dirs  # type: ignore[attr-defined]
-    wanted = _wanted(worker, request)
-    failed = worker.shared.failed_dirs()
+def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
+    log_dirs = services.config.log_dirs  # type: ignore[attr-defined]
+    wanted = _wanted(services, request)
+    failed = services.shared.failed_dirs()
     results = []
     for number, path in enumerate(log_dirs):
         found = _offline(path) if number in failed else (yield from _log_dir(path, wanted.get(number, {})))
@@ -32,16 +32,16 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
     context.reply(message_class("DescribeLogDirsResponse")(error_code=errors.NONE, results=results))
 
 
-def _wanted(worker: Worker, request: Any) -> dict[int, dict[str, list[int]]]:
+def _wanted(services: Services, request: Any) -> dict[int, dict[str, list[int]]]:
     """The requested partitions on this broker, by log directory and topic."""
-    topics = worker.snapshot.topics
+    topics = services.snapshot.topics
     if request.topics is None:
         asked = [(name, index) for name, topic in topics.items() for index in range(len(topic))]
     else:
         asked = [(topic.topic, index) for topic in request.topics for index in topic.partitions]
     found: dict[int, dict[str, list[int]]] = {}
     for name, index in dict.fromkeys(asked):
-        info = worker.snapshot.partition(name, index)
+        info = services.snapshot.partition(name, index)
         if info is not None and info.slot >= 0:
             found.setdefault(info.log_dir, {}).setdefault(name, []).append(index)
     return found

@@ -14,17 +14,17 @@ from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 BROKERS, CONTROLLERS = 1, 2
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Any:
+def handle(services: Services, request: Any, context: Context) -> Any:
     response = message_class("DescribeClusterResponse")
     if context.version >= 1 and request.endpoint_type != BROKERS:
         return _no_endpoints(response, request.endpoint_type)
-    snapshot = worker.snapshot
+    snapshot = services.snapshot
     brokers = [
         response.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
         for node in topology.nodes(snapshot, context.listener)

@@ -16,22 +16,22 @@ from odradek.storage.log.partition import Busy, Gone
 from odradek.workers.dispatch import retry_busy
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
+from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch.fetching import storage_failed
-from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 Place = tuple[str, int]
 Found = tuple[int, ProducerTable | None]
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Iterator[object]:
-    """Answers once every partition has been read; each is a step (Worker.begin), and so is each producer."""
+def handle(services: Services, request: Any, context: Context) -> Iterator[object]:
+    """Answers once every partition has been read; each is a step (Services.begin), and so is each producer."""
     found: dict[Place, Found] = {}
 
     def look(place: Place) -> None:
-        found[place] = _look(worker, *place)
+        found[place] = _look(services, *place)
 
     asked = dict.fromkeys((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
     topic_class = message_class("DescribeProducersResponse").TopicResponse
@@ -43,10 +43,10 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[object]:
     context.reply(message_class("DescribeProducersResponse")(throttle_time_ms=0, topics=list(topics.values())))
 
 
-def _look(worker: Worker, topic: str, index: int) -> Found:
-    partition = worker.partition_of(topic.encode(), index, False)
+def _look(services: Services, topic: str, index: int) -> Found:
+    partition = services.partition_of(topic.encode(), index, False)
     if partition is None:
-        return elsewhere(worker.snapshot, topic.encode(), index, False), None
+        return elsewhere(services.snapshot, topic.encode(), index, False), None
     seen = partition.slot.read()
     error = refusal(partition, seen, -1)
     if error:

@@ -14,21 +14,21 @@ from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 CLIENT_METRICS, GROUP = 16, 32
 _KNOWN = (alter.TOPIC, alter.BROKER, alter.BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Any:
+def handle(services: Services, request: Any, context: Context) -> Any:
     response = message_class("ListConfigResourcesResponse")
     types = (request.resource_types or _KNOWN) if context.version >= 1 else (CLIENT_METRICS,)
     if any(kind not in _KNOWN for kind in types):
         return response(error_code=UNSUPPORTED_VERSION, config_resources=[])
     names = {
-        alter.TOPIC: sorted(worker.snapshot.topics),
-        alter.BROKER: [str(broker) for broker in worker.snapshot.brokers],
-        alter.BROKER_LOGGER: [str(broker) for broker in worker.snapshot.brokers],
+        alter.TOPIC: sorted(services.snapshot.topics),
+        alter.BROKER: [str(broker) for broker in services.snapshot.brokers],
+        alter.BROKER_LOGGER: [str(broker) for broker in services.snapshot.brokers],
     }
     resource = response.ConfigResource
     return response(

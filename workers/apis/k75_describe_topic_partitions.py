@@ -2,7 +2,7 @@
 
 Topics come in alphabetical order, at most `response_partition_limit` (and max.request.partition.size.limit) partitions
 per page; the cursor names the first partition of the next page: a partition below 0, or of a topic that the request
-does not name, gets INVALID_REQUEST. A request without topics asks for all. Each topic is a step (Worker.begin).
+does not name, gets INVALID_REQUEST. A request without topics asks for all. Each topic is a step (Services.begin).
 Eligible leader replicas are not kept here and are empty.
 """
 
@@ -20,18 +20,18 @@ from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
+def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
     response = message_class("DescribeTopicPartitionsResponse")
     cursor, asked = request.cursor, [topic.name for topic in request.topics or ()]
     if cursor is not None and not _is_sound(cursor, asked):
         context.reply(response(topics=[_failed(name) for name in asked], next_cursor=None))
         return
-    limit = min(request.response_partition_limit, worker.config["max.request.partition.size.limit"])
-    page = _Page(worker.snapshot, context.listener, max(1, limit))
-    for name, first in _from_cursor(asked or list(worker.snapshot.topics), cursor):
+    limit = min(request.response_partition_limit, services.config["max.request.partition.size.limit"])
+    page = _Page(services.snapshot, context.listener, max(1, limit))
+    for name, first in _from_cursor(asked or list(services.snapshot.topics), cursor):
         if not page.add(name, first, silent=not asked):
             break
         yield

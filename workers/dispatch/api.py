@@ -1,30 +1,24 @@
-"""The table of Kafka APIs: one row for each file in `workers/apis/`.
+"""A row of the table of Kafka APIs (workers.apis.table).
 
 ApiVersions, dispatch, version checks and the docs' table all come from these rows.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from odradek.protocol import library, requests, responses
+from odradek.protocol import requests, responses
 from odradek.protocol.library import message_class
 
 WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
 PIECE = 128  # rows of an answer made in one step
-SLICE_S = 0.02  # how long a large request may work in a worker before other connections have their turn
 LARGE = 4096  # bytes above which a worker decodes a request in steps
 WAIT = object()  # yielded by a step of a worker when the next one has to wait for a moment
 
 T = TypeVar("T")
-
-_FILE = re.compile(r"k\d\d_\w+")
 
 
 class Codec(Protocol):
@@ -62,7 +56,10 @@ class Api:
 
     `handle(services, request, context)` returns the response, or None when it replies later through the context; where
     services can `begin` work it may be a generator, which replies in steps (broker.process.steps).
-    `raw` handlers take (worker, connection, version, correlation, buffer, start, end) and do their own decoding.
+    `fast_path(services, connection, version, correlation, view, head, body, end)` stands in place of `handle`: it takes
+    the undecoded request in view[head:end], whose client id begins at `head` and whose body at `body`, and answers.
+    `pipelined`: it may be taken while earlier requests of its kind have no answer (workers.net.framing); one API can.
+    `unsupported()` is the body, of version 0, that answers versions not served; without it the connection ends.
     `flexible` is the first version with a flexible request header, taken from the schema when not given.
     `route(version, body)` returns where a request is handled when that depends on the request; `runs_in` is then only
     the place of most requests. `between_brokers`: served only by members of a cluster.
@@ -71,10 +68,12 @@ class Api:
     key: int
     name: str
     versions: tuple[int, int]
-    handle: Callable[..., Any]
+    handle: Callable[..., Any] | None = None
     runs_in: str = WORKER
     codec: Codec | None = None
-    raw: Callable[..., Any] | None = None
+    fast_path: Callable[..., None] | None = None
+    pipelined: bool = False
+    unsupported: Callable[[], bytes] | None = None
     flexible: int | None = None
     route: Callable[[int, bytes], str] | None = None
     between_brokers: bool = False
@@ -128,28 +127,3 @@ class Api:
 def _first_flexible(name: str) -> int:
     request = message_class(name + "Request")
     return next((v for v in range(request.max_version + 1) if request.flexible_version_q(v)), 1 << 15)
-
-
-@cache
-def load_rows() -> dict[int, Api]:
-    """Every row by key."""
-    from odradek.workers import apis
-
-    rows = {}
-    for module in pkgutil.iter_modules(apis.__path__):
-        if _FILE.fullmatch(module.name):
-            row: Api = importlib.import_module(f"odradek.workers.apis.{module.name}").API
-            rows[row.key] = row
-    return dict(sorted(rows.items()))
-
-
-@cache
-def served(clustered: bool) -> dict[int, Api]:
-    """The rows that a broker serves, as a member of a cluster or standalone."""
-    return {key: row for key, row in load_rows().items() if clustered or not row.between_brokers}
-
-
-def load_all() -> None:
-    """Load rows and message classes now, so that a process does not wait at its first request."""
-    load_rows()
-    library.load_all()

@@ -10,14 +10,11 @@ from typing import Any
 
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
-from odradek.protocol.wire import WireError
+from odradek.protocol.wire import MALFORMED
 from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context, at_once
 
 log = logging.getLogger(__name__)
-
-# The exceptions that decoding raises on bytes that do not match their version.
-MALFORMED = (ValueError, IndexError, struct.error, KeyError, TypeError, EOFError, OverflowError, MemoryError, WireError)
 
 Answer = Callable[[int, bytes], None]
 Later = Callable[[Iterator[Any]], None]
@@ -80,6 +77,7 @@ def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: A
         log.exception("%s v%d from %s failed", row.name, request.version, request.client_host)
         answer(forward.FAILED, b"")
 
+    assert row.handle is not None, "it has a fast path"
     try:
         response = row.handle(services, decoded, context)
         if isinstance(response, Generator):

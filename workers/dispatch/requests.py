@@ -1,7 +1,7 @@
-"""Handles requests other than Produce: finds the row of the API and the process that answers, and sends the answer.
+"""Takes requests: finds the row of the API and the process that answers, and sends the answer.
 
-`workers.fetch.fetching` and its fast paths answer Fetch; other requests are decoded and dispatched here or forwarded
-to the coordinator or the controller, whose answer arrives as an event of the loop.
+APIs with a fast path take their undecoded requests; other requests are decoded and dispatched here or forwarded to the
+coordinator or the controller, whose answer arrives as an event of the loop.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.workers.dispatch import api, dispatch, unavailable, upstream
-from odradek.workers.net.loop import skip_header_tags
+from odradek.workers.net.framing import Pipelined, skip_header_tags
 
 if TYPE_CHECKING:
     from odradek.workers.dispatch.api import Api
+    from odradek.workers.dispatch.services import Services
     from odradek.workers.net.connection import Connection
-    from odradek.workers.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -25,38 +25,45 @@ log = logging.getLogger(__name__)
 class Requests:
     """Takes the requests of a worker's connections."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._rows: dict[int, Api] = {}
         self.fetches = 0
 
-    def load(self) -> None:
-        """Import the API files."""
-        self._rows = api.served(bool(self._worker.config["zookeeper.connect"]))
+    def load(self, rows: dict[int, Api]) -> None:
+        """Serve these APIs."""
+        self._rows = rows
+
+    def pipelined(self) -> Pipelined:
+        """The API whose requests need not wait for each other's answers."""
+        (row,) = (row for row in self._rows.values() if row.pipelined)
+        assert row.fast_path is not None
+        assert row.flexible is not None
+        return Pipelined(row.key, row.versions[1], row.flexible, row.fast_path, self._services)
+
+    def name_of(self, key: int) -> str:
+        """The name of an API, for messages."""
+        row = self._rows.get(key)
+        return f"request with api key {key}" if row is None else row.name
 
     def take(
-        self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, at: int, end: int
+        self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, head: int, end: int
     ) -> None:
-        """Take a request other than Produce; its client id begins at `at`. The connection waits for the answer."""
-        standing = connection.standing
-        if standing is not None and key == 1 and standing.again(version, correlation, view, at, end):
+        """Take a request that is not pipelined; its client id begins at `head`."""
+        repeated = connection.repeated
+        if repeated is not None and key == repeated.key and repeated.take(version, correlation, view, head, end):
             self.fetches += 1
             return
         row = self._rows.get(key)
         if row is None or not row.serves(version):
-            if key == 18:
-                self._answer_fallback(connection, correlation)
-            else:
-                self.unsupported(connection, key, version)
+            self._refuse(connection, row, key, version, correlation)
             return
-        connection.request_name = row.name
-        body = _client_id(connection, view, at, end)
+        body = _client_id(connection, view, head, end)
         if row.is_flexible(version):
             body = skip_header_tags(view, body, end)
-        connection.waiting = True
-        if row.raw is not None:
+        if row.fast_path is not None:
             self.fetches += 1
-            row.raw(self._worker, connection, version, correlation, view, at, body, end)
+            row.fast_path(self._services, connection, version, correlation, view, head, body, end)
             return
         asked = Forwarded(
             0, key, version, connection.client_id, connection.host, connection.listener, bytes(view[body:end])
@@ -65,7 +72,7 @@ class Requests:
 
     def _pass_on(self, connection: Connection, row: Api, correlation: int, asked: Forwarded) -> None:
         """Pass the request to the process that answers it: this worker, the coordinator or the controller."""
-        worker, version = self._worker, asked.version
+        services, version = self._services, asked.version
 
         def answer(flags: int, data: bytes) -> None:
             try:
@@ -75,37 +82,34 @@ class Requests:
                 self._answered(connection, row, version, correlation, flags, data)
             except Exception:  # without an answer the connection would wait forever
                 log.exception("%r: %s v%d: cannot send the response", connection, row.name, version)
-                worker.drop(connection, "an error of the broker")
+                services.drop(connection, "an error of the broker")
 
         place = row.place(version, asked.body)
         if place == api.WORKER:
             if len(asked.body) < api.LARGE:
-                dispatch.serve(row, worker, asked, answer, worker.begin)
+                dispatch.serve(row, services, asked, answer, services.begin)
             else:
-                worker.begin(dispatch.serving(row, worker, asked, answer, worker.begin))
+                services.begin(dispatch.serving(row, services, asked, answer, services.begin))
         else:
-            worker.ask(worker.coordinator if place == api.COORDINATOR else worker.controller, asked, answer)
+            services.ask(services.coordinator if place == api.COORDINATOR else services.controller, asked, answer)
 
-    def unsupported(self, connection: Connection, key: int, version: int) -> None:
-        """Drop the connection, as Kafka does on an API or version it does not know."""
-        self._worker.drop(connection, f"unsupported request: api key {key} version {version}")
-
-    def _answer_fallback(self, connection: Connection, correlation: int) -> None:
-        from odradek.workers.apis import k18_api_versions
-
-        row = self._rows[18]
-        self._answered(connection, row, 0, correlation, forward.OK, k18_api_versions.fallback())
+    def _refuse(self, connection: Connection, row: Api | None, key: int, version: int, correlation: int) -> None:
+        """Answer an API or version that is not served, where Kafka does; otherwise drop the connection."""
+        if row is not None and row.unsupported is not None:
+            self._answered(connection, row, 0, correlation, forward.OK, row.unsupported())
+        else:
+            self._services.drop(connection, f"unsupported request: api key {key} version {version}")
 
     def _answered(
         self, connection: Connection, row: Api, version: int, correlation: int, flags: int, body: bytes
     ) -> None:
         """Send the answer of a request and continue behind it."""
-        if connection.closing:
+        if connection.closed:
             return
         if flags != forward.OK:
-            self._worker.drop(connection, _why(flags, row, version, body))
+            self._services.drop(connection, _why(flags, row, version, body))
             return
-        self._worker.loop.answer_pieces(connection, [dispatch.frame(row, version, correlation, body)])
+        self._services.sender.answer_pieces(connection, [dispatch.frame(row, version, correlation, body)])
 
 
 def _why(flags: int, row: Api, version: int, body: bytes) -> str:

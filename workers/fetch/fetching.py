@@ -19,21 +19,20 @@ from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import read, transactions
 from odradek.storage.segment import epochs
 from odradek.workers.dispatch.api import complete, pieces
+from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch import leader_epochs, nearest_replica
-from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import Payload
     from odradek.storage.files.openfile import FileSlice
     from odradek.storage.log.partition import Partition
     from odradek.workers.fetch.downconvert import Budget
+    from odradek.workers.fetch.services import FetchServices
     from odradek.workers.fetch.sessions import Session
     from odradek.workers.net.connection import Connection
-    from odradek.workers.worker import Worker
 
 log = logging.getLogger(__name__)
 
-READ_COMMITTED = 1
 CONVERTED = 4  # lower versions know only message formats 0 and 1
 ZSTD = 10  # the first version that may carry zstd
 _NO_STATE = (-1, -1, -1)
@@ -50,20 +49,34 @@ class SegmentsChanged(Exception):
 
 
 class Fetch:
-    """One request being answered; parked if it finds too little (workers.fetch.delayed_fetches.Parked)."""
+    """One request being answered; parked if it finds too little (workers.dispatch.purgatory.Parked)."""
 
     __slots__ = (
-        "_budget", "_following", "_rack", "_results", "_unknown", "connection", "correlation", "deadline", "finished",
-        "parts", "queued", "request", "session", "slots", "version", "worker",
+        "_budget",
+        "_following",
+        "_rack",
+        "_results",
+        "_unknown",
+        "connection",
+        "correlation",
+        "deadline",
+        "finished",
+        "parts",
+        "queued",
+        "request",
+        "services",
+        "session",
+        "slots",
+        "version",
     )  # fmt: skip
 
     waits_for = slots.ANYTHING
 
     def __init__(
-        self, worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest,
+        self, services: FetchServices, connection: Connection, version: int, correlation: int, request: FetchRequest,
         session: Session | None,
     ) -> None:  # fmt: skip
-        self.worker = worker
+        self.services = services
         self.connection = connection
         self.version = version
         self.correlation = correlation
@@ -76,7 +89,7 @@ class Fetch:
         self._results: list[FetchResult] = []
         self._unknown = 0  # partitions that were not in the metadata when the request was parked
         self._budget: Budget  # set where records are converted
-        self._rack = request.rack.decode("utf-8", "replace") if request.rack and worker.by_rack else ""
+        self._rack = request.rack.decode("utf-8", "replace") if request.rack and services.by_rack else ""
 
     def start(self) -> None:
         """Answer now if there is enough data or no time to wait, else park."""
@@ -84,12 +97,12 @@ class Fetch:
 
     def begin(self) -> None:
         """`start` in steps, for many partitions."""
-        self.worker.begin(self._starting())
+        self.services.begin(self._starting())
 
     def _starting(self) -> Iterator[None]:
         try:
             found = yield from (self._reading() if self.version >= CONVERTED else self._converting())
-            if not self.connection.closing:  # else it would be parked without a client
+            if not self.connection.closed:  # else it would be parked without a client
                 self._decide(*found)
         except Exception as fault:
             log.exception("%r: Fetch failed", self.connection)
@@ -99,23 +112,23 @@ class Fetch:
         request = self.request
         self._unknown = _unknown(results)
         nothing = self._unknown == len(self.parts)
-        if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or nothing or self.worker.draining:
+        if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or nothing or self.services.draining:
             self._answer(results)
             return
         self.deadline = time.monotonic() + self._wait_ms() / 1000
         self.slots = self.find_slots()
-        self.connection.parked = self
-        self.worker.parking.park(self)
+        self.connection.delayed = self
+        self.services.purgatory.watch(self)
 
     def _wait_ms(self) -> int:
         """How long to wait for records, in ms."""
         return self.request.max_wait_ms
 
     def find_slots(self) -> list[Slot]:
-        """The slots of its partitions by the current metadata (workers.fetch.delayed_fetches.Parked)."""
+        """The slots of its partitions by the current metadata (workers.dispatch.purgatory.Parked)."""
         found: dict[Slot, None] = {}
         for part in self.parts:
-            partition = self.worker.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
+            partition = self.services.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
             if partition is not None:
                 found[partition.slot] = None
         return list(found)
@@ -131,7 +144,7 @@ class Fetch:
         self._answer(self._read()[0])
 
     def fail(self, fault: Exception) -> None:
-        self.worker.drop(self.connection, "an error of the broker")
+        self.services.drop(self.connection, "an error of the broker")
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
         """The results for all parts, their bytes, and whether any of them is a reason not to wait for more.
@@ -156,7 +169,7 @@ class Fetch:
 
     def _read_some(self, parts: Sequence[FetchPart], results: list[FetchResult], before: int) -> tuple[int, bool]:
         """Add the results of some parts to `before` bytes; returns their bytes, and whether any ends the wait."""
-        left = min(self.request.max_bytes, self.worker.fetch_max_bytes) - before
+        left = min(self.request.max_bytes, self.services.fetch_max_bytes) - before
         total, failed = 0, False
         for part in parts:
             result, size, more = self._part(part, min(part.max_bytes, max(left, 0)), not (before or total))
@@ -170,9 +183,9 @@ class Fetch:
         """`_reading` for clients that need down-conversion, which is limited for each request."""
         from odradek.workers.fetch.downconvert import Budget
 
-        self.worker.conversions += 1
-        self._budget = budget = Budget(self.worker.conversions)
-        left = min(self.request.max_bytes, self.worker.fetch_max_bytes)
+        self.services.conversions += 1
+        self._budget = budget = Budget(self.services.conversions)
+        left = min(self.request.max_bytes, self.services.fetch_max_bytes)
         found: dict[int, FetchResult] = {}
         total, failed = 0, False
         for number in budget.order(len(self.parts)):
@@ -189,13 +202,13 @@ class Fetch:
     def _part(self, part: FetchPart, limit: int, whole: bool) -> tuple[FetchResult, int, bool]:
         """The result, the bytes of its records, and whether there are more readable records."""
         by_id = self.version >= fetch.TOPIC_IDS
-        partition = self.worker.partition_of(part.topic, part.partition, by_id)
+        partition = self.services.partition_of(part.topic, part.partition, by_id)
         if partition is None:
-            return failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0, False
+            return failed(part, elsewhere(self.services.snapshot, part.topic, part.partition, by_id)), 0, False
         try:
             found = tried(partition, self._look_at, part, limit, whole)
         except SegmentsChanged:
-            aborted: list[tuple[int, int]] | None = [] if self.request.isolation == READ_COMMITTED else None
+            aborted: list[tuple[int, int]] | None = [] if self.request.isolation == fetch.READ_COMMITTED else None
             return _result(part, partition.slot.read(), [], aborted), 0, False
         return found or (failed(part, errors.KAFKA_STORAGE_ERROR), 0, False)
 
@@ -215,16 +228,16 @@ class Fetch:
         """The follower to read from instead, or nearest_replica.NOBODY."""
         if values[slots.F_STATE] != slots.LEADER:
             return nearest_replica.NOBODY
-        worker, listener = self.worker, self.connection.listener
+        services, listener = self.services, self.connection.listener
         return nearest_replica.replica(
-            worker.snapshot, worker.config["broker.id"], partition.slot, self._rack, listener, offset
+            services.snapshot, services.config["broker.id"], partition.slot, self._rack, listener, offset
         )
 
     def _slice(
         self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
     ) -> tuple[FetchResult, int, bool]:
         hw, stable = ends(values)
-        committed = self.request.isolation == READ_COMMITTED
+        committed = self.request.isolation == fetch.READ_COMMITTED
         upto = stable if committed else hw
         piece = None
         if limit > 0 or whole:
@@ -264,7 +277,7 @@ class Fetch:
             session_id = session.id
             session.advance()
         frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)
-        self.worker.pager.answer(self.connection, frame)
+        self.services.pager.answer(self.connection, frame)
 
 
 def _too_old(version: int, partition: Partition) -> int:

@@ -18,18 +18,18 @@ from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.storage.log import read
 from odradek.storage.segment import epochs
+from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch.fetching import Fetch, SegmentsChanged, ends, failed, storage_failed, tried
 from odradek.workers.fetch.follower_progress import Progress
-from odradek.workers.fetch.partition_check import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Mark
     from odradek.storage.files.openfile import FileSlice
     from odradek.storage.log.partition import Partition
+    from odradek.workers.fetch.services import FetchServices
     from odradek.workers.fetch.sessions import Key, Session
     from odradek.workers.fetch.throttling import Sending
     from odradek.workers.net.connection import Connection
-    from odradek.workers.worker import Worker
 
 
 _NEVER = -1  # not a valid sequence of a slot
@@ -61,15 +61,15 @@ class Followed:
 class Following:
     """The partitions that a follower fetches, in the order in which they are served, and the results found."""
 
-    def __init__(self, worker: Worker, broker: int, by_id: bool) -> None:
-        self._worker = worker
+    def __init__(self, services: FetchServices, broker: int, by_id: bool) -> None:
+        self._services = services
         self._by_id = by_id
         self._followed: dict[Key, Followed] = {}
         self._found: dict[Key, FetchResult] = {}
         self._fresh: list[Followed] = []
         self._slots: list[Slot] | None = None  # the last result of `slots`
         self._metadata: Mark | None = None
-        self._refresh_s = worker.config["replica.lag.time.max.ms"] / 2000 - _BETWEEN_S
+        self._refresh_s = services.config["replica.lag.time.max.ms"] / 2000 - _BETWEEN_S
         self._refreshed = time.monotonic()
         self._throttle: Sending | None = None
         self.held_back = False  # the throttle held back records at the last look
@@ -93,7 +93,7 @@ class Following:
         else:
             self._followed[key] = known = Followed(part)
             self._slots = None
-            known.place(self._worker.partition_of(part.topic, part.partition, self._by_id))
+            known.place(self._services.partition_of(part.topic, part.partition, self._by_id))
         self._fresh.append(known)
         return known
 
@@ -105,12 +105,12 @@ class Following:
         return self._slots
 
     def _follow_metadata(self) -> None:
-        worker = self._worker
-        if self._metadata is not worker.snapshot.mark:
-            self._metadata, self._slots = worker.snapshot.mark, None
-            self._throttle = worker.followers.throttling.get()
+        services = self._services
+        if self._metadata is not services.snapshot.mark:
+            self._metadata, self._slots = services.snapshot.mark, None
+            self._throttle = services.followers.throttling.get()
             for (topic, index), known in self._followed.items():
-                partition = worker.partition_of(topic, index, self._by_id)
+                partition = services.partition_of(topic, index, self._by_id)
                 if partition is not known.partition or partition is None:
                     known.place(partition)
 
@@ -135,7 +135,7 @@ class Following:
         values = partition.slot.read()
         if self._objection(partition, values, part) is None:
             leo, epoch = values[slots.F_LEO], values[slots.F_LEADER_EPOCH]
-            self._worker.followers.note(Progress(partition, self.broker, part.offset, part.log_start, leo, epoch))
+            self._services.followers.note(Progress(partition, self.broker, part.offset, part.log_start, leo, epoch))
 
     def _objection(self, partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
         """Why the follower cannot continue from its offset: an error, or where its log and this one diverge."""
@@ -155,7 +155,7 @@ class Following:
     def _diverging(self, partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
         leo = values[slots.F_LEO]
         try:
-            cache = self._worker.followers.epochs.get(partition, values)
+            cache = self._services.followers.epochs.get(partition, values)
             diverging = epochs.diverges(cache, part.last_epoch, part.offset, leo)
         except epochs.UnknownEpoch:
             return failed(part, errors.OFFSET_OUT_OF_RANGE)
@@ -188,7 +188,7 @@ class Following:
     def _look_at(self, known: Followed, limit: int, whole: bool) -> FetchResult:
         part, partition = known.part, known.partition
         if partition is None:
-            return failed(part, elsewhere(self._worker.snapshot, part.topic, part.partition, self._by_id))
+            return failed(part, elsewhere(self._services.snapshot, part.topic, part.partition, self._by_id))
         sequence = known.words[known.at]  # before the values are read
         try:
             found = tried(partition, self._read, known, sequence, limit, whole)
@@ -252,10 +252,10 @@ class FollowerFetch(Fetch):
     waits_for = slots.GROWTH
 
     def __init__(
-        self, worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest,
+        self, services: FetchServices, connection: Connection, version: int, correlation: int, request: FetchRequest,
         session: Session | None,
     ) -> None:  # fmt: skip
-        super().__init__(worker, connection, version, correlation, request, session)
+        super().__init__(services, connection, version, correlation, request, session)
         self._following = self._join()
 
     def _join(self) -> Following:
@@ -263,7 +263,7 @@ class FollowerFetch(Fetch):
         session, request = self.session, self.request
         following = None if session is None else session.following
         if following is None or following.broker != request.replica:
-            following = Following(self.worker, request.replica, self.version >= fetch.TOPIC_IDS)
+            following = Following(self.services, request.replica, self.version >= fetch.TOPIC_IDS)
             following.update(self.parts, ())
         else:
             following.update(request.parts, request.forgotten)
@@ -286,14 +286,14 @@ class FollowerFetch(Fetch):
     def _read(self) -> tuple[list[FetchResult], int, bool]:
         """As `Fetch._read`; results are kept until the answer."""
         following, session = self._following, self.session
-        size, urgent = following.look(min(self.request.max_bytes, self.worker.fetch_max_bytes))
+        size, urgent = following.look(min(self.request.max_bytes, self.services.fetch_max_bytes))
         if session is not None and following.unknown(session.told):
-            self.worker.followers.untold(self)
+            self.services.followers.untold(self)
         return [], size, urgent
 
     def _answer(self, results: list[FetchResult]) -> None:
         super()._answer(self._following.take())
 
-    def tell(self) -> None:
+    def send_progress(self) -> None:
         """Stop waiting: send the high watermark or log start that the follower does not know."""
-        self.worker.parking.answer_now(self)
+        self.services.purgatory.answer_now(self)

@@ -10,18 +10,17 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.ipc import replicas, roles, slots
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import QUICK_TRIES, Busy, Gone, Partition
 from odradek.workers.fetch.epoch_caches import EpochCaches
 from odradek.workers.fetch.throttling import Throttling
-from odradek.workers.produce.batching import QUICK_TRIES
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
-    from odradek.workers.fetch.follower_fetch import FollowerFetch
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
+    from odradek.workers.net.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +43,25 @@ class Progress(NamedTuple):
     epoch: int
 
 
+class WaitingFetch(Protocol):
+    """A follower's fetch that may wait in the purgatory."""
+
+    connection: Connection
+    finished: bool
+
+    def send_progress(self) -> None:
+        """Stop waiting: send the high watermark or log start that the follower does not know."""
+
+
 class FollowerProgress:
     """A worker's state about followers, in addition to the shared rows."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._later: dict[tuple[Partition, int], Progress] = {}
-        self._untold: dict[FollowerFetch, float] = {}
+        self._untold: dict[WaitingFetch, float] = {}
         self._next_ring = 0.0
-        self.throttling = Throttling(worker)
+        self.throttling = Throttling(services)
         self.epochs = EpochCaches()
 
     # -- progress
@@ -64,7 +73,7 @@ class FollowerProgress:
             if self._noted(progress) or self._noted_soon(progress):
                 return
             if not self._later:
-                self._worker.again(self._retry)
+                self._services.again(self._retry)
         self._later[key] = progress
 
     def _noted_soon(self, progress: Progress) -> bool:
@@ -137,15 +146,15 @@ class FollowerProgress:
         now = time.monotonic()
         if now >= self._next_ring:
             self._next_ring = now + _RING_PAUSE_S
-            self._worker.catalog.log.ring(roles.CONTROLLER)
+            self._services.catalog.log.ring(roles.CONTROLLER)
 
     # -- high watermarks and log starts
 
-    def untold(self, fetch: FollowerFetch) -> None:
+    def untold(self, fetch: WaitingFetch) -> None:
         """`fetch` waits for records while its follower does not know the high watermark or the log start."""
         self._untold.setdefault(fetch, time.monotonic())
 
-    def told(self, fetch: FollowerFetch) -> None:
+    def told(self, fetch: WaitingFetch) -> None:
         """`fetch` is answered, and its follower fetches again."""
         self._untold.pop(fetch, None)
 
@@ -153,8 +162,8 @@ class FollowerProgress:
         """Answer fetches that have waited for TELL_S: a steady stream of records carries the high watermark earlier."""
         due = time.monotonic() - TELL_S
         for fetch, since in list(self._untold.items()):
-            if fetch.connection.parked is not fetch or fetch.finished:
+            if fetch.connection.delayed is not fetch or fetch.finished:
                 del self._untold[fetch]
             elif since <= due:
                 del self._untold[fetch]
-                fetch.tell()
+                fetch.send_progress()

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import replicas
 from odradek.ipc.slots import F_EPOCH_NOTED, F_LEO, F_LOG_START
+from odradek.workers.dispatch.partition_check import refusal
+from odradek.workers.fetch.fetch_targets import NOT_PLAIN, FetchTarget
 from odradek.workers.fetch.follower_fetch import FollowerFetch
-from odradek.workers.fetch.partition_check import refusal
-from odradek.workers.fetch.repeated_fetch import NOT_PLAIN, FetchTarget
 from odradek.workers.fetch.repeated_in_session import InSession
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchPart
     from odradek.storage.log.partition import Partition
+    from odradek.workers.fetch.fetch_targets import Found
     from odradek.workers.fetch.follower_fetch import Following
-    from odradek.workers.fetch.repeated_fetch import Found
     from odradek.workers.fetch.sessions import Session
 
 
@@ -46,7 +46,7 @@ class FollowerTarget(FetchTarget):
         return values[F_LEO]
 
 
-class StandingFollower(InSession, FollowerFetch):
+class RepeatedFollowerFetch(InSession, FollowerFetch):
     """A follower's last request, waiting or answered."""
 
     __slots__ = ("_known",)
@@ -64,7 +64,7 @@ class StandingFollower(InSession, FollowerFetch):
         if not super()._goes_on(epoch, offset):
             return False
         self._known = self._following.ask(self._session.parts[self._key])
-        self.worker.followers.told(self)
+        self.services.followers.told(self)
         return True
 
     def start(self) -> None:
@@ -98,7 +98,7 @@ class StandingFollower(InSession, FollowerFetch):
     def _rest(self) -> None:
         """No more records now: the follower may still need a new high watermark or log start soon."""
         if self._session.told.get(self._key) != self._target.known:
-            self.worker.followers.untold(self)
+            self.services.followers.untold(self)
 
     def _watched(self) -> list[Slot]:
         return self._following.slots()

@@ -11,13 +11,14 @@ import time
 from typing import TYPE_CHECKING
 
 from odradek.protocol.fetch import FetchPart
-from odradek.workers.fetch.repeated_fetch import FetchTarget, Found, RepeatedFetch
+from odradek.workers.fetch.fetch_targets import FetchTarget, Found
+from odradek.workers.fetch.repeated_fetch import RepeatedFetch
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
+    from odradek.workers.fetch.services import FetchServices
     from odradek.workers.fetch.sessions import Session
     from odradek.workers.net.connection import Connection
-    from odradek.workers.worker import Worker
 
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 
@@ -28,16 +29,16 @@ class InSession(RepeatedFetch):
     __slots__ = ("_key", "_middle", "_session")
 
     def __init__(
-        self, worker: Worker, connection: Connection, version: int, request: FetchRequest, target: FetchTarget,
+        self, services: FetchServices, connection: Connection, version: int, request: FetchRequest, target: FetchTarget,
         frame: tuple[bytes, bytes, bytes], session: Session,
     ) -> None:  # fmt: skip
         front, self._middle, back = frame
-        super().__init__(worker, connection, version, request, target, (front, back), session)
+        super().__init__(services, connection, version, request, target, (front, back), session)
         (part,) = request.parts
         self._key = (part.topic, part.partition)
         self._session = session
 
-    def again(self, version: int, correlation: int, buffer: memoryview, head: int, end: int) -> bool:
+    def take(self, version: int, correlation: int, buffer: memoryview, head: int, end: int) -> bool:
         front, middle, data = self._front, self._middle, buffer.obj
         epoch_at = head + len(front)
         at = epoch_at + 4 + len(middle)
@@ -47,12 +48,11 @@ class InSession(RepeatedFetch):
             or data.find(self._back, at + 8, end) != at + 8  # type: ignore[attr-defined]
             or at + 8 + len(self._back) != end
             or version != self.version
-            or self._metadata is not self.worker.snapshot.mark
+            or self._metadata is not self.services.snapshot.mark
             or not self._goes_on(_I32.unpack_from(buffer, epoch_at)[0], _I64.unpack_from(buffer, at)[0])
         ):
             return False
         self.correlation = correlation
-        self.connection.waiting = True
         self.start()
         return True
 
@@ -65,7 +65,7 @@ class InSession(RepeatedFetch):
         session = self._session
         if not self._is_there(session):
             return False
-        if not self.worker.sessions.goes_on(session, epoch, time.monotonic()):
+        if not self.services.sessions.goes_on(session, epoch, time.monotonic()):
             return False
         self._offset = offset
         part = self.request.parts[0]
@@ -78,7 +78,7 @@ class InSession(RepeatedFetch):
         if not found[0] and session.told.get(self._key) == known:
             form = self._target.form
             opening = form.opening(len(form.nothing), self.correlation, session.id)
-            self.worker.loop.answer_bytes(self.connection, opening + form.nothing)
+            self.services.sender.answer_bytes(self.connection, opening + form.nothing)
             return
         session.told[self._key] = known
         super()._reply(found)

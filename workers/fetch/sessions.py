@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import Any
 
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.protocol.wire import INT32_MAX, MOST_ELEMENTS
-
-if TYPE_CHECKING:
-    from odradek.workers.fetch.follower_fetch import Following
 
 SESSIONLESS, INITIAL = -1, 0
 MOST_PARTS = 1 << 20  # of all sessions together: a client may ask for partitions that do not exist
@@ -42,7 +39,7 @@ class Session:
         self.epoch = INITIAL
         self.parts: dict[Key, FetchPart] = {}
         self.told: dict[Key, tuple[int, int]] = {}  # (high watermark, log start)
-        self.following: Following | None = None  # of a follower's session
+        self.following: Any = None  # of a follower's session (workers.fetch.follower_fetch.Following)
 
     def add(self, request: FetchRequest) -> None:
         """Add the partitions that a request names."""

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from odradek.cluster.replication.throttles import Throttle
     from odradek.protocol.fetch import Payload
     from odradek.storage.log.partition import Partition
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
 
 
 class Throttling:
     """A worker's throttle by the metadata in force; `get` returns None where nothing is throttled."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._metadata: Mark | None = None
         self._throttle: Sending | None = None
 
     def get(self) -> Sending | None:
         """The throttle to check before records are sent."""
-        worker = self._worker
-        if self._metadata is not worker.snapshot.mark:
-            self._metadata = worker.snapshot.mark
+        services = self._services
+        if self._metadata is not services.snapshot.mark:
+            self._metadata = services.snapshot.mark
             found = throttles.in_force(
-                throttles.LEADER, worker.snapshot, worker.config, worker.shared.traffic, worker.role
+                throttles.LEADER, services.snapshot, services.config, services.shared.traffic, services.role
             )
             self._throttle = None if found is None else Sending(found)
         return self._throttle

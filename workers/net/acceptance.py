@@ -6,28 +6,43 @@ import logging
 import select
 import socket
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
 from odradek.ipc import channel, handoff
 from odradek.ipc.channel import Channel
 from odradek.ipc.handoff import Client
 from odradek.ipc.roles import FIRST_WORKER
+from odradek.ipc.shm import Shared
 from odradek.workers.net.connection import Connection
-
-if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+from odradek.workers.net.loop import Loop
 
 log = logging.getLogger(__name__)
 
 UNFINISHED_S = 2  # a draining worker drops a connection whose unfinished frame got no byte for so long
 
 
+class Server(Protocol):
+    """What serves the accepted connections: a worker."""
+
+    role: int
+    shared: Shared
+    loop: Loop
+    draining: bool
+
+    def accept(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
+        """Serve a connection."""
+
+    def drop(self, connection: Connection, why: str) -> None:
+        """End a connection."""
+
+
 class Acceptance:
     """The channel to the acceptor; `ended`: no more connections will come over it."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._path = worker.process.run_dir / "acceptor.sock"
+    def __init__(self, server: Server, run_dir: Path) -> None:
+        self._server = server
+        self._path = run_dir / "acceptor.sock"
         self._channel: Channel | None = None
         self._given: list[Connection] = []
         self._drain_said = False
@@ -40,7 +55,7 @@ class Acceptance:
 
     def tick(self) -> None:
         """Connect when there is no channel; a draining worker does not wait for an acceptor."""
-        if self._channel is None and not self._worker.draining:
+        if self._channel is None and not self._server.draining:
             self._register()
 
     def _register(self) -> None:
@@ -49,9 +64,9 @@ class Acceptance:
         except OSError:
             return
         self._channel = link
-        self._worker.loop.watch(link.fileno(), self._ready)
-        link.send(handoff.register(self._worker.role - FIRST_WORKER))
-        for connection in self._worker.loop.connections.values():
+        self._server.loop.watch(link.fileno(), self._ready)
+        link.send(handoff.register(self._server.role - FIRST_WORKER))
+        for connection in self._server.loop.connections.values():
             link.send(handoff.opened(connection.listener, connection.host))
         self._watch_writes(link)
 
@@ -81,22 +96,22 @@ class Acceptance:
             return
         sock = socket.socket(fileno=fd)
         try:
-            self._worker.accept(sock, client.listener, client.host, client.port)
+            self._server.accept(sock, client.listener, client.host, client.port)
         except OSError as error:
             log.warning("cannot serve %s:%d: %s", client.host, client.port, error)
             sock.close()
             self._say(handoff.closed(client.listener, client.host))
 
     def _lost(self, link: Channel) -> None:
-        self._worker.loop.unwatch(link.fileno())
+        self._server.loop.unwatch(link.fileno())
         link.close()
         self._channel = None
         self._given.clear()
-        if self._worker.draining:
+        if self._server.draining:
             self.ended = True
 
     def _watch_writes(self, link: Channel) -> None:
-        self._worker.loop.rewatch(link.fileno(), select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
+        self._server.loop.rewatch(link.fileno(), select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
         if not link.wants_write:
             for connection in self._given:
                 connection.sock.close()
@@ -126,26 +141,26 @@ class Acceptance:
 
         A connection with an unfinished frame cannot be handed over, since this worker holds its start: it is closed.
         """
-        worker = self._worker
+        server = self._server
         self._drop_unfinished()
-        for connection in [c for c in worker.loop.connections.values() if c.idle]:
-            if worker.shared.draining or self._channel is None:
-                worker.drop(connection, "the broker stops")
+        for connection in [c for c in server.loop.connections.values() if c.idle]:
+            if server.shared.draining or self._channel is None:
+                server.drop(connection, "the broker stops")
             else:
                 self._give(connection)
 
     def _drop_unfinished(self) -> None:
         now = int(time.monotonic())
-        for connection in [c for c in self._worker.loop.connections.values() if c.only_receives and not c.idle]:
+        for connection in [c for c in self._server.loop.connections.values() if c.only_receives and not c.idle]:
             if connection.active:
                 connection.active, connection.last_active = False, now
             elif now - connection.last_active > UNFINISHED_S:
-                self._worker.drop(connection, "this worker stops, and its request does not end")
+                self._server.drop(connection, "this worker stops, and its request does not end")
 
     def _give(self, connection: Connection) -> None:
         link = self._channel
         assert link is not None
-        self._worker.loop.give_up(connection)
+        self._server.loop.give_up(connection)
         self._given.append(connection)
         link.send(handoff.back(Client(connection.listener, connection.host, connection.port)), [connection.fd])
         self._watch_writes(link)

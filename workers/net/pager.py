@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from odradek.storage.files.openfile import FileSlice
 
 if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
-    from odradek.workers.worker import Worker
 
 STRIDE = 1 << 18  # the kernel reads ahead and evicts in large pieces; each probe costs three microseconds
 PATIENCE_S = 5.0
@@ -26,15 +26,19 @@ _BYTE = bytearray(1)
 class Pager:
     """A worker's answers that wait for the disk."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(
+        self, send: Callable[[Connection, list[Any]], None], again: Callable[[Callable[[], bool], Connection], None]
+    ) -> None:  # fmt: skip
+        """`send` sends an answer; `again(work, connection)` calls `work` every millisecond until it returns True."""
+        self._send = send
+        self._again = again
         self.waits = 0
 
     def answer(self, connection: Connection, pieces: list[Any]) -> None:
         """Answer once the far slices among `pieces` are in the page cache: mostly at once."""
         cold = [piece for piece in pieces if isinstance(piece, FileSlice) and piece.far and not cached(piece)]
         if not cold:
-            self._worker.loop.answer_pieces(connection, pieces)
+            self._send(connection, pieces)
             return
         self.waits += 1
         for piece in cold:
@@ -43,11 +47,11 @@ class Pager:
 
         def again() -> bool:
             if time.monotonic() < until and not all(cached(piece) for piece in cold):
-                return connection.closing  # done once the client is gone
-            self._worker.loop.answer_pieces(connection, pieces)
+                return connection.closed  # done once the client is gone
+            self._send(connection, pieces)
             return True
 
-        self._worker.again(again, connection)
+        self._again(again, connection)
 
 
 def cached(piece: FileSlice) -> bool:

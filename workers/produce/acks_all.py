@@ -1,6 +1,6 @@
 """Waiting for followers: acks=all is answered once the high watermark has passed the batch.
 
-The batches of one append wait together, parked like a fetch (workers.fetch.delayed_fetches). The process that moves the
+The batches of one append wait together, parked like a fetch (workers.dispatch.purgatory). The process that moves the
 high watermark publishes it and rings: a worker that serves a follower's fetch, or the controller process that shrinks
 the ISR. The batches are refused when this broker no longer leads, or leads again after another broker did: their fate
 is unknown then. Only what the answers need is kept, no records. When batches time out after a long wait, a log line
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import replicas, slots
 from odradek.protocol import errors
-from odradek.workers.fetch.partition_check import refusal
+from odradek.workers.dispatch.partition_check import refusal
 from odradek.workers.produce.batching import refuse
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.storage.log.partition import Partition
-    from odradek.workers.produce.batching import Pending
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
+    from odradek.workers.produce.batching import Batching, Pending
 
 log = logging.getLogger(__name__)
 
@@ -31,25 +31,43 @@ EXPLAIN_S = 5.0  # between two explanations of a worker, for all partitions
 _NO_RECORDS = memoryview(b"")
 
 
-def wait(worker: Worker, partition: Partition, batches: list[Pending], led_since: int) -> None:
-    """Decide the appended `batches` once the followers have them; `led_since`: the slot's value at the append."""
-    waiting = Replicated(worker, partition, batches, led_since)
-    if not waiting.look():
-        worker.parking.park(waiting)
+class AcksAll:
+    """A worker's batches that wait for followers."""
+
+    def __init__(self, services: Services, batching: Batching) -> None:
+        self.services = services
+        self.batching = batching
+        self.next_explanation = 0.0  # the earliest time for the next one
+
+    def wait(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
+        """Decide the appended `batches` once the followers have them; `led_since`: the slot's value at the append."""
+        waiting = Replicated(self, partition, batches, led_since)
+        if not waiting.look():
+            self.services.purgatory.watch(waiting)
 
 
 class Replicated:
-    """Batches of one append, until the last one is decided (workers.fetch.delayed_fetches.Parked)."""
+    """Batches of one append, until the last one is decided (workers.dispatch.purgatory.Parked)."""
 
     __slots__ = (
-        "_batches", "_first_end", "_last_end", "_led_since", "_partition", "_sequence", "_since", "_worker",
-        "deadline", "finished", "queued", "slots",
+        "_acks_all",
+        "_batches",
+        "_first_end",
+        "_last_end",
+        "_led_since",
+        "_partition",
+        "_sequence",
+        "_since",
+        "deadline",
+        "finished",
+        "queued",
+        "slots",
     )  # fmt: skip
 
     waits_for = slots.ANYTHING
 
-    def __init__(self, worker: Worker, partition: Partition, batches: list[Pending], led_since: int) -> None:
-        self._worker = worker
+    def __init__(self, acks_all: AcksAll, partition: Partition, batches: list[Pending], led_since: int) -> None:
+        self._acks_all = acks_all
         self._partition = partition
         self._led_since = led_since
         self._since = time.monotonic()
@@ -104,7 +122,7 @@ class Replicated:
     def _decided(self, batches: list[Pending], rest: list[Pending]) -> bool:
         if rest:
             self._keep(rest)
-        self._worker.round.finish(batches)
+        self._acks_all.batching.finish(batches)
         return not rest
 
     def answer(self) -> None:
@@ -113,7 +131,7 @@ class Replicated:
     def fail(self, fault: Exception) -> None:
         """The batches are in the log, but it is unknown whether the followers have them."""
         refuse(self._batches, errors.UNKNOWN_SERVER_ERROR)
-        self._worker.round.finish(self._batches)
+        self._acks_all.batching.finish(self._batches)
 
     def expire(self) -> None:
         """Time out the batches that have waited as long as their requests allow; none yet, if the worker drains."""
@@ -122,16 +140,16 @@ class Replicated:
         now = time.monotonic()
         late = [batch for batch in self._batches if self._deadline(batch) <= now]
         rest = [batch for batch in self._batches if self._deadline(batch) > now]
-        if late and now - self._since >= LONG_S and now >= self._worker.next_explanation:
-            self._worker.next_explanation = now + EXPLAIN_S
+        if late and now - self._since >= LONG_S and now >= self._acks_all.next_explanation:
+            self._acks_all.next_explanation = now + EXPLAIN_S
             self._explain(now - self._since, max(batch.base_offset + batch.count for batch in late))
         refuse(late, errors.REQUEST_TIMED_OUT)
         if not self._decided(late, rest):
-            self._worker.parking.park(self)
+            self._acks_all.services.purgatory.watch(self)
 
     def _explain(self, waited: float, end: int) -> None:
         """Log why nothing was acknowledged: the slot, which decides it, and the metadata, which may differ."""
-        partition, snapshot = self._partition, self._worker.snapshot
+        partition, snapshot = self._partition, self._acks_all.services.snapshot
         state = partition.state()
         ends = {r.broker: r.leo for r in replicas.read(partition.slot) if r.standing != replicas.OUT}
         info = snapshot.partition(partition.topic, partition.index)

@@ -25,16 +25,15 @@ from odradek.ipc.slots import (
 )
 from odradek.protocol import errors
 from odradek.storage.log.append import Batch, append
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import QUICK_TRIES, Busy, Gone, Partition
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
-    from odradek.workers.apis.k00_produce import ProduceTarget
     from odradek.workers.net.connection import Connection
+    from odradek.workers.produce.targets import ProduceTarget
 
 log = logging.getLogger(__name__)
 
-QUICK_TRIES = 8
 ALONE = -1  # in place of `led_since`: there are no followers to wait for
 
 
@@ -49,7 +48,7 @@ class Pending(Batch):
         self.connection = connection
         self.correlation = correlation
         self.target = target
-        self.reply = target.reply  # encodes the answer when there is no error; None: see apis.k00_produce.answer
+        self.reply = target.reply  # encodes the answer when there is no error; None: see produce.answering
         self.done = False
         self.error = errors.NONE
         self.base_offset = self.log_start = self.producer_id = -1
@@ -60,23 +59,30 @@ class Pending(Batch):
         return len(self.view)
 
 
+Append = Callable[[Partition, list[Pending], int], None]
+
+
 class Batching:
     """The batches collected since the last flush, and the connections whose answers may now be complete."""
 
-    def __init__(
-        self, sync: Callable[[Partition, list[Pending], int], None],
-        replicate: Callable[[Partition, list[Pending], int], None],
-        verify: Callable[[Partition, list[Pending]], None],
-    ) -> None:  # fmt: skip
-        self._sync = sync  # takes over batches that must wait for an fsync; see workers.produce.fsync
-        self._replicate = replicate  # takes over batches that must wait for followers; see workers.produce.acks_all
-        self._verify = verify  # takes over batches that would open a transaction; see workers.produce.verification
+    def __init__(self) -> None:
+        self._sync: Append = _nowhere
+        self._replicate: Append = _nowhere
+        self._verify: Callable[[Partition, list[Pending]], None] = _nowhere
         self.touched: list[Partition] = []
         self.deferred: list[Partition] = []
         self.settling: list[Connection] = []
         self.appends = 0
         self.messages = 0
         self.lock_waits = 0
+
+    def connect(self, sync: Append, replicate: Append, verify: Callable[[Partition, list[Pending]], None]) -> None:
+        """Set what takes over batches of one append, with its `led_since`, that must wait.
+
+        `sync`: for an fsync (workers.produce.fsync). `replicate`: for followers (workers.produce.acks_all). `verify`:
+        because they would open a transaction (workers.produce.verification).
+        """
+        self._sync, self._replicate, self._verify = sync, replicate, verify
 
     def add(self, partition: Partition, batch: Pending) -> None:
         """Collect one checked batch."""
@@ -205,6 +211,10 @@ class Batching:
         if not connection.settling:
             connection.settling = True
             self.settling.append(connection)
+
+
+def _nowhere(*_: object) -> None:
+    raise AssertionError("Batching.connect was not called")
 
 
 def _any_stored(batches: list[Pending]) -> bool:

@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.protocol import errors
@@ -20,8 +21,7 @@ from odradek.storage.log.partition import Busy, Gone, Partition
 from odradek.workers.produce.batching import refuse
 
 if TYPE_CHECKING:
-    from odradek.workers.produce.batching import Pending
-    from odradek.workers.worker import Worker
+    from odradek.workers.produce.batching import Batching, Pending
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,10 @@ class _Group:
 class Syncer:
     """The worker's fsync thread and the batches that wait for it. Only `_run` runs in the thread."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, batching: Batching, again: Callable[[Callable[[], bool]], None]) -> None:
+        """`again(work)` calls `work` every millisecond until it returns True."""
+        self._batching = batching
+        self._again = again
         self._next: dict[Partition, _Group] = {}
         self._busy: set[Partition] = set()
         self._todo: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
@@ -107,14 +109,14 @@ class Syncer:
                 continue
             self._busy.discard(group.partition)
             for batches, led_since in group.runs:
-                self._worker.round.stored(group.partition, batches, led_since)
+                self._batching.stored(group.partition, batches, led_since)
             if group.partition in self._next:
                 self._start(group.partition)
         for group in retry:
             self._done.put(group)
         if retry and not self._retrying:
             self._retrying = True
-            self._worker.again(self._retry)
+            self._again(self._retry)
 
     def _retry(self) -> bool:
         self._retrying = False

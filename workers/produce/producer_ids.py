@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from odradek.cluster import internal
 from odradek.ipc import forward
-
-if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
 
 Taker = Callable[[int], None]
 
@@ -18,8 +14,9 @@ Taker = Callable[[int], None]
 class ProducerIds:
     """A worker's stock of ids that no other process will ever give out."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, forward: Callable[..., None]) -> None:
+        """`forward` sends a request to the controller process."""
+        self._forward = forward
         self._next = self._end = 0
         self._waiting: deque[Taker] = deque()
 
@@ -31,7 +28,7 @@ class ProducerIds:
             return
         self._waiting.append(taker)
         if len(self._waiting) == 1:
-            self._worker.forward(internal.PRODUCER_IDS, 0, internal.encode({}), self._arrived)
+            self._forward(internal.PRODUCER_IDS, 0, internal.encode({}), self._arrived)
 
     def _arrived(self, flags: int, body: bytes) -> None:
         answer = internal.decode(body) if flags == forward.OK else {}

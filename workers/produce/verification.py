@@ -26,8 +26,8 @@ from odradek.protocol import errors
 if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.storage.log.partition import Partition
-    from odradek.workers.produce.batching import Pending
-    from odradek.workers.worker import Worker
+    from odradek.workers.dispatch.services import Services
+    from odradek.workers.produce.batching import Batching, Pending
 
 ABORTABLE = 11  # the first version of Produce with TRANSACTION_ABORTABLE
 ENABLED = "transaction.partition.verification.enable"
@@ -57,8 +57,9 @@ class Question(NamedTuple):
 class Verification:
     """A worker's batches that wait for the coordinator's answer."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, services: Services, batching: Batching) -> None:
+        self._services = services
+        self._batching = batching
         self._waiting: dict[Question, list[Pending]] = {}
         self._held = 0  # bytes of all waiting batches
         self._snapshot: Snapshot | None = None  # the one that `_enabled` was read from
@@ -67,14 +68,14 @@ class Verification:
     @property
     def enabled(self) -> bool:
         """The setting in force: looked up once per snapshot, read for each transactional batch."""
-        snapshot = self._worker.snapshot
+        snapshot = self._services.snapshot
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._enabled = bool(self._setting(ENABLED))
         return self._enabled
 
     def _setting(self, name: str) -> Any:
-        return self._worker.snapshot.broker_config(name, self._worker.config["broker.id"])
+        return self._services.snapshot.broker_config(name, self._services.config["broker.id"])
 
     def hold(self, partition: Partition, batches: list[Pending]) -> None:
         """Hold the batches that the append left out, in this order."""
@@ -107,7 +108,7 @@ class Verification:
             self._decided(question, found)
 
         asked = Forwarded(0, internal.VERIFY, 0, None, "", "", internal.encode(body))
-        self._worker.ask(self._worker.coordinator, asked, answered)
+        self._services.ask(self._services.coordinator, asked, answered)
 
     def _decided(self, question: Question, error: int) -> None:
         """Append the batches, with the guard of the first one, or refuse them."""
@@ -118,14 +119,14 @@ class Verification:
             return
         for batch in batches:
             batch.guard = batches[0].guard
-        self._worker.round.go_on(question.partition, batches)
+        self._batching.go_on(question.partition, batches)
 
     def _refuse(self, partition: Partition, batches: list[Pending], error: int) -> None:
         until_s = time.monotonic() + self._setting(EXPIRATION_MS) / 1000
         for batch in batches:
             partition.lowest_sequences.note(batch.producer_id, batch.epoch, batch.sequence, until_s)
             batch.refuse(_for_client(error, batch.target.version), _why(error))
-        self._worker.round.finish(batches)
+        self._batching.finish(batches)
 
 
 def _for_client(error: int, version: int) -> int:

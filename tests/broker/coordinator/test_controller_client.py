@@ -13,7 +13,7 @@ from odradek.broker.coordinator.controller_client import ControllerLink
 from odradek.cluster import internal
 from odradek.ipc import forward
 from odradek.ipc.channel import Channel, Listener
-from odradek.workers.net import unregistered_brokers
+from odradek.workers.dispatch import unregistered_brokers
 
 
 @pytest.fixture

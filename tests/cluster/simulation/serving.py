@@ -18,9 +18,9 @@ from odradek.protocol.fetch_client import Answer, Part, Place
 from odradek.storage.log.log import Place as Where
 from odradek.storage.log.partition import Busy, Gone
 from odradek.workers.apis.k21_delete_records import delete_below
+from odradek.workers.dispatch.partition_check import refusal
 from odradek.workers.fetch.follower_fetch import Following
 from odradek.workers.fetch.follower_progress import TELL_S, FollowerProgress
-from odradek.workers.fetch.partition_check import refusal
 from odradek.workers.produce import acks_all as replicated
 
 from . import disk, store
@@ -90,7 +90,7 @@ class Workers:
         self.log = disk.MemoryLog(broker.shared, None, roles.FIRST_WORKER, self._place, lambda _: None)
         self.catalog = SimpleNamespace(log=self.log)
         self.followers = FollowerProgress(self)  # type: ignore[arg-type]
-        self.round = self.parking = self
+        self.round = self.purgatory = self
         self.draining = False
         self._parked: list[Any] = []
         self._looking = False

@@ -459,7 +459,7 @@ def test_its_client_goes_while_something_is_to_be_told(bench: Bench, client: Cli
     time.sleep(0.06)
     bench.turn(3)
     bench.worker.followers.tick()
-    assert (len(bench.worker.parking), bench.worker.followers._untold) == (0, {})
+    assert (len(bench.worker.purgatory), bench.worker.followers._untold) == (0, {})
 
 
 # -- sessions

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.ipc import slots
 from odradek.storage.log import roll
-from odradek.workers.fetch import repeated_fetch
+from odradek.workers.fetch import fetch_targets
 
 from ...clients.raw import batches, calls
 from ..inprocess import Bench
@@ -40,12 +40,12 @@ class _Pair:
 
     def send(self, offset: int, version: int, **options: Any) -> None:
         short, long = self._frames(offset, version, **options)
-        former = self.bench.connection(self.short).standing
-        self.bench.connection(self.long).standing = None
+        former = self.bench.connection(self.short).repeated
+        self.bench.connection(self.long).repeated = None
         self.short.send(short)
         self.long.send(long)
         self.bench.turn(2)
-        self.remembered += former is not None and former is self.bench.connection(self.short).standing
+        self.remembered += former is not None and former is self.bench.connection(self.short).repeated
 
     def same_answers(self) -> None:
         assert len(short := self.short.frames()) == len(long := self.long.frames())
@@ -59,13 +59,13 @@ class _Pair:
 
     @property
     def waiting(self) -> bool:
-        states = [self.bench.connection(client).waiting for client in (self.short, self.long)]
+        states = [self.bench.connection(client).waits for client in (self.short, self.long)]
         assert states[0] == states[1]
         return states[0]
 
     def end_wait(self) -> None:
         if self.waiting:
-            self.bench.worker.parking.hurry()
+            self.bench.worker.purgatory.hurry()
             self.bench.turn()
         assert not self.waiting
 
@@ -90,7 +90,7 @@ def test_a_tail_in_every_version(pair: _Pair, version: int, isolation: int) -> N
 def test_a_wait_that_ends_without_records(pair: _Pair) -> None:
     for _ in range(3):
         pair.send(0, 11, wait_ms=20)
-        while len(pair.bench.worker.parking):
+        while len(pair.bench.worker.purgatory):
             pair.bench.turn()
         pair.same_answers()
     assert pair.remembered == 2
@@ -102,10 +102,10 @@ def test_the_next_request_behind_a_waiting_one_waits_in_its_turn(bench: Bench) -
         client.send(client.frame(calls.fetch_request("t", offset, wait_ms=LONG_WAIT)))
     for count in range(3):
         bench.turn(2)
-        assert len(bench.worker.parking) == 1
+        assert len(bench.worker.purgatory) == 1
         producer.call(calls.produce_request("t", batches.batch([b"v"])))
         assert len(client.answers()) == 1, count
-    assert len(bench.worker.parking) == 0
+    assert len(bench.worker.purgatory) == 0
 
 
 def test_a_metadata_change_while_it_waits(pair: _Pair) -> None:
@@ -123,8 +123,8 @@ def test_a_metadata_change_while_it_waits(pair: _Pair) -> None:
 
 def test_a_hundred_read_the_log_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     clients, producer, reads = [bench.connect() for _ in range(100)], bench.connect(), []
-    real = repeated_fetch.read.end_of_log
-    monkeypatch.setattr(repeated_fetch.read, "end_of_log", lambda *a: reads.append(a) or real(*a))
+    real = fetch_targets.read.end_of_log
+    monkeypatch.setattr(fetch_targets.read, "end_of_log", lambda *a: reads.append(a) or real(*a))
     for offset in range(3):
         for client in clients:
             client.send(client.frame(calls.fetch_request("t", offset, wait_ms=LONG_WAIT)))
@@ -144,10 +144,10 @@ def test_a_client_that_goes_while_its_fetch_waits_again(bench: Bench) -> None:
         client.answers()
     client.send(client.frame(calls.fetch_request("t", 2, wait_ms=LONG_WAIT)))
     bench.turn(2)
-    assert len(bench.worker.parking) == 1
+    assert len(bench.worker.purgatory) == 1
     client.sock.close()
     bench.turn(2)
-    assert len(bench.worker.parking) == 0
+    assert len(bench.worker.purgatory) == 0
     producer.call(calls.produce_request("t", batches.batch([b"v"])))
 
 
@@ -181,7 +181,7 @@ def _change(change: Callable[[slots.SlotState], dict[str, int]]) -> Step:
     def step(pair: _Pair) -> None:
         slot = pair.bench.slot("t")
         slot.update(**change(slot.state()))
-        pair.bench.worker.parking.rung()
+        pair.bench.worker.purgatory.on_wakeup()
 
     return step
 

@@ -19,7 +19,7 @@ from odradek.ipc import replicas, roles, slots
 from odradek.ipc.replicas import IN, OUT
 from odradek.protocol import errors
 from odradek.storage.segment.epochs import EpochCache
-from odradek.workers.fetch import follower_progress, repeated_fetch
+from odradek.workers.fetch import fetch_targets, follower_progress
 from odradek.workers.fetch.follower_fetch import FollowerFetch
 
 from ...clients.raw import batches, calls
@@ -63,11 +63,11 @@ class _Side:
         )  # fmt: skip
         connection = self.bench.connection(self.client)
         if not self.memory:
-            connection.standing = None
-        former = connection.standing
+            connection.repeated = None
+        former = connection.repeated
         self.client.send(self.client.frame(asked))
         self.bench.turn(3)
-        self.remembered += former is not None and former is connection.standing
+        self.remembered += former is not None and former is connection.repeated
 
     def answers(self) -> list[bytes]:
         """Whatever came, without correlation and session ids, and the topic's id; partitions in their order."""
@@ -88,7 +88,7 @@ class _Side:
 
     @property
     def waiting(self) -> bool:
-        return bool(self.bench.connection(self.client).waiting)
+        return bool(self.bench.connection(self.client).waits)
 
     def state(self) -> Any:
         """The session, how far the followers are known to be, and what that has led to."""
@@ -137,7 +137,7 @@ class _Pair:
         return self.same()
 
     def end_wait(self) -> list[bytes]:
-        self.do(lambda side: side.bench.worker.parking.hurry())
+        self.do(lambda side: side.bench.worker.purgatory.hurry())
         return self.same()
 
     def follow(self, *indexes: int, version: int = 13) -> None:
@@ -200,8 +200,8 @@ def test_the_answer_is_one_for_all_followers(bench: Bench, monkeypatch: pytest.M
     sides[1].broker = 2
     _without_ticks(bench)
     reads: list[Any] = []
-    real = repeated_fetch.read.end_of_log
-    monkeypatch.setattr(repeated_fetch.read, "end_of_log", lambda *a: reads.append(a) or real(*a))
+    real = fetch_targets.read.end_of_log
+    monkeypatch.setattr(fetch_targets.read, "end_of_log", lambda *a: reads.append(a) or real(*a))
     for side in sides:
         side.ask(part(0), wait_ms=0)
         side.answers()
@@ -273,7 +273,7 @@ def test_who_is_a_follower_no_longer_is_told_at_once(pair: _Pair) -> None:
         other.broker = 2
         for _ in range(3):
             other.ask(_at(3))
-            side.bench.worker.parking.hurry()
+            side.bench.worker.purgatory.hurry()
             other.answers()
         assert other.remembered == 1
     pair.ask(_at(3))
@@ -472,7 +472,7 @@ def test_its_client_goes(pair: _Pair) -> None:
     side.bench.turn(3)
     time.sleep(follower_progress.TELL_S)
     side.bench.worker.followers.tick()
-    assert (len(side.bench.worker.parking), side.bench.worker.followers._untold) == (0, {})
+    assert (len(side.bench.worker.purgatory), side.bench.worker.followers._untold) == (0, {})
 
 
 def test_the_worker_drains(pair: _Pair) -> None:
@@ -487,12 +487,12 @@ def test_what_a_waiting_follower_is_rung_for(pair: _Pair) -> None:
     slot, consumer = pair.short.bench.slot("t"), pair.short.bench.connect()
     assert slot.waiters(slots.ANYTHING) == []
     assert slot.waiters() == [roles.worker_role(0)]
-    pair.short.bench.worker.parking.rung()
+    pair.short.bench.worker.purgatory.on_wakeup()
     assert slot.waiters(slots.ANYTHING) == []
     consumer.send(consumer.frame(calls.fetch_request("t", 3, wait_ms=LONG_WAIT)))
     pair.short.bench.turn(3)
     assert slot.waiters(slots.ANYTHING) == [roles.worker_role(0)]
-    pair.short.bench.worker.parking.rung()
+    pair.short.bench.worker.purgatory.on_wakeup()
     assert slot.waiters(slots.ANYTHING) == [roles.worker_role(0)]
 
 

@@ -31,11 +31,11 @@ class _InSession:
         )  # fmt: skip
         connection = self.bench.connection(self.client)
         if not self.memory:
-            connection.standing = None
-        former = connection.standing
+            connection.repeated = None
+        former = connection.repeated
         self.client.send(self.client.frame(request))
         self.bench.turn(2)
-        self.remembered += former is not None and former is connection.standing
+        self.remembered += former is not None and former is connection.repeated
 
     def answer(self) -> bytes | None:
         """What came, without correlation and session ids."""
@@ -150,7 +150,7 @@ def test_any_sequence_in_a_session(bench: Bench, seed: int) -> None:
             tail = chance.randrange(3)
             offset = slot.state().leo - chance.randrange(3) if tail else chance.randrange(5)
             pair.ask(*([calls.part(0, offset)] if chance.randrange(6) else []), wait_ms=chance.choice([0, LONG_WAIT]))
-            bench.worker.parking.hurry()
+            bench.worker.purgatory.hurry()
         pair.same()
     assert pair.both[0].remembered
 

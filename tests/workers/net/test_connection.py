@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.files.openfile import FileSlice, OpenFile
-from odradek.workers.net import connection as one_connection
-from odradek.workers.net import loop
+from odradek.workers.net import connection_state, framing, sending
+from odradek.workers.net.connection import Connection
 from odradek.workers.produce.batching import ALONE
 
 from ...clients.raw import batches, calls
@@ -53,11 +53,11 @@ def test_the_rest_of_a_large_answer_is_not_copied() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        connection = one_connection.Connection(ours, "PLAINTEXT", "h", 1)
+        connection = Connection(ours, "PLAINTEXT", "h", 1)
         answer, received = os.urandom(8 << 20), b""
         connection.queue_all([answer, b"end"])
         while connection.out:
-            connection.flush()
+            sending.flush(connection)
             if len(connection.out) == 2:
                 (rest, _) = connection.out
                 assert isinstance(rest, memoryview)
@@ -147,7 +147,7 @@ def test_what_waits_for_a_lock_is_bounded(bench: Bench, client: Client) -> None:
             except BlockingIOError:
                 pass
             bench.turn()
-        assert bench.connection(client).undecided < 3 * loop.MOST_UNDECIDED
+        assert bench.connection(client).undecided < 3 * framing.MOST_IN_FLIGHT
     whole = -(-sent // len(data))
     client.send(data[sent % len(data) :] if sent % len(data) else b"")
     assert len(client.answers(whole)) == whole
@@ -235,9 +235,9 @@ def test_a_client_that_does_not_read_is_not_read(bench: Bench, client: Client) -
             break
         bench.turn()
     connection = bench.connection(client)
-    assert connection.blocked
-    assert connection.out_size < loop.BLOCKED_OUT + 500_000
-    assert connection.backlog is None or len(connection.backlog[0]) <= loop.MOST_RECEIVED
+    assert connection.state == connection_state.FULL
+    assert connection.out_size < sending.MOST_UNSENT + 500_000
+    assert connection.backlog is None or len(connection.backlog[0]) <= framing.MOST_RECEIVED
     other = bench.connect()
     assert len(values_in(other)) == 1
     client.send(data)
@@ -260,7 +260,7 @@ def test_a_client_that_reads_slowly_is_not_idle(bench: Bench, client: Client) ->
 
 def test_a_large_answer_leaves_room_for_others(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader with room for all of it gets it slice by slice, and who asks meanwhile is answered between two."""
-    monkeypatch.setattr(one_connection, "SLICE", 4096)
+    monkeypatch.setattr(sending, "SLICE", 4096)
     client.send(produce(client, [b"x" * 100_000]))
     client.answers()
     other = bench.connect()
@@ -277,15 +277,16 @@ def test_a_large_answer_leaves_room_for_others(bench: Bench, client: Client, mon
 
 def test_pieces_of_many_partitions_are_not_sent_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them is smaller than a slice, all together are not; the socket would take them."""
-    monkeypatch.setattr(one_connection, "SLICE", 4096)
+    monkeypatch.setattr(sending, "SLICE", 4096)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         (tmp_path / "log").write_bytes(b"x" * 3000)
         file = OpenFile(str(tmp_path / "log"))
-        answering = one_connection.Connection(ours, "l", "h", 1)
+        answering = Connection(ours, "l", "h", 1)
         answering.queue_all([FileSlice(file, 0, 3000) for _ in range(5)])
-        assert [(answering.flush(), answering.full) for _ in range(3)] == [(6000, False), (6000, False), (3000, False)]
+        sent = [(sending.flush(answering), answering.full) for _ in range(3)]
+        assert sent == [(6000, False), (6000, False), (3000, False)]
         assert not answering.out
 
 

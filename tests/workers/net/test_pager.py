@@ -25,8 +25,7 @@ class _Later:
     def __init__(self) -> None:
         self.work: list[Callable[[], bool]] = []
         self.sent: list[Any] = []
-        self.loop = SimpleNamespace(answer_pieces=lambda connection, pieces: self.sent.append(pieces))
-        self.connection: Any = SimpleNamespace(closing=False)
+        self.connection: Any = SimpleNamespace(closed=False)
 
     def again(self, work: Callable[[], bool], connection: Any) -> None:
         assert connection is self.connection
@@ -34,7 +33,7 @@ class _Later:
 
 
 def answer(worker: Any, pieces: list[Any]) -> None:
-    Pager(worker).answer(worker.connection, pieces)
+    Pager(lambda _, pieces: worker.sent.append(pieces), worker.again).answer(worker.connection, pieces)
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ def test_a_client_that_is_gone_is_not_waited_for(cold: FileSlice, monkeypatch: p
     monkeypatch.setattr(pager, "cached", lambda piece: False)
     worker = _Later()
     answer(worker, [cold])
-    worker.connection.closing = True
+    worker.connection.closed = True
     assert worker.work[0]()
     assert not worker.sent
 

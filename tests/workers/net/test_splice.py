@@ -16,7 +16,8 @@ import pytest
 
 from odradek.storage.files.openfile import FileSlice, OpenFile
 from odradek.workers.net import splice
-from odradek.workers.net.connection import _BURST, SLICE, Connection
+from odradek.workers.net.connection import Connection
+from odradek.workers.net.sending import _SPLICE, SLICE, flush
 
 from ...harness.process import readable
 
@@ -45,7 +46,7 @@ def send(ours: socket.socket, pieces: list[bytes | FileSlice]) -> None:
     connection = Connection(ours, "l", "h", 1)
     connection.queue_all(pieces)
     while connection.out:
-        connection.flush()
+        flush(connection)
         if connection.full:
             assert _writable(ours)
     assert connection.out_size == 0
@@ -95,9 +96,9 @@ def test_what_a_socket_does_not_take_leaves_nothing_for_the_next(
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
     stuck = Connection(ours, "l", "h", 1)
     stuck.queue_all([FileSlice(file, 0, SLICE)])
-    stuck.flush()
+    flush(stuck)
     while not stuck.full:
-        stuck.flush()
+        flush(stuck)
     assert 0 < stuck.out_size < SLICE
     assert not stuck.keeps_up
     other, reader = socket.socketpair()
@@ -126,7 +127,7 @@ def test_a_file_that_ends_early_is_an_error(pair: tuple[socket.socket, socket.so
     connection.queue_all([FileSlice(file, SIZE - 10, splice.LEAST)])
     with pytest.raises(EOFError, match="shorter than what was published"):
         while True:
-            connection.flush()
+            flush(connection)
     assert theirs.recv(100) == CONTENT[-10:]
 
 
@@ -148,7 +149,7 @@ def test_without_descriptors_for_a_pipe_it_is_sendfile(
     pair: tuple[socket.socket, socket.socket], file: OpenFile
 ) -> None:
     ours, theirs = pair
-    _BURST.close()
+    _SPLICE.close()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.close(lowest := os.dup(0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
@@ -157,6 +158,6 @@ def test_without_descriptors_for_a_pipe_it_is_sendfile(
         sending.start()
         assert received(theirs, SLICE) == CONTENT[5 : 5 + SLICE]
         sending.join(10)
-        assert _BURST._pipe is None
+        assert _SPLICE._pipe is None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -58,7 +58,7 @@ def test_answered_only_when_all_that_count_have_it(bench: Bench, client: Client)
     advance(bench, 2, 2)
     bench.turn(3)
     assert outcomes(client) == [(1, errors.NONE, 0)]
-    assert len(bench.worker.parking) == 0
+    assert len(bench.worker.purgatory) == 0
 
 
 @pytest.mark.parametrize("acks", [1, 0])
@@ -87,7 +87,7 @@ def test_the_answers_of_a_connection_keep_the_order_of_its_requests(bench: Bench
 def test_what_waits_keeps_no_records(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     send(bench, client, produce(client, [b"x" * 300_000]))
-    (pending,) = bench.connection(client).order
+    (pending,) = bench.connection(client).in_flight
     assert (pending.size, len(pending.view)) == (0, 0)
 
 
@@ -160,7 +160,7 @@ def test_a_long_wait_is_explained_now_and_then(
     assert "end at {1: 1, 2: -1}" in line
     assert "ISR size 3, min.insync.replicas=2, leader epoch 7; metadata version" in line
     assert expire() == [], "soon after the last one"
-    bench.worker.next_explanation -= acks_all.EXPLAIN_S
+    bench.worker.acks_all.next_explanation -= acks_all.EXPLAIN_S
     assert len(expire()) == 1
     assert slot.state().leo == 4
 
@@ -179,9 +179,9 @@ def test_each_of_one_append_has_its_own_time(bench: Bench, client: Client) -> No
 def test_draining_gives_nobody_up(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     send(bench, client, produce(client, [b"a"]))
-    bench.worker.parking.hurry()
+    bench.worker.purgatory.hurry()
     bench.turn(3)
-    assert (outcomes(client), len(bench.worker.parking)) == ([], 1)
+    assert (outcomes(client), len(bench.worker.purgatory)) == ([], 1)
     advance(bench, 1, 1)
     bench.turn(3)
     assert outcomes(client) == [(1, errors.NONE, 0)]
@@ -252,7 +252,7 @@ def test_too_few_in_sync_after_the_append(bench: Bench, client: Client) -> None:
 def test_nobody_is_waited_for_alone(bench: Bench, client: Client) -> None:
     lead(bench, [1], [])
     assert send(bench, client, produce(client, [b"a"])) == [(1, errors.NONE, 0)]
-    assert len(bench.worker.parking) == 0
+    assert len(bench.worker.purgatory) == 0
 
 
 def test_the_last_follower_leaves_the_isr(bench: Bench, client: Client) -> None:

@@ -9,7 +9,7 @@ import pytest
 from odradek.ipc import memory_order
 from odradek.ipc.roles import worker_role
 from odradek.ipc.slots import ANYTHING, Slot
-from odradek.workers.fetch.delayed_fetches import DelayedFetches
+from odradek.workers.dispatch.purgatory import Purgatory
 
 from ...clients.raw import batches, calls
 from ...harness.wire import decode_response
@@ -68,8 +68,8 @@ def fence(monkeypatch: pytest.MonkeyPatch) -> _Fence:
 
 
 @pytest.fixture
-def parking(fence: _Fence) -> DelayedFetches:
-    return DelayedFetches(ROLE)
+def purgatory(fence: _Fence) -> Purgatory:
+    return Purgatory(ROLE)
 
 
 def append(slot: Slot) -> list[int]:
@@ -78,53 +78,53 @@ def append(slot: Slot) -> list[int]:
     return list(slot.waiters())
 
 
-def test_a_change_before_parking_is_seen(bench: Bench, parking: DelayedFetches) -> None:
+def test_a_change_before_parking_is_seen(bench: Bench, purgatory: Purgatory) -> None:
     slot = bench.slot("t")
     append(slot)
     waiting = _Waiting([slot], 1)
-    parking.park(waiting)
-    assert (waiting.answers, waiting.finished, len(parking)) == (1, True, 0)
+    purgatory.watch(waiting)
+    assert (waiting.answers, waiting.finished, len(purgatory)) == (1, True, 0)
 
 
-def test_a_change_while_parking_is_seen_or_rings(bench: Bench, parking: DelayedFetches, fence: _Fence) -> None:
+def test_a_change_while_parking_is_seen_or_rings(bench: Bench, purgatory: Purgatory, fence: _Fence) -> None:
     slot, waiting, rung = bench.slot("t"), _Waiting([bench.slot("t")], 1), []
     fence.between = lambda: rung.extend(append(slot))
-    parking.park(waiting)
+    purgatory.watch(waiting)
     assert waiting.answers == 1
     assert rung == [ROLE]
 
 
-def test_a_change_after_parking_rings(bench: Bench, parking: DelayedFetches) -> None:
+def test_a_change_after_parking_rings(bench: Bench, purgatory: Purgatory) -> None:
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 1)
-    parking.park(waiting)
-    parking.rung()
+    purgatory.watch(waiting)
+    purgatory.on_wakeup()
     assert (waiting.looks, waiting.answers) == (1, 0)
     assert append(slot) == [ROLE]
-    parking.rung()
+    purgatory.on_wakeup()
     assert (waiting.answers, waiting.finished) == (1, True)
 
 
-def test_every_change_rings_until_there_is_enough(bench: Bench, parking: DelayedFetches, fence: _Fence) -> None:
+def test_every_change_rings_until_there_is_enough(bench: Bench, purgatory: Purgatory, fence: _Fence) -> None:
     """Between the bell and the look too."""
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 3)
-    parking.park(waiting)
+    purgatory.watch(waiting)
     assert append(slot) == [ROLE]
     second: list[int] = []
     fence.between = lambda: second.extend(append(slot))
-    parking.rung()
+    purgatory.on_wakeup()
     assert (second, waiting.answers) == ([ROLE], 0)
-    parking.rung()
+    purgatory.on_wakeup()
     assert append(slot) == [ROLE]
-    parking.rung()
+    purgatory.on_wakeup()
     assert waiting.answers == 1
 
 
-def test_a_lost_ring_is_found_by_the_next_look(bench: Bench, parking: DelayedFetches) -> None:
+def test_a_lost_ring_is_found_by_the_next_look(bench: Bench, purgatory: Purgatory) -> None:
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 2)
-    parking.park(waiting)
+    purgatory.watch(waiting)
     append(slot)  # its process dies before it rings
     assert append(slot) == []
-    parking.rung()
+    purgatory.on_wakeup()
     assert waiting.answers == 1
 
 
@@ -134,113 +134,109 @@ def many(bench: Bench) -> list[Slot]:
     return [bench.worker.shared.slots[number] for number in range(100, 200)]
 
 
-def test_of_many_slots_a_lost_ring_is_found_by_the_next_comparison(many: list[Slot], parking: DelayedFetches) -> None:
+def test_of_many_slots_a_lost_ring_is_found_by_the_next_comparison(many: list[Slot], purgatory: Purgatory) -> None:
     waiting = _Waiting(many, 2)
-    parking.park(waiting)
-    parking.compare()
+    purgatory.watch(waiting)
+    purgatory.compare()
     for lost in many[3], many[90]:
         lost.update(leo=1)  # its process dies before it rings
         assert waiting.answers == 0
-        parking.compare()
+        purgatory.compare()
     assert waiting.answers == 1
 
 
 def test_of_many_slots_one_that_fell_silent_is_asked_again_within_a_second(
-    many: list[Slot], parking: DelayedFetches
+    many: list[Slot], purgatory: Purgatory
 ) -> None:
     waiting = _Waiting(many, 2)
-    parking.park(waiting)
+    purgatory.watch(waiting)
     many[7].update(leo=1)
-    parking.compare()
+    purgatory.compare()
     assert many[7].waiters() == [ROLE]  # who published dies now
     for _ in range(10):
-        parking.compare()
+        purgatory.compare()
     assert append(many[7]) == [ROLE]
 
 
-def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(
-    many: list[Slot], parking: DelayedFetches
-) -> None:
-    parking.park(_Waiting(many, 1))
-    parking.compare()
+def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(many: list[Slot], purgatory: Purgatory) -> None:
+    purgatory.watch(_Waiting(many, 1))
+    purgatory.compare()
     many[7].waiters()
-    parking.compare()
+    purgatory.compare()
     assert append(many[7]) == []  # nobody has looked at its waiter byte
 
 
-def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_has_seen(
-    bench: Bench, parking: DelayedFetches
-) -> None:
+def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_has_seen(bench: Bench, purgatory: Purgatory) -> None:
     slot = bench.slot("t")
     first, second = _Waiting([slot], 5), _Waiting([slot], 2)
-    parking.park(first)
+    purgatory.watch(first)
     append(slot)
-    parking.rung()
-    parking.park(second)
+    purgatory.on_wakeup()
+    purgatory.watch(second)
     append(slot)
-    parking.rung()
+    purgatory.on_wakeup()
     assert (first.answers, second.answers) == (0, 1)
-    assert len(parking) == 1
+    assert len(purgatory) == 1
 
 
-def test_expiry_looks_once_more(parking: DelayedFetches, bench: Bench) -> None:
+def test_expiry_looks_once_more(purgatory: Purgatory, bench: Bench) -> None:
     soon, late = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
-    parking.park(late)
-    parking.park(soon)
-    assert parking.next_deadline() == 10.0
-    parking.expire(9.9)
+    purgatory.watch(late)
+    purgatory.watch(soon)
+    assert purgatory.next_deadline() == 10.0
+    purgatory.expire(9.9)
     assert soon.expired == 0
-    parking.expire(10.0)
-    assert (soon.expired, late.expired, parking.next_deadline()) == (1, 0, 20.0)
-    parking.hurry()
+    purgatory.expire(10.0)
+    assert (soon.expired, late.expired, purgatory.next_deadline()) == (1, 0, 20.0)
+    purgatory.hurry()
     assert late.expired == 1
-    assert parking.next_deadline() is None
+    assert purgatory.next_deadline() is None
 
 
 @pytest.mark.parametrize("what", ["look", "answer", "expire", "find_slots"])
 def test_a_fault_costs_the_request_that_has_it(
-    parking: DelayedFetches, bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
+    purgatory: Purgatory, bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Nothing of it comes to the loop, which would end; the others are looked at, and it is parked no longer."""
     bad, good = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
-    parking.park(bad)
-    parking.park(good)
+    purgatory.watch(bad)
+    purgatory.watch(good)
     monkeypatch.setattr(bad, what, lambda: 1 // 0)
     if what == "find_slots":
-        parking.all_changed()
+        purgatory.all_changed()
     elif what == "expire":
-        parking.expire(10.0)
+        purgatory.expire(10.0)
     append(bench.slot("t"))
-    parking.rung()
+    purgatory.on_wakeup()
     assert [type(fault) for fault in bad.failures] == [ZeroDivisionError]
-    assert (good.answers, good.failures, len(parking)) == (1, [], 0)
+    assert (good.answers, good.failures, len(purgatory)) == (1, [], 0)
 
 
-def test_who_is_gone_is_not_answered(parking: DelayedFetches, bench: Bench) -> None:
+def test_who_is_gone_is_not_answered(purgatory: Purgatory, bench: Bench) -> None:
     waiting = _Waiting([bench.slot("t")], 1, 10.0)
-    parking.park(waiting)
-    parking.forget(waiting)
-    parking.forget(waiting)
+    purgatory.watch(waiting)
+    purgatory.remove(waiting)
+    purgatory.remove(waiting)
     append(bench.slot("t"))
-    parking.rung()
-    parking.expire(99)
-    assert (waiting.answers, waiting.expired, len(parking)) == (0, 0, 0)
+    purgatory.on_wakeup()
+    purgatory.expire(99)
+    assert (waiting.answers, waiting.expired, len(purgatory)) == (0, 0, 0)
 
 
-def test_the_finished_take_no_memory_until_a_far_deadline(parking: DelayedFetches, bench: Bench) -> None:
+def test_the_finished_take_no_memory_until_a_far_deadline(purgatory: Purgatory, bench: Bench) -> None:
     for _ in range(5000):
         waiting = _Waiting([bench.slot("t")], 1, 1e9)
-        parking.park(waiting)
-        parking.forget(waiting)
-    parking.park(_Waiting([bench.slot("t")], 1, 5.0))
-    assert len(parking.deadlines) < 1000
-    assert (len(parking), parking.next_deadline()) == (1, 5.0)
+        purgatory.watch(waiting)
+        purgatory.remove(waiting)
+    purgatory.watch(_Waiting([bench.slot("t")], 1, 5.0))
+    assert len(purgatory.deadlines) < 1000
+    assert (len(purgatory), purgatory.next_deadline()) == (1, 5.0)
 
 
-def test_new_metadata_has_all_look(parking: DelayedFetches, bench: Bench) -> None:
+def test_new_metadata_has_all_look(purgatory: Purgatory, bench: Bench) -> None:
     waiting = _Waiting([bench.slot("t")], 1)
-    parking.park(waiting)
-    parking.all_changed()
+    purgatory.watch(waiting)
+    purgatory.all_changed()
     assert waiting.looks == 2
 
 
@@ -252,13 +248,13 @@ def test_a_fetch_waits_for_another_connections_records(bench: Bench, client: Cli
     client.send(client.frame(fetch) + raw(18, 0, 9))
     bench.turn(3)
     assert client.frames() == []
-    assert len(bench.worker.parking) == 1
+    assert len(bench.worker.purgatory) == 1
     other = bench.connect()
     other.send(produce(other, [b"a"]))
     first, _ = client.answers(2)
     part = decode_response(fetch, first).responses[0].partitions[0]
     assert [record.value for record in batches.parse(part.records)] == [b"a"]
-    assert len(bench.worker.parking) == 0
+    assert len(bench.worker.purgatory) == 0
 
 
 def test_a_fetch_waits_no_longer_than_asked(bench: Bench, client: Client) -> None:
@@ -318,5 +314,5 @@ def test_a_client_that_goes_takes_its_wait_along(bench: Bench, client: Client) -
     bench.turn(3)
     client.sock.close()
     bench.turn(3)
-    assert len(bench.worker.parking) == 0
+    assert len(bench.worker.purgatory) == 0
     assert not bench.worker.loop.connections

@@ -32,7 +32,7 @@ class Parked(Protocol):
     slots: list[Slot]
     deadline: float  # of a request that is parked repeatedly: it never decreases
     finished: bool
-    queued: bool  # set by DelayedFetches: `deadlines` has an entry for it
+    queued: bool  # set by Purgatory: `deadlines` has an entry for it
 
     @property
     def waits_for(self) -> int:
@@ -54,7 +54,7 @@ class Parked(Protocol):
         """A method raised `fault`, which is logged: the request is no longer parked, and no client may hang on it."""
 
 
-class DelayedFetches:
+class Purgatory:
     """A worker's parked requests."""
 
     def __init__(self, role: int) -> None:
@@ -72,7 +72,7 @@ class DelayedFetches:
     def __len__(self) -> int:
         return self._parked
 
-    def park(self, request: Parked) -> None:
+    def watch(self, request: Parked) -> None:
         """Wait for a change of any of `request.slots`, unless one happened meanwhile.
 
         A watched slot is certain to ring: the ring finds everything published since the request looked.
@@ -119,7 +119,7 @@ class DelayedFetches:
                 if not waiting:
                     del by_slot[slot], seen[slot], self._wanted[slot]
 
-    def forget(self, request: Parked) -> None:
+    def remove(self, request: Parked) -> None:
         """Unpark `request`, which is answered, or whose client is gone."""
         if request.finished:
             return
@@ -136,7 +136,7 @@ class DelayedFetches:
             self.deadlines[:] = [entry for entry in self.deadlines if entry[2].queued]
             heapq.heapify(self.deadlines)
 
-    def rung(self) -> None:
+    def on_wakeup(self) -> None:
         """On a ring: look at every request with a changed slot; slots with waiters are registered again."""
         self._look_at_changed(self._seen)
         role = self._role
@@ -146,14 +146,14 @@ class DelayedFetches:
             self._look_at_changed({slot: self._seen[slot] for slot in silent})
 
     def compare(self) -> None:
-        """Ten times a second: call `rung`, unless no slot was published since the last comparison."""
+        """Ten times a second: call `on_wakeup`, unless no slot was published since the last comparison."""
         if len(self._seen) > _MANY:
             sequences = [words[SEQUENCE::STRIDE].tobytes() for words in self._regions.values()]  # read before any look
             self._until_whole -= 1
             if sequences == self._compared and self._until_whole > 0:
                 return
             self._compared, self._until_whole = sequences, _WHOLE
-        self.rung()
+        self.on_wakeup()
 
     def _look_at_changed(self, seen: dict[Slot, int]) -> None:
         for slot in [slot for slot, sequence in seen.items() if slot.words[slot.at] != sequence]:
@@ -183,7 +183,7 @@ class DelayedFetches:
         for request in requests:
             try:
                 if not request.finished and request.look():
-                    self.forget(request)  # first: the answer may park it again at once
+                    self.remove(request)  # first: the answer may park it again at once
                     request.answer()
             except Exception as fault:
                 self._failed(request, fault)
@@ -191,7 +191,7 @@ class DelayedFetches:
     def _failed(self, request: Parked, fault: Exception) -> None:
         """A bug costs the client of this request, not the others."""
         log.exception("unexpected error in a delayed request")
-        self.forget(request)
+        self.remove(request)
         request.fail(fault)
 
     def expire(self, now: float) -> None:
@@ -209,7 +209,7 @@ class DelayedFetches:
 
     def answer_now(self, request: Parked) -> None:
         """Let the request look once more and answer, even before its deadline."""
-        self.forget(request)
+        self.remove(request)
         try:
             request.expire()
         except Exception as fault:

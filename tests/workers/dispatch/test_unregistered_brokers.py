@@ -14,7 +14,7 @@ from odradek.cluster.configs.admitted import ALLOWED
 from odradek.ipc import forward
 from odradek.ipc.channel import Channel, Listener
 from odradek.protocol import errors
-from odradek.workers.net import unregistered_brokers
+from odradek.workers.dispatch import unregistered_brokers
 
 from ..inprocess import Bench
 from ..leading import part, request
@@ -70,4 +70,4 @@ def test_offsets_are_refused_likewise(bench: Bench, clock: Any) -> None:
     question = ListOffsetsRequest[7](replica_id=1, isolation_level=0, topics=[topic(name="t", partitions=parts)])
     answer = bench.connect(HOST).call(question)
     assert answer.topics[0].partitions[0].error_code == errors.TOPIC_AUTHORIZATION_FAILED
-    assert bench.worker.strangers._looks._asked
+    assert bench.worker.unregistered._looks._asked

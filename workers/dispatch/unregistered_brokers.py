@@ -11,13 +11,9 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from odradek.cluster import internal
-from odradek.cluster.configs.admitted import ALLOWED
-
-if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
+from odradek.cluster.configs.admitted import ALLOWED, Admitted
 
 log = logging.getLogger(__name__)
 
@@ -51,22 +47,24 @@ class Looks:
 class UnregisteredBrokers:
     """A worker's check of which addresses may be followers."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, admitted: Callable[[], Admitted], forward: Callable[..., None]) -> None:
+        """`admitted()`: the addresses in force. `forward` sends a request to the controller process."""
+        self._admitted = admitted
+        self._forward = forward
         self._looks = Looks(self._ask)
         self._named: set[str] = set()
         self._forget_at = -math.inf
 
     def refuses(self, replica: int, listener: str, host: str) -> bool:
         """Whether a request with this replica id (-1: a consumer) comes from an address of no known broker."""
-        if replica < 0 or self._worker.snapshot.admitted.takes(listener, host):
+        if replica < 0 or self._admitted().takes(listener, host):
             return False
         self._warn(time.monotonic(), listener, host)
         self._looks.wish()
         return True
 
     def _ask(self, answered: Callable[[], None]) -> None:
-        self._worker.forward(internal.LOOK_FOR_BROKERS, 0, internal.encode({}), lambda _flags, _body: answered())
+        self._forward(internal.LOOK_FOR_BROKERS, 0, internal.encode({}), lambda _flags, _body: answered())
 
     def _warn(self, now: float, listener: str, host: str) -> None:
         if now >= self._forget_at:

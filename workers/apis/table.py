@@ -1,0 +1,37 @@
+"""The table of Kafka APIs: the rows of the files in this folder, by key."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from functools import cache
+
+from odradek.protocol import library
+from odradek.workers import apis
+from odradek.workers.dispatch.api import Api
+
+_FILE = re.compile(r"k\d\d_\w+")
+
+
+@cache
+def load_rows() -> dict[int, Api]:
+    """Every row by key."""
+    rows = {}
+    for module in pkgutil.iter_modules(apis.__path__):
+        if _FILE.fullmatch(module.name):
+            row: Api = importlib.import_module(f"odradek.workers.apis.{module.name}").API
+            rows[row.key] = row
+    return dict(sorted(rows.items()))
+
+
+@cache
+def served(clustered: bool) -> dict[int, Api]:
+    """The rows that a broker serves, as a member of a cluster or standalone."""
+    return {key: row for key, row in load_rows().items() if clustered or not row.between_brokers}
+
+
+def load_all() -> None:
+    """Load rows and message classes now, so that a process does not wait at its first request."""
+    load_rows()
+    library.load_all()
