@@ -1,0 +1,55 @@
+"""The tables of workers.net.connection_state, all of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from odradek.workers.net import connection_state as states
+from odradek.workers.net.connection_state import CLOSED, EVENTS, FULL, READY, RESTING, STATES, TAKING, UNANSWERED
+
+MEANING = {  # what each event adds and removes
+    "TAKE": (UNANSWERED | TAKING, 0), "TAKEN": (0, TAKING), "HOLD": (UNANSWERED, 0), "ANSWER": (0, UNANSWERED),
+    "FILL": (FULL, 0), "DRAIN": (0, FULL), "REST": (RESTING, 0), "CONTINUE": (0, RESTING),
+}  # fmt: skip
+
+
+def test_the_reasons_are_all_sets() -> None:
+    assert {sum(some) for n in range(5) for some in itertools.combinations(states.REASONS.values(), n)} == set(
+        STATES
+    ) - {CLOSED}
+    assert set(EVENTS) == {*MEANING, "CLOSE"}
+    assert {len(table) for table in EVENTS.values()} == {len(STATES)}
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if state != CLOSED])
+@pytest.mark.parametrize("event", MEANING)
+def test_an_event_changes_its_reasons_and_no_other(state: int, event: str) -> None:
+    adds, removes = MEANING[event]
+    new = EVENTS[event][state]
+    assert new & adds == adds
+    assert new & removes == 0
+    assert new & ~(adds | removes) == state & ~(adds | removes)
+
+
+def test_closed_is_final() -> None:
+    assert {table[CLOSED] for table in EVENTS.values()} == {CLOSED}
+    assert set(EVENTS["CLOSE"]) == {CLOSED}
+
+
+def test_every_state_is_reached_and_left() -> None:
+    arrows = {(state, table[state]) for table in EVENTS.values() for state in STATES}
+    back = {(there, here) for here, there in arrows}
+    assert _reached(READY, arrows) == set(STATES)
+    assert _reached(READY, back) == set(STATES) - {CLOSED}, "a state that no event ends"
+
+
+def _reached(start: int, arrows: set[tuple[int, int]]) -> set[int]:
+    found, todo = {start}, [start]
+    while todo:
+        here = todo.pop()
+        new = {there for origin, there in arrows if origin == here} - found
+        found |= new
+        todo += new
+    return found

@@ -1,0 +1,288 @@
+"""Framing, sending and slices together, without sockets: every short sequence of bytes and events, against a model.
+
+The model: requests are taken in their order, each once; one that is not pipelined when all before it are answered, any
+when none before it that is not pipelined is unanswered; and as soon as both hold, unless the connection rests, or has
+too much to send. Answers are sent in the order of the requests.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.workers.net import framing, sending, slices
+from odradek.workers.net.connection import Connection
+from odradek.workers.net.connection_state import CLOSED, FULL, READY, RESTING, TAKING, UNANSWERED
+from odradek.workers.net.framing import Framing, Pipelined
+from odradek.workers.net.sending import Sender
+from odradek.workers.net.slices import Slices
+
+PIPELINED, AT_ONCE, LATER, COSTLY, GARBAGE = range(5)
+ANSWER = 4  # bytes
+LARGE = 60  # bytes of a request
+MOST_UNSENT = ANSWER
+MOST_STATES = 200_000
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "MOST_UNSENT", MOST_UNSENT)
+    monkeypatch.setattr(framing, "MOST_IN_FLIGHT", 1100)  # two requests: 500 each, and their records
+    buffer = bytearray(1 << 16)  # one for all, which is quicker
+    monkeypatch.setattr(framing, "BUFFER", len(buffer))
+    monkeypatch.setattr(framing, "mmap", SimpleNamespace(mmap=lambda *_: buffer))
+    monkeypatch.setattr(framing, "LEAST_ROOM", 64)
+    monkeypatch.setattr(framing, "MOST_RECEIVED", 1 << 14)
+    monkeypatch.setattr(framing, "BIG_FRAME", 40)
+    monkeypatch.setattr(framing, "BIG_HELD", 20)
+
+
+class _Socket:
+    """Takes `room` bytes."""
+
+    def __init__(self) -> None:
+        self.room, self.sent = 1 << 20, b""
+
+    def fileno(self) -> int:
+        return 3
+
+    def send(self, data: bytes, flags: int) -> int:
+        count = min(len(data), self.room)
+        if not count:
+            raise BlockingIOError
+        self.sent, self.room = self.sent + data[:count], self.room - count
+        return count
+
+
+class Front:
+    """One connection, and the part of the worker behind it."""
+
+    def __init__(self, kinds: tuple[int, ...], sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kinds, self.now = kinds, 0.0
+        monkeypatch.setattr(slices, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.stream = b"".join(_frame(kind, n, size) for n, (kind, size) in enumerate(zip(kinds, sizes, strict=True)))
+        self.ends = [sum(14 + size for size in sizes[: n + 1]) for n in range(len(sizes))]
+        self.arrived = 0
+        self.taken: list[int] = []
+        self.answered: list[int] = []
+        self.waiting: list[int] = []  # taken, to be answered later
+        self.sock = _Socket()
+        self.connection = Connection(self.sock, "l", "h", 1)  # type: ignore[arg-type]
+        self.connection.mask = 1
+        self.slices = Slices(lambda one: self.framing.resume(one))
+        self.framing = Framing(self, self._watch, self.slices.spend, 1 << 20)
+        self.framing.pipelined = Pipelined(PIPELINED, 0, 99, self._take_pipelined, None)
+        self.sender = Sender(self.drop, lambda *_: None, self.framing.resume)
+        self.reading = True
+        self.dropped = ""
+
+    def _watch(self, connection: Connection, on: bool) -> None:
+        self.reading = on
+
+    # -- what the worker does
+
+    def _take_pipelined(
+        self,
+        _: None,
+        connection: Connection,
+        version: int,
+        number: int,
+        view: memoryview,
+        head: int,
+        body: int,
+        end: int,
+    ) -> None:
+        """Large ones take time, as with records that must be decoded."""
+        self._check(number)
+        assert bytes(view[body:end]) == bytes(end - body)
+        if end - body == LARGE:
+            self._spend()
+        connection.in_flight.append(SimpleNamespace(size=50, number=number))
+
+    def take(
+        self, connection: Connection, key: int, version: int, number: int, view: memoryview, head: int, end: int
+    ) -> None:
+        self._check(number)
+        assert not connection.in_flight
+        if key == LATER:
+            self.waiting.append(number)
+        elif key == GARBAGE:
+            raise ValueError("garbage")
+        else:
+            if key == COSTLY:
+                self._spend()
+            self._answer(number)
+
+    def _spend(self) -> None:
+        for _ in range(2):
+            self.slices.spend(self.connection)
+            self.now += 1
+
+    def _check(self, number: int) -> None:
+        """The request may be taken now."""
+        assert number == len(self.taken)
+        unanswered = [one for one in self.taken if one not in self.answered]
+        assert not [one for one in unanswered if self.kinds[number] != PIPELINED or self.kinds[one] != PIPELINED]
+        assert not self.connection.state & (FULL | RESTING)
+        self.taken.append(number)
+
+    def _answer(self, number: int) -> None:
+        self.answered.append(number)
+        self.sender.answer_bytes(self.connection, struct.pack(">i", number))
+
+    def flush(self) -> None:
+        """The requests in flight wait for a lock."""
+
+    def drop(self, connection: Connection, why: str) -> None:
+        self.dropped = why
+        connection.state = CLOSED
+
+    def name_of(self, key: int) -> str:
+        return str(key)
+
+    # -- what may happen; each returns whether it can
+
+    def receive(self, count: int) -> bool:
+        """The next bytes arrive, at most `count`."""
+        if self.arrived == len(self.stream) or not self.reading or self.connection.closed:
+            return False
+        room = self.framing.room(self.connection)
+        if room is None:
+            assert self.connection.state or not self.reading
+            return True
+        data = self.stream[self.arrived : self.arrived + min(count, len(room))]
+        assert data
+        room[: len(data)] = data
+        self.arrived += len(data)
+        self.framing.received(self.connection, room, len(data))
+        return True
+
+    def answer(self) -> bool:
+        """The request that waits is answered."""
+        if not self.waiting or self.connection.closed:
+            return False
+        self._answer(self.waiting.pop())
+        return True
+
+    def decide(self) -> bool:
+        """The oldest request in flight is decided."""
+        connection = self.connection
+        if not connection.in_flight or connection.closed:
+            return False
+        number = connection.in_flight.popleft().number
+        self.answered.append(number)
+        self.sender.send_bytes(connection, struct.pack(">i", number))
+        if not connection.in_flight:
+            self.framing.settled(connection)
+        return True
+
+    def stop(self) -> bool:
+        """The client reads no more answers."""
+        if not self.sock.room:
+            return False
+        self.sock.room = 0
+        return True
+
+    def read(self) -> bool:
+        """The client reads."""
+        if self.sock.room:
+            return False
+        self.sock.room = 1 << 20
+        if self.connection.out and not self.connection.closed:
+            self.sender.send(self.connection)
+        return True
+
+    def turn(self) -> bool:
+        """The next turn of the loop."""
+        if not (self.slices.resting or self.sender.unfinished or self.framing.fill):
+            return False
+        self.slices.start_turn()
+        self.sender.send_unfinished()
+        self.slices.wake()
+        self.framing.fill = 0
+        return True
+
+    # -- the model
+
+    def check(self) -> None:
+        """Nothing that could be taken waits, and what was answered is sent or queued, in order."""
+        connection, sent = self.connection, self.sock.sent
+        if connection.closed:
+            assert self.dropped.startswith("malformed"), "an assertion above: framing takes it for a bug of the handler"
+            return
+        sent += b"".join(bytes(piece) for piece in connection.out)
+        assert [number for (number,) in struct.iter_unpack(">i", sent)] == self.answered == sorted(self.answered)
+        assert connection.out_size == len(sent) - len(self.sock.sent)
+        whole = sum(end <= self.arrived for end in self.ends)
+        assert (len(self.taken) == whole) or connection.state, "a request waits for nothing"
+        assert self.reading or connection.state, "nothing is read for ever"
+        assert bool(connection.state & RESTING) == (connection in self.slices.resting)
+        assert not connection.state & TAKING
+        if connection.state & UNANSWERED:
+            assert self.waiting or connection.in_flight
+        held = 0 if connection.backlog is None else connection.backlog[2] - connection.backlog[1]
+        assert held <= self.arrived
+
+    def key(self) -> tuple[object, ...]:
+        """What the future depends on."""
+        connection, backlog = self.connection, self.connection.backlog
+        return (
+            self.arrived, len(self.taken), tuple(self.answered), connection.state, bytes(connection.partial),
+            connection.big_fill if connection.big else -1, backlog and bytes(backlog[0][backlog[1] : backlog[2]]),
+            len(connection.in_flight), connection.out_size, bool(self.sock.room), self.reading, self.framing.fill,
+            connection in self.sender.unfinished,
+        )  # fmt: skip
+
+
+def _frame(kind: int, number: int, size: int) -> bytes:
+    return struct.pack(">ihhih", 10 + size, kind, 0, number, 0) + bytes(size)
+
+
+ACTIONS = [
+    *[("receive", count) for count in (9, 1 << 16)], ("answer",), ("decide",), ("stop",), ("read",), ("turn",),
+]  # fmt: skip
+STREAMS = {  # each with the states that must be met on the way, between two calls
+    (PIPELINED, AT_ONCE, PIPELINED, LATER): {READY, UNANSWERED, RESTING},
+    (LATER, PIPELINED, PIPELINED, PIPELINED): {READY, UNANSWERED, FULL},
+    (PIPELINED, PIPELINED, PIPELINED, AT_ONCE): {READY, UNANSWERED, FULL, FULL | UNANSWERED},
+    (COSTLY, COSTLY, PIPELINED, LATER): {READY, UNANSWERED, FULL, RESTING, FULL | RESTING},
+    (PIPELINED, LATER, COSTLY, PIPELINED): {READY, UNANSWERED, RESTING},
+    (AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE): {READY, FULL},
+    (AT_ONCE, PIPELINED, GARBAGE, LATER): {READY, UNANSWERED, CLOSED},
+}
+
+
+def _walk(kinds: tuple[int, ...], sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
+    """A front in every state that any sequence of actions leads to, checked after each action."""
+    seen: set[tuple[object, ...]] = set()
+    todo: deque[tuple[tuple[Any, ...], ...]] = deque([()])
+    while todo:
+        way = todo.popleft()
+        for action in ACTIONS:
+            front = Front(kinds, sizes, monkeypatch)
+            for name, *given in (*way, action):
+                can = getattr(front, name)(*given)
+            if not can:
+                continue
+            front.check()
+            if front.key() not in seen:
+                assert len(seen) < MOST_STATES
+                seen.add(front.key())
+                todo.append((*way, action))
+                yield front
+
+
+@pytest.mark.parametrize("kinds", STREAMS, ids=lambda kinds: "".join("PALCG"[kind] for kind in kinds))
+def test_every_sequence_of_bytes_and_events(kinds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    met: set[int] = set()
+    done = 0
+    for front in _walk(kinds, [0, 7, LARGE, 0], monkeypatch):
+        met.add(front.connection.state)
+        done += len(front.answered) == len(kinds) or front.connection.closed
+    assert done, "no sequence led to the end"
+    assert met >= STREAMS[kinds]
