@@ -49,8 +49,8 @@ from odradek.workers.produce.targets import ProduceTargets
 from odradek.workers.produce.verification import Verification
 
 if TYPE_CHECKING:
-    from odradek.workers.fetch.services import FetchServices
-    from odradek.workers.produce.services import ProduceServices
+    from odradek.workers.fetch.fetch_services import FetchServices
+    from odradek.workers.produce.produce_services import ProduceServices
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Worker:
         self._parts: dict[tuple[bytes, int, bool], Partition] = {}
 
     def _serve_produce(self) -> None:
-        """The services for Produce (workers.produce.services)."""
+        """The services for Produce (workers.produce.produce_services)."""
         self.batching = Batching()
         self.targets = ProduceTargets()
         self.record_check = RecordCheck()
@@ -125,7 +125,7 @@ class Worker:
         self._answering = Answering(self.batching, self.sender.send_bytes, self.loop.framing.settled, self.drop)
 
     def _serve_fetch(self) -> None:
-        """The services for Fetch (workers.fetch.services)."""
+        """The services for Fetch (workers.fetch.fetch_services)."""
         self.fetch_targets = FetchTargets()
         self.sessions = Sessions(self.config["max.incremental.fetch.session.cache.slots"])
         self.followers = FollowerProgress(self)

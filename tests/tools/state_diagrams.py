@@ -1,4 +1,4 @@
-"""docs/states.md: the states of groups and transactions, drawn from the tables that the coordinator goes by.
+"""docs/states.md: the states of connections, groups and transactions, drawn from their tables.
 
 `python -m tests.tools.state_diagrams` writes it (`make docs`).
 """
@@ -11,14 +11,22 @@ from pathlib import Path
 from odradek.groups import group
 from odradek.groups.transactions import states
 from odradek.protocol.errors import Error
+from odradek.workers.net import connection_state
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"
 Edge = tuple[str, str, str]  # from, to, what for
 
-HEAD = """# States of groups and transactions
+HEAD = """# States of connections, groups and transactions
 
-Written by `make docs` from the tables in `groups/group.py` and `groups/transactions/states.py`; a test fails when this
-page is not what they say.
+Written by `make docs` from the tables in `workers/net/connection_state.py`, `groups/group.py` and
+`groups/transactions/states.py`; a test fails when this page is not what they say.
+"""
+CONNECTIONS = """
+## Connections of a worker
+
+`workers/net/connection_state.py`. A state is a set of reasons why the next request may not be taken now; READY is the
+empty one. What each event makes of them:
+
 """
 GROUPS = """
 ## Classic consumer groups
@@ -45,7 +53,17 @@ TABLES: dict[str, Mapping[states.State, states.State | Error]] = {
 def page() -> str:
     """The whole file."""
     drawn = (diagram(_group_edges(), group.State.EMPTY.value), diagram(_edges(), states.State.EMPTY.title))
-    return HEAD + GROUPS + drawn[0] + TRANSACTIONS + drawn[1] + REQUESTS + _table()
+    return HEAD + CONNECTIONS + _connections() + GROUPS + drawn[0] + TRANSACTIONS + drawn[1] + REQUESTS + _table()
+
+
+def _connections() -> str:
+    lines = ["| event | adds | removes |", "|---|---|---|"]
+    for event, table in connection_state.EVENTS.items():
+        adds, kept = table[connection_state.READY], table[sum(connection_state.REASONS.values())]
+        added = [name for name, bit in connection_state.REASONS.items() if adds & bit]
+        removed = [name for name, bit in connection_state.REASONS.items() if not kept & bit]
+        lines.append(f"| {event} | {', '.join(added)} | {', '.join(removed)} |")
+    return "\n".join(lines).replace("| CLOSE |  |", "| CLOSE | CLOSED, for good |") + "\n"
 
 
 def diagram(edges: Iterable[Edge], first: str) -> str:

@@ -51,7 +51,7 @@ from odradek.workers.produce.targets import ProduceTarget
 if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
     from odradek.workers.net.connection import Connection
-    from odradek.workers.produce.services import ProduceServices
+    from odradek.workers.produce.produce_services import ProduceServices
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from odradek.workers.fetch.sessions import INITIAL, SESSIONLESS
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
-    from odradek.workers.fetch.services import FetchServices
+    from odradek.workers.fetch.fetch_services import FetchServices
     from odradek.workers.fetch.sessions import Session
     from odradek.workers.net.connection import Connection
 

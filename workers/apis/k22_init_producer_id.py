@@ -20,7 +20,7 @@ from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator, for_old_producers
 
 if TYPE_CHECKING:
-    from odradek.workers.produce.services import ProduceServices
+    from odradek.workers.produce.produce_services import ProduceServices
 
 OWN_EPOCH, FENCED = 3, 4
 _COMPACT = 2  # from this version on the transactional id has a varint length, 0 for null

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Mark
     from odradek.storage.files.openfile import FileSlice
     from odradek.storage.log.partition import Partition
-    from odradek.workers.fetch.services import FetchServices
+    from odradek.workers.fetch.fetch_services import FetchServices
     from odradek.workers.fetch.sessions import Key, Session
     from odradek.workers.fetch.throttling import Sending
     from odradek.workers.net.connection import Connection

@@ -15,8 +15,8 @@ from odradek.workers.fetch.fetching import Fetch
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchRequest
+    from odradek.workers.fetch.fetch_services import FetchServices
     from odradek.workers.fetch.fetch_targets import FetchTarget, Found
-    from odradek.workers.fetch.services import FetchServices
     from odradek.workers.fetch.sessions import Session
     from odradek.workers.net.connection import Connection
 

@@ -166,7 +166,7 @@ def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(many: lis
     assert append(many[7]) == []  # nobody has looked at its waiter byte
 
 
-def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_has_seen(bench: Bench, purgatory: Purgatory) -> None:
+def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_saw(bench: Bench, purgatory: Purgatory) -> None:
     slot = bench.slot("t")
     first, second = _Waiting([slot], 5), _Waiting([slot], 2)
     purgatory.watch(first)
