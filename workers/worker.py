@@ -95,6 +95,7 @@ class Worker:
         self.pager = Pager(self.sender.answer_pieces, self.again)
         self.unregistered = UnregisteredBrokers(lambda: self.snapshot.admitted, self.forward)
         self.requests = Requests(self)
+        self.take, self.name_of = self.requests.take, self.requests.name_of  # for the loop
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")
         self.controller = Upstream(process.run_dir / "controller.sock")
         self.acceptance = Acceptance(self, process.run_dir)
@@ -216,20 +217,10 @@ class Worker:
 
     # -- the loop's handler
 
-    def take(
-        self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, head: int, end: int
-    ) -> None:
-        """Take a request that is not pipelined."""
-        self.requests.take(connection, key, version, correlation, view, head, end)
-
     def flush(self) -> None:
         """Execute the collected Produce requests, and answer those that are decided."""
         if self.batching.touched or self.batching.settling:
             self._answering.flush()
-
-    def name_of(self, key: int) -> str:
-        """The name of an API."""
-        return self.requests.name_of(key)
 
     def before_events(self) -> None:
         """Run once per batch of events: no request may be served from metadata older than this moment."""

@@ -104,7 +104,7 @@ class Loop:
         sender, slices = self.sender, self.slices
         events = self._poll(0 if sender.unfinished or slices.resting else timeout)
         self._handler.before_events()
-        slices.start_turn()
+        slices.timed = None
         if sender.unfinished:
             sender.send_unfinished()
         if slices.resting:

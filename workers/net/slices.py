@@ -21,19 +21,15 @@ class Slices:
     def __init__(self, resume: Callable[[Connection], None]) -> None:
         """`resume(connection)` continues with its requests."""
         self._resume = resume
-        self._timed: Connection | None = None  # the connection that `_until` belongs to
+        self.timed: Connection | None = None  # the connection that `_until` belongs to; None at the start of a turn
         self._until = 0.0
         self.resting: dict[Connection, None] = {}
-
-    def start_turn(self) -> None:
-        """No connection has used time in this turn."""
-        self._timed = None
 
     def spend(self, connection: Connection) -> None:
         """Account for an expensive request: a connection that has used SLICE_S rests."""
         now = time.monotonic()
-        if connection is not self._timed:
-            self._timed, self._until = connection, now + SLICE_S
+        if connection is not self.timed:
+            self.timed, self._until = connection, now + SLICE_S
         elif now >= self._until and not connection.closed:
             connection.state = connection_state.REST[connection.state]
             self.resting[connection] = None
@@ -43,7 +39,7 @@ class Slices:
         until = time.monotonic() + SLICE_S
         for connection in list(self.resting):
             del self.resting[connection]
-            self._timed = None
+            self.timed = None
             connection.state = connection_state.CONTINUE[connection.state]
             if not connection.state:
                 self._resume(connection)

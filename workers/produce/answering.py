@@ -69,7 +69,7 @@ class Answering:
         self.answered += before - len(in_flight)
         if answers:
             self._send(connection, b"".join(answers))
-        if not in_flight:
+        if connection.state and not in_flight:
             self._settled(connection)
 
 

@@ -201,7 +201,7 @@ class Front:
         """The next turn of the loop."""
         if not (self.slices.resting or self.sender.unfinished or self.framing.fill):
             return False
-        self.slices.start_turn()
+        self.slices.timed = None
         self.sender.send_unfinished()
         self.slices.wake()
         self.framing.fill = 0
