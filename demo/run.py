@@ -40,7 +40,7 @@ def run(archive: Path, limit: int | None) -> None:
         with running(room / "broker") as bootstrap:
             _run(Jobs(bootstrap, room), archive, limit)
     except BaseException:
-        click.echo(f"data and logs are left in {room}", err=True)
+        click.echo(f"data and logs are kept in {room}", err=True)
         raise
     shutil.rmtree(room)
 

@@ -85,7 +85,7 @@ class Region:
         try:
             size = os.fstat(memory.fd).st_size
             if size < HEADER:
-                raise RegionError(f"shared memory {name} is not finished")
+                raise RegionError(f"shared memory {name} is incomplete")
             region = cls(name, mmap.mmap(memory.fd, size))
         finally:
             memory.close_fd()
@@ -95,9 +95,11 @@ class Region:
     def _check(self, kind: str) -> None:
         header = self._header
         if header[0] != MAGIC:
-            raise RegionError(f"shared memory {self.name} is not finished")
+            raise RegionError(f"shared memory {self.name} is incomplete")
         if header[1] != _kind(kind) or header[2] != LAYOUT:
-            raise RegionError(f"shared memory {self.name} is of another version: stop the broker, then start this one")
+            raise RegionError(
+                f"shared memory {self.name} belongs to another version: stop the broker, then start this version"
+            )
 
     def close(self) -> None:
         """Unmap. Callers must have released their views; the region itself stays until `unlink`."""

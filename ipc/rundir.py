@@ -44,7 +44,9 @@ def run_dir(data_dir: str | os.PathLike[str]) -> Path:
 def make_run_dir(path: Path) -> Path:
     """Create `path` with mode 0700 and check that it and its parent belong to us; RunDirError otherwise."""
     if len(os.fsencode(path)) > LONGEST:
-        raise RunDirError(f"{path}: no socket fits below a path of more than {LONGEST} bytes: change odradek.run.dir")
+        raise RunDirError(
+            f"{path}: the path has more than {LONGEST} bytes, too long for sockets: change odradek.run.dir"
+        )
     for part in (path.parent, path):
         try:
             part.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,12 +60,12 @@ def make_run_dir(path: Path) -> Path:
 def _check_parent(path: Path) -> None:
     """Refuse a parent of another user, who could replace our directory by another one."""
     if os.stat(path).st_uid not in (0, os.getuid()):
-        raise RunDirError(f"{path} belongs to someone else: remove it, or set ODRADEK_RUN_DIR to a directory of yours")
+        raise RunDirError(f"{path} belongs to another user: remove it, or set ODRADEK_RUN_DIR to your own directory")
 
 
 def _check_private(path: Path) -> None:
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise RunDirError(f"{path} belongs to someone else: remove it, or set ODRADEK_RUN_DIR to a directory of yours")
+        raise RunDirError(f"{path} belongs to another user: remove it, or set ODRADEK_RUN_DIR to your own directory")
     if stat.S_IMODE(found.st_mode) & 0o077:
         os.chmod(path, 0o700)

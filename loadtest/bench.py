@@ -210,7 +210,7 @@ def chosen_keys(words: str) -> list[str]:
     asked = [key for word in words.split(",") if word for key in GROUPS.get(word, [word])]
     for key in asked:
         if key not in everything:
-            raise click.BadParameter(f"no row {key}; there are {', '.join([*GROUPS, *everything])}")
+            raise click.BadParameter(f"unknown row {key}; the rows are {', '.join([*GROUPS, *everything])}")
     return [key for key in everything if not asked or key in asked]
 
 
@@ -219,28 +219,31 @@ def chosen_kinds(words: str) -> Kinds:
     asked = [word for word in words.split(",") if word]
     for word in asked:
         if word not in [kind.key for kind in KINDS]:
-            raise click.BadParameter(f"no broker {word}; there are {', '.join(kind.key for kind in KINDS)}")
+            raise click.BadParameter(f"unknown broker {word}; the brokers are {', '.join(kind.key for kind in KINDS)}")
     return [kind for kind in KINDS if not asked or kind.key in asked]
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="A twentieth of each load, one round; printed and not kept.")
-@click.option("--rounds", default=5, show_default=True, help="How often each row is measured.")
+@click.option(
+    "--quick", is_flag=True, help="Run a twentieth of each load in one round; print the report and keep nothing."
+)
+@click.option("--rounds", default=5, show_default=True, help="Number of measurements of each row.")
 @click.option(
     "--rows",
     default="",
-    help="Only these: rows, or groups: table, look, start, recovery, compaction, producers, curves, pipeline, cluster.",
+    help=(
+        "Only these rows or groups, comma-separated; the groups are table, look, start, recovery, compaction, "
+        "producers, curves, pipeline, cluster."
+    ),
 )
-@click.option("--brokers", default="", help="Only these of odradek, kafka, rabbitmq; comma-separated.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Keep results and report in this folder, not in loadtest/."
-)
-@click.option("--report", is_flag=True, help="Measure nothing: write the report from the results that are kept.")
+@click.option("--brokers", default="", help="Only these brokers out of odradek, kafka and rabbitmq, comma-separated.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder for the data (default: a temporary folder).")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for results and report, instead of loadtest/.")
+@click.option("--report", is_flag=True, help="Measure nothing; write the report from the kept results.")
 def main(
     quick: bool, rounds: int, rows: str, brokers: str, folder: Path | None, out: Path | None, report: bool
 ) -> None:
-    """Measure the broker's cost of a message."""
+    """Measure the cost of a message in each broker."""
     keys, kinds = chosen_keys(rows), chosen_kinds(brokers)
     keep = out or (None if quick else HERE)
     results = load(keep / "results.json") if keep else Results()

@@ -109,7 +109,7 @@ class Broker:
         assert self.process is not None
         while not self.answers(partitions):
             if self.process.poll() is not None or time.monotonic() - self._began > START_SECONDS:
-                raise BrokerError(f"{self.name} does not answer on port {self.port}:\n{self.log_tail()}")
+                raise BrokerError(f"{self.name} does not respond on port {self.port}:\n{self.log_tail()}")
             time.sleep(0.005)
         return time.monotonic() - self._began
 

@@ -109,7 +109,7 @@ class Client:
     def _failed(self) -> LoadError:
         self._process.kill()
         said = self._process.communicate()[1].strip()
-        return LoadError(f"{' '.join(self._words[1:])}: {said or 'it ended without a word'}")
+        return LoadError(f"{' '.join(self._words[1:])}: {said or 'it ended without output'}")
 
     def go(self) -> None:
         """Let it start."""

@@ -128,9 +128,9 @@ def measure(key: str, folder: Path, rounds: int, scale: float, kinds: Sequence[t
 @click.option("--rows", default=",".join(LOADS), show_default=True)
 @click.option("--brokers", default="kafka,odradek", show_default=True)
 @click.option("--rounds", default=1, show_default=True)
-@click.option("--scale", default=1.0, show_default=True, help="Of the records.")
+@click.option("--scale", default=1.0, show_default=True, help="Scale of the number of records.")
 @click.option("--keep/--no-keep", default=False, help="Write the figures to results.json and RESULTS.md.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder for the data (default: a temporary folder).")
 def main(rows: str, brokers: str, rounds: int, scale: float, keep: bool, folder: Path | None) -> None:
     """Measure how fast a log is compacted, and the cost."""
     from odradek.loadtest import bench

@@ -41,7 +41,7 @@ def _watch(process: psutil.Process, seconds: int, out: Path) -> subprocess.Popen
     try:
         return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     except FileNotFoundError:
-        raise BrokerError("no py-spy here: pip install py-spy") from None
+        raise BrokerError("py-spy is missing: pip install py-spy") from None
 
 
 def _name(process: psutil.Process) -> str:
@@ -64,10 +64,10 @@ def profile(row: Row, broker: Broker, seconds: int, out: Path) -> dict[str, Coun
 
 @click.command()
 @click.argument("key", type=click.Choice([row.key for row in ROWS]))
-@click.option("--seconds", default=10, show_default=True, help="How long to look.")
-@click.option("--out", type=click.Path(path_type=Path), help="Where the stacks go (default: profile/ in the cache).")
+@click.option("--seconds", default=10, show_default=True, help="How many seconds to sample.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the stacks (default: profile/ in the cache).")
 def main(key: str, seconds: int, out: Path | None) -> None:
-    """Show where the time goes in row KEY of the bench."""
+    """Show where the processes spend their time in row KEY of the bench."""
     row = next(one for one in ROWS if one.key == key)
     with tempfile.TemporaryDirectory(prefix="odradek-profile-") as room:
         try:

@@ -135,7 +135,7 @@ def start(contestant: Contestant, folder: Path, partitions: int, expected: int) 
         cost = Cost(time.monotonic() - began, processes.cpu_seconds(processes.family(process)))
         found = ends(port, partitions)
     if found != expected:
-        raise BrokerError(f"{contestant.name} has {found} records, {expected} were written")
+        raise BrokerError(f"{contestant.name} has {found} records, but {expected} were written")
     return cost
 
 
@@ -205,11 +205,11 @@ def measure(folder: Path, gigabytes: float, partitions: int, rounds: int, only: 
 @click.command()
 @click.option("--gb", default=GIGABYTES, show_default=True, help="Gigabytes of records.")
 @click.option("--partitions", default=PARTITIONS, show_default=True)
-@click.option("--rounds", default=5, show_default=True, help="Starts of each broker that count.")
+@click.option("--rounds", default=5, show_default=True, help="Measured starts of each broker.")
 @click.option("--only", multiple=True, type=click.Choice([KAFKA.name, ODRADEK.name]), help="Only this broker.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder for the data (default: a temporary folder).")
 def main(gb: float, partitions: int, rounds: int, only: Sequence[str], folder: Path | None) -> None:
-    """Measure how long a start takes after kill -9 of everything."""
+    """Measure the start of a broker after kill -9 of all its processes."""
     with tempfile.TemporaryDirectory(prefix="odradek-recovery-", dir=folder) as room:
         try:
             costs = measure(Path(room), gb, partitions, rounds, only)

@@ -137,7 +137,7 @@ ROWS = (
     Row("full-lz4", "… lz4", _send(800_000, 1000, 10_000, "compression.codec=lz4"), _FULL),
     Row(
         "consume",
-        "consume 2 GB from the start, one consumer, of a broker just started",
+        "consume 2 GB from the start, one consumer, just started broker",
         _read(2_000_000),
         _READ,
         fill=("plain", _GB2),
@@ -164,13 +164,13 @@ ROWS = (
     ),
     Row(
         "consume-warm",
-        "… one consumer, of a broker that has read out 2 GB before",
+        "… one consumer, after 2 GB were read from the broker",
         _read(2_000_000),
         fill=("plain", _GB2),
     ),
     Row(
         "consume10-warm",
-        "… ten consumers, of a broker that has read out 4 GB before",
+        "… ten consumers, after 4 GB were read from the broker",
         _read(400_000, 10),
         fill=("plain", _GB2),
     ),
@@ -204,7 +204,7 @@ def once(row: Row, broker: Broker, scale: float) -> Cost:
     """Run `row`, or `scale` of it, on `broker`. LoadError where it has no `call` for that broker."""
     call = row.call(broker, scale)
     if call is None:
-        raise LoadError(f"{row.key} says nothing about {broker.name}")
+        raise LoadError(f"{row.key} has no result for {broker.name}")
     if call.mode == "produce":
         touch_memory(call.sent * call.size)
     if broker.speaks == "amqp":

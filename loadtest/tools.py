@@ -36,7 +36,7 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     if not (libs / f"kafka_2.13-{version}.jar").exists():
         raise BrokerError(f"no jars in {libs}: run make test-tools, or measure with --brokers odradek")
     if not shutil.which("java"):
-        raise BrokerError("no java here: apt-get install default-jre-headless, or measure with --brokers odradek")
+        raise BrokerError("java is missing: apt-get install default-jre-headless, or measure with --brokers odradek")
     return libs
 
 
@@ -53,7 +53,7 @@ def rabbitmq() -> Path:
     home = cache() / "rabbitmq"
     done = subprocess.run([HERE / "rabbitmq.sh", home], capture_output=True, text=True)
     if done.returncode:
-        raise BrokerError(f"no RabbitMQ, measure with --brokers odradek,kafka: {done.stderr.strip()}")
+        raise BrokerError(f"RabbitMQ is missing, measure with --brokers odradek,kafka: {done.stderr.strip()}")
     return home
 
 
@@ -87,7 +87,7 @@ def _compile(source: Path, program: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
-        raise BrokerError("no C compiler here: apt-get install gcc libc6-dev") from None
+        raise BrokerError("a C compiler is missing: apt-get install gcc libc6-dev") from None
     if done.returncode:
         hint = "apt-get install librdkafka-dev\n" if "rdkafka" in done.stderr else ""
         raise BrokerError(f"{source.name} does not compile: {hint}{done.stderr[-2000:]}")

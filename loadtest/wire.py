@@ -126,7 +126,7 @@ def end(port: int, topic: str) -> int:
     """The end offset of partition 0."""
     ends = _ends(port, topic, 1)
     if ends is None:
-        raise WireError(f"ListOffsets of {topic} was answered with an error")
+        raise WireError(f"ListOffsets of {topic} returned an error")
     return ends[0]
 
 

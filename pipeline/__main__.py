@@ -10,10 +10,10 @@ from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.command import main
 
 _JOBS = {
-    "archive": ("archive.__main__", "Topics to Parquet files by topic and hour, each record exactly once."),
-    "audit": ("audit.__main__", "Count records in every tier, by topic and time; tell what is missing."),
-    "restore": ("restore", "An archive back to topics."),
-    "stages": ("stages.__main__", "Streams from topics to topics, declared in a TOML file."),
+    "archive": ("archive.__main__", "Archive topics to Parquet files by topic and hour, each record exactly once."),
+    "audit": ("audit.__main__", "Count records in every tier, by topic and time; report missing ones."),
+    "restore": ("restore", "Restore an archive to topics."),
+    "stages": ("stages.__main__", "Run streams from topics to topics that a TOML file declares."),
 }
 
 
@@ -42,7 +42,7 @@ class Jobs(click.Group):
 
 @click.group(cls=Jobs, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 def pipeline() -> None:
-    """Run a job on Spark: on this machine, or on the cluster that --master names.
+    """Run a job on Spark, on this machine or on the cluster of --master.
 
     \b
     Example:

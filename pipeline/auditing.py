@@ -63,11 +63,11 @@ class Message:
         try:
             fields = json.loads(value)
             if fields.pop("audit") != VERSION:
-                raise ValueError("another version")
+                raise ValueError("unsupported version")
             message = cls(**fields)
             message._check()
         except (AttributeError, KeyError, RecursionError, TypeError) as error:
-            raise ValueError(f"no audit message: {error}") from None
+            raise ValueError(f"not an audit message: {error}") from None
         return message
 
     def _check(self) -> None:
@@ -75,7 +75,7 @@ class Message:
         wrong = [name for name, kind in _KINDS.items() if type(getattr(self, name)) is not kind]
         counted = [self.sequence, self.since, self.until, *self._numbers()] if not wrong else []
         if wrong or self.window <= 0 or any(type(each) is not int or each < 0 for each in counted):
-            raise ValueError(f"no audit message: {wrong or 'a number below 0'}")
+            raise ValueError(f"not an audit message: {wrong or 'a number below 0'}")
 
     def _numbers(self) -> Iterator[int]:
         """All numbers in `counts`."""

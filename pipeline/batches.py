@@ -61,14 +61,14 @@ def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = Tru
             return Whole(begin, at, until, length + LOG_OVERHEAD, holes)
         if base != due:
             if base < due and (at or base < least):
-                raise ValueError(f"damaged: a batch with offset {base} where {max(due, least)} is due")
+                raise ValueError(f"damaged: batch with offset {base} where {max(due, least)} is expected")
             if base > until and not _is_set(data, at, magic):
                 holes.append((until, min(base, end)))
         due = (base + delta if magic == 2 else base) + 1
         at = after
         if due <= offset:
             if until > offset:
-                raise ValueError(f"damaged: the batch with offset {base} ends before it begins")
+                raise ValueError(f"damaged: the batch with offset {base} ends before its base offset")
             begin = at
             continue
         until = due
@@ -84,7 +84,7 @@ def _bounded(data: bytes, found: Whole) -> Whole:
         return found
     base, _, magic = _FRONT.unpack_from(data, found.upto)
     if base < found.until:
-        raise ValueError(f"damaged: a batch with offset {base} where {found.until} is due")
+        raise ValueError(f"damaged: batch with offset {base} where {found.until} is expected")
     if base > found.until and not _is_set(data, found.upto, magic):
         found.holes.append((found.until, base))
     return found._replace(bounded=True)
@@ -107,7 +107,7 @@ def checked(data: bytes) -> Iterator[tuple[int, int]]:
         if after > len(data) and length >= _LEAST:
             return
         if length < _LEAST or base < due or (magic == 2 and not _is_sound(data[at:after])):
-            raise ValueError(f"damaged: the batch with offset {base} after offset {due - 1}")
+            raise ValueError(f"damaged: batch with offset {base} after offset {due - 1}")
         due = (base + delta if magic == 2 else base) + 1
         yield base, due
         at = after

@@ -58,7 +58,7 @@ def version(java: Path | str) -> int | None:
 def _checked(java: Path) -> Path:
     found = version(java)
     if found not in VERSIONS:
-        what = "no Java that runs" if found is None else f"Java {found}"
+        what = "not a working Java" if found is None else f"Java {found}"
         raise PipelineError(f"Spark needs Java 17 or 21, {java} is {what}: {REMEDY}")
     return java
 

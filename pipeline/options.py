@@ -32,7 +32,7 @@ WRITE_OPTIONS = ("odradek.stamp", "odradek.timestamps", "odradek.transactional",
 _BYTES_STAY = "keys and values are read and written as bytes; cast the columns instead"
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 REFUSED_READING = {
-    "auto.offset.reset": "where to begin is startingOffsets",
+    "auto.offset.reset": "use startingOffsets",
     "key.deserializer": _BYTES_STAY,
     "value.deserializer": _BYTES_STAY,
     "enable.auto.commit": "progress is kept in the checkpoint; odradek.commit.group commits it as well",
@@ -154,13 +154,13 @@ def _name(given: Mapping[str, str], streaming: bool, transactional: bool) -> str
     name = _named(given, _ID)
     for option in (option for option in (_ID, _BY, _BATCH) if option in given):
         if streaming:
-            raise OptionError(f"{option} is for batches: a stream is known by its checkpoint")
+            raise OptionError(f"{option} is for batch queries: a stream is identified by its checkpoint")
         if not transactional:
             raise OptionError(f"{option} has no effect without odradek.transactional=true")
         if name is None:
             raise OptionError(f"{option} has no effect without {_ID}")
     if name and _BY not in given:
-        raise OptionError(f"{_ID} needs {_BY}: a column of whole numbers by which the rows are repartitioned")
+        raise OptionError(f"{_ID} needs {_BY}: an integer column by which the rows are repartitioned")
     return name
 
 
@@ -168,7 +168,7 @@ def _lowered(options: Mapping[str, str], ours: tuple[str, ...]) -> dict[str, str
     given = {name.lower(): value for name, value in options.items()}
     for name in sorted(given):
         if name.startswith(OURS) and name not in ours:
-            raise OptionError(f"there is no option {name} here, only {', '.join(ours)}")
+            raise OptionError(f"unknown option {name}; the options are {', '.join(ours)}")
     return given
 
 
@@ -190,7 +190,7 @@ def _kafka(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, 
 def _check_isolation(kafka: Mapping[str, str]) -> None:
     levels = ("read_uncommitted", "read_committed")
     if kafka.get("isolation.level", levels[0]) not in levels:
-        raise OptionError(f"kafka.isolation.level is {' or '.join(levels)}, not '{kafka['isolation.level']}'")
+        raise OptionError(f"kafka.isolation.level must be {' or '.join(levels)}, not '{kafka['isolation.level']}'")
 
 
 def _check_limits(limits: Mapping[str, int | None]) -> None:
@@ -249,7 +249,7 @@ def _check_order(start: Spec, end: Spec) -> None:
 
 def _check_each(start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, int], int], what: str) -> None:
     if differing := start.keys() ^ end.keys():
-        raise OptionError(f"a start and an end are needed for each partition: {offsets.names(differing)} has one")
+        raise OptionError(f"each partition needs a start and an end: {offsets.names(differing)} has only one of them")
     for key, first in start.items():
         if 0 <= end[key] < first:
             raise OptionError(f"{offsets.names([key])}: the starting {what} {first} is after the ending one {end[key]}")
@@ -270,7 +270,9 @@ def columns(options: Mapping[str, str]) -> tuple[str, ...]:
         raise OptionError("odradek.columns has no effect with odradek.parquet, whose files have all columns")
     chosen = tuple(name.strip() for name in text.split(","))
     if len(set(chosen)) < len(chosen) or not set(chosen) <= set(COLUMNS):
-        raise OptionError(f"odradek.columns is a list of some of {', '.join(COLUMNS)}, each once, not '{text}'")
+        raise OptionError(
+            f"odradek.columns must be a list of columns out of {', '.join(COLUMNS)}, each once, not '{text}'"
+        )
     return chosen
 
 
@@ -303,7 +305,7 @@ def _target(given: Mapping[str, str]) -> Target | None:
         return None
     path = unquote(urlsplit(folder).path) if folder.startswith("file:") else folder
     if not path.startswith("/"):
-        raise OptionError(f"odradek.parquet is an absolute path or a file: URI, not '{folder}'")
+        raise OptionError(f"odradek.parquet must be an absolute path or a file: URI, not '{folder}'")
     return Target(path, hourly)
 
 
@@ -315,5 +317,5 @@ def _notes(given: Mapping[str, str], kafka: Mapping[str, str], streaming: bool) 
         else [f"{name} has no effect in a batch query" for key, name in _STREAM_ONLY.items() if key in given]
     )
     groups = {"groupIdPrefix": "groupidprefix" in given, "kafka.group.id": "group.id" in kafka}
-    why = "reading needs no group, and odradek.commit.group names one for progress"
+    why = "reading uses no group; odradek.commit.group names the group for committed offsets"
     return notes + [f"{name} has no effect: {why}" for name, is_given in groups.items() if is_given]

@@ -23,7 +23,7 @@ def flag(name: str, text: str) -> bool:
     """`true` or `false`, in any case."""
     word = text.strip().lower()
     if word not in ("true", "false"):
-        raise OptionError(f"{name} is true or false, not '{text}'")
+        raise OptionError(f"{name} must be true or false, not '{text}'")
     return word == "true"
 
 
@@ -31,9 +31,9 @@ def positive(name: str, text: str, most: int = LONG) -> int:
     """A whole number above zero."""
     number = _natural(text)
     if number <= 0:
-        raise OptionError(f"{name} is a whole number above 0, not '{text}'")
+        raise OptionError(f"{name} must be a whole number above 0, not '{text}'")
     if number > most:
-        raise OptionError(f"{name} is at most {most}, not '{text}'")
+        raise OptionError(f"{name} must be at most {most}, not '{text}'")
     return number
 
 
@@ -41,7 +41,7 @@ def natural(name: str, text: str, most: int = LONG) -> int:
     """A whole number from 0."""
     number = _natural(text)
     if not 0 <= number <= most:
-        raise OptionError(f"{name} is a whole number from 0 to {most}, not '{text}'")
+        raise OptionError(f"{name} must be a whole number from 0 to {most}, not '{text}'")
     return number
 
 
@@ -49,7 +49,7 @@ def timestamp(name: str, text: str) -> int:
     """Milliseconds since 1970; a broker gives negative ones another meaning."""
     number = _natural(text)
     if not 0 <= number <= LONG:
-        raise OptionError(f"{name} is milliseconds since 1970, not '{text}'")
+        raise OptionError(f"{name} must be milliseconds since 1970, not '{text}'")
     return number
 
 
@@ -62,7 +62,7 @@ def size(name: str, text: str) -> int:
     """Bytes of `128m`, `1g`, `65536`; not 0."""
     found = int(_measured(name, text, _BYTES, "a size such as 64m or 1g"))
     if found == 0:
-        raise OptionError(f"{name} is a size above 0, not '{text}'")
+        raise OptionError(f"{name} must be a size above 0, not '{text}'")
     return found
 
 
@@ -70,7 +70,7 @@ def one_of(name: str, text: str, words: tuple[str, ...]) -> str:
     """One of `words`, in any case."""
     word = text.strip().lower()
     if word not in words:
-        raise OptionError(f"{name} is {', '.join(words[:-1])} or {words[-1]}, not '{text}'")
+        raise OptionError(f"{name} must be {', '.join(words[:-1])} or {words[-1]}, not '{text}'")
     return word
 
 
@@ -83,5 +83,5 @@ def _natural(text: str) -> int:
 def _measured(name: str, text: str, units: dict[str, float] | dict[str, int], meant: str) -> float:
     found = _WITH_UNIT.fullmatch(text.strip().lower())
     if not found or found[2] not in units:
-        raise OptionError(f"{name} is {meant}, not '{text}'")
+        raise OptionError(f"{name} must be {meant}, not '{text}'")
     return int(found[1]) * units[found[2]]

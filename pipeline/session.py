@@ -43,8 +43,8 @@ def _refuse_connect(conf: Mapping[str, str]) -> None:
     mode = conf.get("spark.api.mode") or os.environ.get("SPARK_API_MODE") or "classic"
     if remote or mode != "classic" or conf.get("spark.master", "").startswith("sc://"):
         raise PipelineError(
-            "jobs do not run on Spark Connect: leave spark.remote, spark.api.mode, SPARK_REMOTE and SPARK_API_MODE "
-            "out, and give the cluster's own URL as --master (spark://…, yarn, k8s://…)"
+            "jobs do not run on Spark Connect: leave out spark.remote, spark.api.mode, SPARK_REMOTE and "
+            "SPARK_API_MODE, and give the cluster's own URL as --master (spark://…, yarn, k8s://…)"
         )
 
 

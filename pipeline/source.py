@@ -90,14 +90,14 @@ class OdradekDataSource(DataSource):
 
     def _check(self, schema: StructType) -> None:
         if schema != self.schema():
-            raise OptionError("the source odradek has a fixed schema: leave .schema(…) out and cast what it reads")
+            raise OptionError("the source odradek has a fixed schema: leave out .schema(…) and cast the columns")
 
 
 def _reader(options: ReadOptions) -> DataSourceReader:
     if not options.pushdown:
         return BatchReader(options)
     if not hasattr(DataSourceReader, "pushFilters"):
-        raise OptionError("odradek.pushdown wants PySpark 4.1 or later")
+        raise OptionError("odradek.pushdown needs PySpark 4.1 or later")
     return FilteredReader(options)
 
 

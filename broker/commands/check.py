@@ -18,8 +18,8 @@ from odradek.broker.errors import FAILED
     epilog="Example: odradek check ./data",
 )
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--deep", is_flag=True, help="Decode every record too, compressed ones as well.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text.")
+@click.option("--deep", is_flag=True, help="Also decode every record, including compressed ones.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
 def command(directories: tuple[str, ...], deep: bool, as_json: bool) -> None:
     """Verify checksums, offsets, indexes, snapshots and checkpoints of log directories or partition directories.
 

@@ -14,7 +14,12 @@ from odradek.ipc.roles import BY_NAME, MAX_WORKERS, worker_role
 @click.argument("role", type=click.Choice(sorted(MODULES)))
 @click.option("--id", "number", type=click.IntRange(0, MAX_WORKERS - 1), help="The worker's number.")
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="The broker's run directory.")
-@click.option("--override", multiple=True, metavar="KEY=VALUE", help="To find the broker, without --run-dir.")
+@click.option(
+    "--override",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Without --run-dir: a setting of the broker to find, such as log.dirs.",
+)
 def command(role: str, number: int | None, run_dir: Path | None, override: tuple[str, ...]) -> None:
     """Run one process of a started broker, until SIGTERM.
 
@@ -30,6 +35,6 @@ def command(role: str, number: int | None, run_dir: Path | None, override: tuple
 
     spawn.die_with_parent()
     if (role == "worker") != (number is not None):
-        raise click.UsageError("a worker needs --id, and only a worker has one")
+        raise click.UsageError("--id is required for a worker and not allowed for other processes")
     run_dir = run_dir or broker.find_running(None, override).run_dir
     entry.serve(BY_NAME[role] if number is None else worker_role(number), run_dir)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @click.command(no_args_is_help=True)
 @configured
-@click.option("--workers", type=click.IntRange(1, MAX_WORKERS), required=True, help="How many there should be.")
-@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for it.")
+@click.option("--workers", type=click.IntRange(1, MAX_WORKERS), required=True, help="Number of workers.")
+@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for the change.")
 def command(properties: Path | None, override: tuple[str, ...], workers: int, timeout: float) -> None:
     """Change the number of workers of a running broker; returns when the change is complete.
 
     A retired worker answers its pending requests and closes its connections only between requests; connections of
-    other workers are not affected. The next start uses the number in the configuration again.
+    other workers are not affected. The next start uses odradek.workers again.
 
     \b
     Example:

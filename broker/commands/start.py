@@ -21,7 +21,7 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
     """Start a broker and run it in the foreground until Ctrl-C or `odradek stop`.
 
     SERVER.PROPERTIES is a Kafka broker's configuration file. Without it the broker listens on 127.0.0.1:9092 and
-    keeps its data in ./data. Exit code 3 means that the broker cannot start with its configuration.
+    keeps its data in ./data. Exit code 3 means that the broker cannot start with this configuration.
 
     \b
     Example:

@@ -14,7 +14,10 @@ _DISK_S = 60.0  # for the final sync of the logs
 @click.command()
 @configured
 @click.option(
-    "--timeout", type=float, metavar="SECONDS", help="How long to wait for the end; by default as long as it may take."
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help="How long to wait for the broker to stop (default: as long as a clean shutdown may take).",
 )
 def command(properties: Path | None, override: tuple[str, ...], timeout: float | None) -> None:
     """Stop a broker: answer pending requests, flush, mark a clean shutdown; returns when the broker has ended.

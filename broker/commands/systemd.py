@@ -21,7 +21,11 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--prefix", type=click.Path(path_type=Path, file_okay=False), help="Stage below this directory, not /.")
+@click.option(
+    "--prefix",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the files below this directory instead of /.",
+)
 @click.option("--user", default="odradek", show_default=True, help="The system user that the processes run as.")
 def install(prefix: Path | None, user: str) -> None:
     """Write the units for this interpreter, and create the user and directories that they need.
@@ -51,7 +55,9 @@ def _settle_in() -> None:
 
 @command.command()
 @click.argument("properties", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
+@click.option(
+    "--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="The broker's run directory."
+)
 def prepare(properties: Path, run_dir: Path) -> None:
     """For odradek-memory.service: create the shared memory and sockets of the processes.
 
@@ -72,7 +78,9 @@ def prepare(properties: Path, run_dir: Path) -> None:
 
 
 @command.command()
-@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
+@click.option(
+    "--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="The broker's run directory."
+)
 def leave(run_dir: Path) -> None:
     """For odradek-cluster.service: move leadership to other brokers while this one still serves."""
     from odradek.broker import config as configuration
@@ -85,13 +93,15 @@ def leave(run_dir: Path) -> None:
     config = configuration.saved(run_dir)
     shared, patience_s = Shared.attach(rundir.shm_prefix(config.data_dir)), stop_limits.departure_s(config)
     if not Departure(shared, role_locks(config), run_dir, patience_s).wait():
-        click.echo("odradek: warning: the cluster's controller did not take over what this broker leads", err=True)
+        click.echo("odradek: warning: the controller did not move all leadership away from this broker", err=True)
 
 
 @command.command()
-@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
+@click.option(
+    "--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="The broker's run directory."
+)
 def finish(run_dir: Path) -> None:
-    """For odradek-memory.service: flush, mark the clean shutdown, and release what the processes shared."""
+    """For odradek-memory.service: flush, mark the clean shutdown, and release the shared memory."""
     from odradek.broker import config as configuration
     from odradek.broker import logs
     from odradek.broker.process.start_timeout import Patience

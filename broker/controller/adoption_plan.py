@@ -85,7 +85,7 @@ def plan(log_dirs: Sequence[str], broker: int, config: BrokerConfig) -> TakeOver
     for name in sorted({*topics, *(_own_topics(metadata, broker) if metadata else ())}):
         wrong = topicnames.problem(name)
         if wrong:
-            take_over.notes.append(f"left alone: directories of {name}, which is no name of a topic: {wrong}")
+            take_over.notes.append(f"ignored: directories of {name}, which is not a topic name: {wrong}")
         else:
             _Topic(take_over, name, topics.get(name, {}), metadata, why).decide(broker, config)
     _note_defaults(take_over, config)
@@ -99,8 +99,8 @@ def _note_defaults(take_over: TakeOver, config: BrokerConfig) -> None:
     topics = [topic.name for topic in take_over.topics if _ages_by_default(topic, dynamic, config)]
     if topics and not any(name in level for level in levels for name in _LOG_RETENTION):
         take_over.warnings.append(
-            f"no retention.ms of their own, and none of {', '.join(_LOG_RETENTION)} is set (the former broker may have "
-            f"had one in its server.properties), so 7 days count: {', '.join(topics)}"
+            f"no retention.ms override, and none of {', '.join(_LOG_RETENTION)} is set (the former broker may have had "
+            f"one in its server.properties), so the default of 7 days applies: {', '.join(topics)}"
         )
 
 
@@ -128,8 +128,8 @@ def _found(log_dirs: Iterable[str]) -> tuple[dict[str, dict[int, Found]], list[s
 
 _MARKS = {
     names.DELETE_DIR: "deleted by the former broker, will be removed",
-    names.FUTURE_DIR: "left alone, copies that had not ended",
-    names.STRAY_DIR: "left alone, put aside before",
+    names.FUTURE_DIR: "ignored, incomplete copies",
+    names.STRAY_DIR: "ignored, stray replicas",
 }
 
 
@@ -158,7 +158,7 @@ def _metadata(log_dirs: Sequence[str], config: Mapping[str, Any]) -> tuple[Metad
 def _skipped(metadata: Metadata) -> str:
     """Why the metadata is incomplete: a newer Kafka's records may hold configs; "" when it is complete."""
     keys = ", ".join(map(str, sorted(metadata.unknown)))
-    return f"the metadata log has records that this version does not know: api keys {keys}" if keys else ""
+    return f"the metadata log has records that this version does not support: api keys {keys}" if keys else ""
 
 
 def _not_for(directory: Path, log_dirs: Sequence[str]) -> str:
@@ -167,9 +167,9 @@ def _not_for(directory: Path, log_dirs: Sequence[str]) -> str:
     An Odradek broker that lost its metadata may have changed configs since, also from shorter retention to longer.
     """
     if any(Path(folder, boot_id.FILE_NAME).exists() for folder in log_dirs):
-        return "the metadata log is older than what an Odradek broker did here"
+        return "the metadata log is older than the changes of an Odradek broker here"
     clusters = {_cluster(folder) for folder in (str(directory.parent), *log_dirs)} - {None}
-    return "the metadata log is of another cluster" if len(clusters) > 1 else ""
+    return "the metadata log belongs to another cluster" if len(clusters) > 1 else ""
 
 
 def _cluster(folder: str) -> str | None:
@@ -206,7 +206,7 @@ def _kept(metadata: Metadata) -> list[str]:
     others = [name for kind, name in metadata.configs if kind not in (TOPIC, BROKER)]
     if others:
         counts.append(f"configs of {', '.join(sorted(others))}")
-    return [f"not in force, kept in the metadata log alone: {', '.join(counts)}"] if counts else []
+    return [f"not in force, kept only in the metadata log: {', '.join(counts)}"] if counts else []
 
 
 class _Topic:
@@ -231,7 +231,7 @@ class _Topic:
         topic.partitions = 1 + max({*topic.found, *parts})
         if topic.partitions - len({*topic.found, *parts}) > planning.MOST_PARTITIONS:
             last = topic.found.get(topic.partitions - 1)
-            self.all.warnings.append(f"left alone: {last and last.path}, too many partitions before it are not there")
+            self.all.warnings.append(f"ignored: {last and last.path}, too many partitions before it are missing")
             return
         for index in range(topic.partitions):
             topic.epochs[index] = self._epoch(topic.found.get(index), parts.get(index))
@@ -256,7 +256,7 @@ class _Topic:
             if one.topic_id in deleted:
                 reason = "its topic is deleted"
             elif one.topic_id is not None and one.topic_id != topic.id:
-                reason = "it is of another topic of that name"
+                reason = "it belongs to another topic of that name"
             else:
                 continue
             self.all.strays[topic.name, index] = (one.path, reason)
@@ -267,9 +267,11 @@ class _Topic:
         empty = [index for index in range(topic.partitions) if index not in topic.found]
         behind = [index for index in topic.found if index in parts and _is_behind(broker, parts[index].isr)]
         if empty:
-            topic.notes.append(f"no directory here, begins empty: partitions {_join(empty)}")
+            topic.notes.append(f"without a directory, start empty: partitions {_join(empty)}")
         if behind:
-            topic.notes.append(f"not in sync when the metadata log ended, may lack records: partitions {_join(behind)}")
+            topic.notes.append(
+                f"not in sync at the end of the metadata log, may lack records: partitions {_join(behind)}"
+            )
 
     def _configure(self, config: Mapping[str, Any]) -> None:
         topic = self.topic

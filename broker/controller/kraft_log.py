@@ -34,7 +34,7 @@ def load(directory: Path) -> Metadata:
     except (MetadataLogError, MetadataRecordError) as error:
         raise Unreadable(str(error)) from error
     if metadata.migrating:
-        raise Unreadable(f"{directory}: the migration from ZooKeeper has not ended")
+        raise Unreadable(f"{directory}: the migration from ZooKeeper is not complete")
     return metadata
 
 

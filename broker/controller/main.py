@@ -106,8 +106,8 @@ def _open_state(me: Process, tree: EmbeddedTree) -> ClusterState:
     wanted = meta.cluster_id if meta else None
     if state.prepare(wanted) != wanted and wanted is not None:
         raise BootError(
-            f"{me.config.data_dir}: meta.properties says cluster {wanted}, {FILE_NAME} says {state.cluster_id}: "
-            "they are of two clusters; keep the one whose logs these are, and move the other file away"
+            f"{me.config.data_dir}: meta.properties says cluster {wanted}, {FILE_NAME} says {state.cluster_id}: these "
+            "are two clusters; keep the file of the cluster of these logs, and move the other away"
         )
     return state
 

@@ -350,7 +350,7 @@ class MetadataOwner:
             elif target is None:
                 refused[name, index] = _NO_MOVE
             elif sorted(target) != sorted(self.topics[name]["partitions"][index][REPLICAS]):
-                message = f"Replicas can only be on {self.state.broker}, and each there once."
+                message = f"A partition can have only one replica, on broker {self.state.broker}."
                 refused[name, index] = ApiError(INVALID_REPLICA_ASSIGNMENT, message)
         return refused
 

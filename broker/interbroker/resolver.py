@@ -58,4 +58,4 @@ def _look_up(host: str, port: int, flags: int = 0) -> Addresses:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except (ValueError, OverflowError) as error:  # a NUL, a label of 64 characters, an impossible port
-        raise OSError(f"{host!r}:{port} is no address: {error}") from error
+        raise OSError(f"{host!r}:{port} is not an address: {error}") from error

@@ -161,8 +161,8 @@ def _refuse_second(tree: ZooKeeperTree, broker: int) -> None:
     if not wait_for(lambda: tree.exists(path) is None, patience, 0.1):
         data = tree.find(path) or b""
         raise BootError(
-            f"broker.id={broker} is another broker's: ZooKeeper says {data.decode(errors='replace')}; "
-            "stop that one, or give this one an id and log.dirs of its own"
+            f"broker.id={broker} is another broker's: ZooKeeper says {data.decode(errors='replace')}; stop that "
+            "broker, or give this one its own broker.id and log.dirs"
         )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Linux's own limit. With Kafka's default of 50, thousands of clients at once wait seconds until they resend their SYN.
 BACKLOG = 4096
 
-_INSTALL_AGAIN = "`odradek systemd install` takes the sockets from `listeners`, after a change there run it again"
+_INSTALL_AGAIN = "`odradek systemd install` takes the sockets from `listeners`; run it again after changing them"
 
 
 def backlog(config: BrokerConfig) -> int:
@@ -60,7 +60,7 @@ def _listener_of(sock: socket.socket, endpoints: Sequence[Endpoint]) -> str:
     if len(same) > 1:
         same = [endpoint for endpoint in same if (":" in endpoint.host) == is_ipv6]
     if not same:
-        raise BootError(f"a socket on port {port} was passed, which is in no listener: {_INSTALL_AGAIN}")
+        raise BootError(f"a socket on port {port} was passed, but no listener has this port: {_INSTALL_AGAIN}")
     return same[0].name
 
 

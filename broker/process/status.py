@@ -151,7 +151,7 @@ def render(sample: Sample, most_partitions: int = 20) -> str:
     ]
     if sample.unknown_retention:
         parts.append(
-            f"retention not known, so nothing is deleted (odradek adopt): {', '.join(sample.unknown_retention)}"
+            f"retention unknown, so nothing is deleted (see odradek adopt): {', '.join(sample.unknown_retention)}"
         )
     if sample.partitions:
         longest = sorted(sample.partitions, key=lambda one: -one.get("log_end", 0))

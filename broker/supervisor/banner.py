@@ -34,14 +34,14 @@ def _count(number: int, noun: str) -> str:
 def _told_as(config: BrokerConfig, endpoint: Endpoint) -> str:
     told = [other for other in config.advertised if other.name == endpoint.name]
     if told and told[0] != endpoint:
-        return f"  (clients are told {bracket(told[0].host)}:{told[0].port})"
+        return f"  (advertised as {bracket(told[0].host)}:{told[0].port})"
     return ""
 
 
 def _security(config: BrokerConfig) -> str:
     if all(endpoint.is_loopback for endpoint in config.listeners):
         return "no authentication yet, so only this machine can connect (see `listeners`)"
-    return "WARNING: no authentication yet; whoever reaches these addresses can read and write everything"
+    return "WARNING: no authentication yet; any client that reaches these addresses can read and write everything"
 
 
 def _address(config: BrokerConfig) -> str:

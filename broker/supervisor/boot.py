@@ -291,8 +291,8 @@ def _former_cluster(config: BrokerConfig, opened: list[logdirs.LogDir]) -> str |
 
 def _second(config: BrokerConfig) -> str:
     return (
-        f"a broker is running already on {config.data_dir}: `odradek stop` ends it, "
-        "`--override log.dirs=…` starts another one elsewhere"
+        f"a broker is running already on {config.data_dir}: `odradek stop` stops it, `--override log.dirs=…` starts "
+        "another one elsewhere"
     )
 
 

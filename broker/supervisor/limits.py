@@ -53,17 +53,17 @@ def _files_line(soft: int) -> str:
     if soft < 0 or soft >= WANTED_FILES:  # RLIM_INFINITY is -1
         return ""
     return (
-        f"only {soft} open files are allowed, {WANTED_FILES} or more are wanted: "
-        "run `ulimit -n 65536` first, or raise nofile in /etc/security/limits.conf (systemd: LimitNOFILE=)"
+        f"the limit of open files is {soft}, at least {WANTED_FILES} are recommended: run `ulimit -n 65536` first, or "
+        "raise nofile in /etc/security/limits.conf (systemd: LimitNOFILE=)"
     )
 
 
 def _shm_line(free: int) -> str:
     if free < 0:
-        return f"{SHM} is not there: mount a tmpfs on it (mount -t tmpfs -o size=1g tmpfs {SHM})"
+        return f"{SHM} does not exist: mount a tmpfs on it (mount -t tmpfs -o size=1g tmpfs {SHM})"
     if free >= WANTED_SHM:
         return ""
     return (
-        f"{SHM} has {free >> 20} MiB free, {WANTED_SHM >> 20} MiB are wanted: "
-        f"enlarge it (mount -o remount,size=1g {SHM}; with containers --shm-size=1g)"
+        f"{SHM} has {free >> 20} MiB free, {WANTED_SHM >> 20} MiB are recommended: enlarge it (mount -o "
+        f"remount,size=1g {SHM}; with containers --shm-size=1g)"
     )

@@ -104,7 +104,7 @@ def swept(what: str, folders: Iterable[Path], remedy: str) -> str:
     found = [path for path in folders if any(path.is_relative_to(private) for private in render.PRIVATE)]
     if not found:
         return ""
-    return f"{what} in {min(found)}: systemd empties /tmp at boot and removes what is old from /var/tmp; {remedy}"
+    return f"{what} in {min(found)}: systemd empties /tmp at boot and removes old files from /var/tmp; {remedy}"
 
 
 def trap(user: str) -> str:
@@ -116,8 +116,8 @@ def trap(user: str) -> str:
     if uid == 0 or uid < SYSTEM_UIDS:
         return ""
     return (
-        f"{user} is no system user: when it logs out, logind unlinks its shared memory and with it the broker's; "
-        "take a system user, or set RemoveIPC=no in /etc/systemd/logind.conf"
+        f"{user} is not a system user: when it logs out, logind removes its shared memory, including the broker's; use "
+        "a system user, or set RemoveIPC=no in /etc/systemd/logind.conf"
     )
 
 

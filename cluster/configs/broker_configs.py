@@ -64,32 +64,33 @@ def _servers(value: str) -> str | None:
 BROKER_CONFIGS = (
     ConfigKey(
         "zookeeper.connect", STRING, None, HIGH,
-        "ZooKeeper servers as host:port,host:port/chroot. Without it the metadata tree is kept in a "
-        "file of the first log directory.",
+        "ZooKeeper servers as host:port,host:port/chroot. Without it, the broker keeps the metadata in a file in the "
+        "first log directory.",
         check=_servers,
     ),
     ConfigKey(
         "zookeeper.session.timeout.ms", INT, "18000", HIGH,
-        "Time without contact after which ZooKeeper declares this broker gone.",
+        "Time without contact after which ZooKeeper expires this broker's session.",
     ),
     ConfigKey(
         "zookeeper.connection.timeout.ms", INT, None, HIGH,
-        "Longest wait for the first connection to ZooKeeper; unset: the session timeout.",
+        "Longest wait for the first connection to ZooKeeper. Unset: zookeeper.session.timeout.ms.",
     ),
     ConfigKey(
         "zookeeper.set.acl", BOOLEAN, "false", HIGH,
-        "Whether only the brokers may change what they create in ZooKeeper (they need odradek.zookeeper.auth for it).",
+        "Whether the znodes that brokers create get an ACL that lets only brokers change them. Needs "
+        "odradek.zookeeper.auth.",
     ),
     ConfigKey(
         "broker.id.generation.enable", BOOLEAN, "true", MEDIUM,
-        "Whether a broker without broker.id is given one above reserved.broker.max.id.",
+        "Whether a broker without broker.id gets a generated id above reserved.broker.max.id.",
     ),
     ConfigKey(
         "reserved.broker.max.id", INT, "1000", MEDIUM,
-        "Largest number that may be set as broker.id; given ids lie above.",
+        "Largest value of broker.id; generated ids are above it.",
         check=at_least(0),
     ),
-    ConfigKey("broker.id", INT, "-1", HIGH, "This broker's number in the cluster; -1 has one given."),
+    ConfigKey("broker.id", INT, "-1", HIGH, "Id of this broker in the cluster. -1: generate an id."),
     ConfigKey(
         "message.max.bytes", INT, "1048588", HIGH,
         "Largest record batch accepted, in bytes after compression. Topics override it with "
@@ -98,30 +99,29 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "broker.rack", STRING, None, MEDIUM,
-        "Rack of this broker, told to clients and used to spread replicas.",
+        "Rack of this broker, sent to clients and used to spread replicas.",
     ),
     ConfigKey(
         "controlled.shutdown.enable", BOOLEAN, "true", MEDIUM,
-        "Whether leadership is moved away before a clean stop.",
+        "Whether a broker moves its leadership to other brokers before it stops.",
     ),
     ConfigKey(
         "controlled.shutdown.max.retries", INT, "3", MEDIUM,
-        "How often a broker that stops asks again for its leadership to be moved.",
+        "How often a stopping broker retries the controlled shutdown.",
     ),
     ConfigKey(
         "controlled.shutdown.retry.backoff.ms", LONG, "5000", MEDIUM,
-        "Pause before it asks again.",
+        "Pause before each retry of the controlled shutdown.",
     ),
     ConfigKey("delete.topic.enable", BOOLEAN, "true", HIGH, "Whether topics can be deleted."),
     ConfigKey(
         "compression.type", STRING, "producer", HIGH,
-        "Codec in which batches are stored: gzip, snappy, lz4, zstd, uncompressed, or producer to "
-        "keep what the producer sent.",
+        "Codec of stored batches: gzip, snappy, lz4, zstd, uncompressed, or producer to keep the producer's codec.",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "compression.gzip.level", INT, "-1", MEDIUM,
-        "Level for gzip when compression.type is gzip: 1 to 9, or -1 for its default.",
+        "Level for gzip when compression.type is gzip: 1 to 9, or -1 for gzip's default.",
         check=or_value(-1, between(1, 9)), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
@@ -136,33 +136,34 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "max.incremental.fetch.session.cache.slots", INT, "1000", MEDIUM,
-        "Number of incremental fetch sessions kept.",
+        "Maximum number of incremental fetch sessions.",
         check=at_least(0),
     ),
     ConfigKey(
         "fetch.max.bytes", INT, "57671680", MEDIUM,
-        "Largest answer to one fetch request.",
+        "Largest response to a fetch request, in bytes.",
         check=at_least(1024),
     ),
     ConfigKey(
         "max.request.partition.size.limit", INT, "2000", MEDIUM,
-        "Largest number of partitions in one DescribeTopicPartitions answer.",
+        "Largest number of partitions in a DescribeTopicPartitions response.",
         check=at_least(1),
     ),
     ConfigKey(
         "metadata.log.dir", STRING, None, HIGH,
-        "Where KRaft's metadata log is, when log.dirs of an Apache Kafka are taken over; unset: in one of log.dirs.",
+        "Directory of KRaft's metadata log, for taking over the log.dirs of an Apache Kafka broker. Unset: one of "
+        "log.dirs.",
     ),
-    ConfigKey("node.id", INT, "-1", HIGH, "Another name for broker.id."),
+    ConfigKey("node.id", INT, "-1", HIGH, "Synonym of broker.id."),
     ConfigKey(
         "listeners", STRING, "PLAINTEXT://127.0.0.1:9092", HIGH,
-        "Where the broker listens: NAME://host:port, comma-separated. 0.0.0.0 or no host is every "
-        "interface. Unlike Kafka's, the default is loopback only: there is no authentication yet.",
+        "Listeners as NAME://host:port, comma-separated. 0.0.0.0 or an empty host means all interfaces. Unlike "
+        "Kafka's, the default is loopback only: there is no authentication yet.",
         mode=PER_BROKER, at_start=True,
     ),
     ConfigKey(
         "advertised.listeners", STRING, None, HIGH,
-        "Addresses told to clients, when they differ from listeners.",
+        "Addresses that clients connect to, if they differ from listeners.",
         mode=PER_BROKER, at_start=True,
     ),
     ConfigKey(
@@ -173,29 +174,30 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "controller.listener.names", STRING, None, HIGH,
-        "Listeners that are Kafka's controllers' alone: this broker leaves them out.",
+        "Listeners of Kafka's KRaft controllers; this broker ignores them.",
     ),
     ConfigKey(
         "socket.send.buffer.bytes", INT, "102400", HIGH,
-        "SO_SNDBUF of client sockets; -1 leaves the kernel's choice.",
+        "SO_SNDBUF of client sockets; -1 uses the kernel's default.",
     ),
     ConfigKey(
         "socket.receive.buffer.bytes", INT, "102400", HIGH,
-        "SO_RCVBUF of client sockets; -1 leaves the kernel's choice.",
+        "SO_RCVBUF of client sockets; -1 uses the kernel's default.",
     ),
     ConfigKey(
         "socket.request.max.bytes", INT, "104857600", HIGH,
-        "Largest request; a connection that announces a larger one is closed.",
+        "Largest request in bytes; the broker closes a connection that sends a larger one.",
         check=at_least(1),
     ),
     ConfigKey(
         "socket.listen.backlog.size", INT, "50", MEDIUM,
-        "Connections that may wait to be accepted; unless it is set, as many as Linux allows (4096).",
+        "Largest number of connections that wait to be accepted. If it is not set, the broker uses the limit of Linux "
+        "(4096).",
         check=at_least(1),
     ),
     ConfigKey(
         "max.connections.per.ip", INT, "2147483647", MEDIUM,
-        "Largest number of connections from one address.",
+        "Largest number of connections from one IP address.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
@@ -210,36 +212,39 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "max.connection.creation.rate", INT, "2147483647", MEDIUM,
-        "Largest number of new connections a second.",
+        "Largest number of new connections per second.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
-    ConfigKey("connections.max.idle.ms", LONG, "600000", MEDIUM, "Connections idle for longer are closed."),
+    ConfigKey(
+        "connections.max.idle.ms", LONG, "600000", MEDIUM,
+        "The broker closes connections that are idle for longer than this.",
+    ),
     ConfigKey(
         "controller.socket.timeout.ms", INT, "30000", MEDIUM,
-        "Time limit of requests from the controller to brokers.",
+        "Timeout of requests from the controller to brokers.",
     ),
     ConfigKey(
         "default.replication.factor", INT, "1", MEDIUM,
-        "Replication factor of topics created automatically or with -1.",
+        "Replication factor of topics that are created automatically or with replication factor -1.",
     ),
     ConfigKey(
         "replica.lag.time.max.ms", LONG, "30000", HIGH,
-        "A follower that has not caught up for this long leaves the in-sync set.",
+        "A follower that has not caught up with the leader for this long leaves the ISR.",
     ),
     ConfigKey(
         "replica.socket.timeout.ms", INT, "30000", HIGH,
-        "Time limit of a follower's fetch on the network.",
+        "Network timeout of a follower's fetch request.",
     ),
     ConfigKey(
         "replica.socket.receive.buffer.bytes", INT, "65536", HIGH,
-        "SO_RCVBUF of a follower's connections. -1, or if it is not set: the kernel chooses, which is faster.",
+        "SO_RCVBUF of a follower's connections. -1 or unset: the kernel chooses, which is faster.",
     ),
     ConfigKey(
         "replica.fetch.max.bytes", INT, "1048576", MEDIUM,
-        "Bytes a follower asks for of each partition.",
+        "Bytes that a follower fetches per partition.",
         check=at_least(0),
     ),
-    ConfigKey("replica.fetch.wait.max.ms", INT, "500", HIGH, "How long a follower's fetch waits for data."),
+    ConfigKey("replica.fetch.wait.max.ms", INT, "500", HIGH, "Longest time that a follower's fetch waits for data."),
     ConfigKey(
         "replica.fetch.backoff.ms", INT, "1000", MEDIUM,
         "Pause of a follower after a failed fetch.",
@@ -247,96 +252,96 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "replica.selector.class", STRING, None, MEDIUM,
-        "Kafka's RackAwareReplicaSelector has consumers read from a replica in their own rack (KIP-392).",
+        "With Kafka's RackAwareReplicaSelector, consumers read from a replica in their own rack (KIP-392).",
     ),
-    ConfigKey("replica.fetch.min.bytes", INT, "1", HIGH, "Bytes for which a follower's fetch waits."),
+    ConfigKey("replica.fetch.min.bytes", INT, "1", HIGH, "Minimum number of bytes for which a follower's fetch waits."),
     ConfigKey(
         "replica.fetch.response.max.bytes", INT, "10485760", MEDIUM,
-        "Bytes a follower asks for in one fetch.",
+        "Bytes that a follower fetches in one request.",
         check=at_least(0),
     ),
     ConfigKey(
         "num.replica.fetchers", INT, "1", HIGH,
-        "Connections to each leader from which a follower copies.",
+        "Number of connections over which a follower fetches from each leader.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "leader.replication.throttled.rate", LONG, "9223372036854775807", MEDIUM,
-        "Bytes a second that this broker sends at most of the replicas in topics' "
-        "leader.replication.throttled.replicas. Set it while the broker runs.",
+        "Limit in bytes per second at which this broker sends the replicas in topics' "
+        "leader.replication.throttled.replicas. Set it dynamically.",
         check=at_least(0), mode=CLUSTER_WIDE, internal=True,
     ),
     ConfigKey(
         "follower.replication.throttled.rate", LONG, "9223372036854775807", MEDIUM,
-        "Bytes a second that this broker copies at most of the replicas in topics' "
-        "follower.replication.throttled.replicas. Set it while the broker runs.",
+        "Limit in bytes per second at which this broker fetches the replicas in topics' "
+        "follower.replication.throttled.replicas. Set it dynamically.",
         check=at_least(0), mode=CLUSTER_WIDE, internal=True,
     ),
     ConfigKey(
         "replication.quota.window.num", INT, "11", LOW,
-        "Samples over which the rate of throttled replication is taken.",
+        "Number of samples over which the rate of throttled replication is measured.",
         check=at_least(1),
     ),
     ConfigKey(
         "replication.quota.window.size.seconds", INT, "1", LOW,
-        "Length of each of these samples.",
+        "Length of each sample of replication.quota.window.num.",
         check=at_least(1),
     ),
     ConfigKey(
         "replica.high.watermark.checkpoint.interval.ms", LONG, "5000", HIGH,
-        "How often high watermarks are written to disk.",
+        "How often the broker writes high watermarks to disk.",
     ),
     ConfigKey(
         "auto.leader.rebalance.enable", BOOLEAN, "true", HIGH,
-        "Whether leadership goes back to preferred replicas by itself.",
+        "Whether the controller automatically moves leadership back to preferred replicas.",
     ),
     ConfigKey(
         "leader.imbalance.per.broker.percentage", INT, "10", HIGH,
-        "Share of partitions not led by their preferred replica from which leadership is rebalanced.",
+        "Percentage of a broker's partitions without their preferred leader above which the controller rebalances "
+        "leadership.",
     ),
     ConfigKey(
         "leader.imbalance.check.interval.seconds", LONG, "300", HIGH,
-        "How often leadership balance is looked at.",
+        "How often the controller checks the leadership balance.",
         check=at_least(1),
     ),
     ConfigKey(
         "unclean.leader.election.enable", BOOLEAN, "false", HIGH,
-        "Whether a replica that is not in sync may become leader when no other is left, at the price "
-        "of lost records.",
+        "Whether an out-of-sync replica can become leader if no in-sync replica is available, which can lose records.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey("inter.broker.listener.name", STRING, None, MEDIUM, "Listener used between brokers."),
     ConfigKey(
         "security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM,
-        "Without inter.broker.listener.name: brokers use the listener of this security protocol among themselves.",
+        "Security protocol of the inter-broker listener, if inter.broker.listener.name is not set.",
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
     ConfigKey(
         "group.min.session.timeout.ms", INT, "6000", MEDIUM,
-        "Shortest session timeout a group member may ask for.",
+        "Shortest session timeout that a group member may request.",
     ),
     ConfigKey(
         "group.max.session.timeout.ms", INT, "1800000", MEDIUM,
-        "Longest session timeout a group member may ask for.",
+        "Longest session timeout that a group member may request.",
     ),
     ConfigKey(
         "group.initial.rebalance.delay.ms", INT, "3000", MEDIUM,
-        "How long an empty group waits for more members before its first rebalance.",
+        "How long an empty group waits for more members before it completes its first rebalance.",
     ),
     ConfigKey(
         "group.max.size", INT, "2147483647", MEDIUM,
         "Largest number of members of a group.",
         check=at_least(1),
     ),
-    ConfigKey("offset.metadata.max.bytes", INT, "4096", HIGH, "Largest metadata text of an offset commit."),
+    ConfigKey("offset.metadata.max.bytes", INT, "4096", HIGH, "Largest metadata of an offset commit, in bytes."),
     ConfigKey(
         "offsets.topic.replication.factor", SHORT, "3", HIGH,
-        "Replication factor of __consumer_offsets; fewer when there are fewer brokers.",
+        "Replication factor of __consumer_offsets; lower if the cluster has fewer brokers.",
         check=at_least(1),
     ),
     ConfigKey(
         "offsets.topic.num.partitions", INT, "50", HIGH,
-        "Partitions of __consumer_offsets; must not change once it exists.",
+        "Number of partitions of __consumer_offsets; must not change after the topic is created.",
         check=at_least(1),
     ),
     ConfigKey(
@@ -351,226 +356,223 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "offsets.retention.minutes", INT, "10080", HIGH,
-        "How long offsets of an empty group or of a partition no longer subscribed are kept.",
+        "How long the broker keeps the offsets of an empty group, or of a topic to which the group no longer "
+        "subscribes.",
         check=at_least(1),
     ),
     ConfigKey(
         "offsets.retention.check.interval.ms", LONG, "600000", HIGH,
-        "How often expired offsets are looked for.",
+        "How often the coordinator checks for expired offsets.",
         check=at_least(1),
     ),
     ConfigKey(
         "offsets.commit.timeout.ms", INT, "5000", HIGH,
-        "Longest wait of an offset commit for its replicas.",
+        "Longest time that an offset commit waits for its replicas.",
         check=at_least(1),
     ),
     ConfigKey(
         "log.cleaner.threads", INT, "1", MEDIUM,
-        "Logs that are compacted at the same time.",
+        "Number of logs that are compacted at the same time.",
         check=at_least(1), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", MEDIUM,
-        "Bytes a second compaction may read and write.",
+        "Limit in bytes per second for the reads and writes of compaction.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.cleaner.dedupe.buffer.size", LONG, "134217728", MEDIUM,
-        "Memory of the compactor's key map.",
+        "Memory of the log cleaner's offset map, in bytes.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.cleaner.io.buffer.size", INT, "524288", MEDIUM,
-        "Memory for what compaction reads at once, half of it; it takes 4 MiB for each log at least.",
+        "Memory of the log cleaner's I/O buffers in bytes; half of it limits a read. The cleaner uses at least 4 MiB "
+        "per log.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.cleaner.io.buffer.load.factor", DOUBLE, "0.9", MEDIUM,
-        "How full the compactor's key map may get.",
+        "Maximum fill ratio of the log cleaner's offset map.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.cleaner.backoff.ms", LONG, "15000", MEDIUM,
-        "Pause of the compactor when there is nothing to do.",
+        "Pause of the log cleaner when there is no log to clean.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.cleaner.min.cleanable.ratio", DOUBLE, "0.5", MEDIUM,
-        "Share of a compacted log that must be uncompacted before the compactor takes it up, between "
-        "0 and 1.",
+        "Minimum ratio of the uncompacted part to the whole log at which the log cleaner compacts it, between 0 and 1.",
         check=between(0, 1), mode=CLUSTER_WIDE,
     ),
-    ConfigKey("log.cleaner.enable", BOOLEAN, "true", MEDIUM, "Whether compacted topics are compacted."),
+    ConfigKey(
+        "log.cleaner.enable", BOOLEAN, "true", MEDIUM,
+        "Whether the log cleaner runs; without it, compacted topics are not compacted.",
+    ),
     ConfigKey(
         "log.cleaner.delete.retention.ms", LONG, "86400000", MEDIUM,
-        "How long tombstones of a compacted topic are kept, in milliseconds, so that a reader which "
-        "began at the start still sees them.",
+        "How long a compacted topic keeps tombstones, in milliseconds, so that a consumer that reads from the start "
+        "still sees them.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.cleaner.min.compaction.lag.ms", LONG, "0", MEDIUM,
-        "Shortest time in milliseconds for which a record of a compacted topic stays as it was "
-        "written.",
+        "Minimum time in milliseconds for which a record of a compacted topic stays uncompacted.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.cleaner.max.compaction.lag.ms", LONG, "9223372036854775807", MEDIUM,
-        "Longest time in milliseconds for which a record of a compacted topic may wait for "
-        "compaction.",
+        "Maximum time in milliseconds for which a record of a compacted topic stays uncompacted.",
         check=at_least(1), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "num.partitions", INT, "1", MEDIUM,
-        "Partitions of topics created automatically or with -1.",
+        "Number of partitions of topics that are created automatically or with partition count -1.",
         check=at_least(1),
     ),
-    ConfigKey("log.dir", STRING, "/tmp/kafka-logs", HIGH, "Data directory, when log.dirs is not set."),
+    ConfigKey("log.dir", STRING, "/tmp/kafka-logs", HIGH, "Log directory, if log.dirs is not set."),
     ConfigKey(
         "log.dirs", STRING, None, HIGH,
-        "Data directories, comma-separated; partitions are spread over them.",
+        "Log directories, comma-separated; the broker spreads partitions over them.",
     ),
     ConfigKey(
         "log.segment.bytes", INT, "1073741824", HIGH,
-        "Size in bytes at which the active segment file is closed and a new one begun. Retention and "
-        "compaction work on whole closed segments.",
+        "Size in bytes at which the log rolls the active segment. Retention and compaction process only rolled "
+        "segments.",
         check=at_least(14), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.roll.ms", LONG, None, HIGH,
-        "Age in milliseconds at which the active segment is closed even if it is not full, so that "
-        "old records can expire.",
+        "Age in milliseconds at which the log rolls the active segment even if it is not full, so that old records can "
+        "expire.",
         check=at_least(1), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.roll.hours", INT, "168", HIGH,
-        "As log.roll.ms, in hours; log.roll.ms wins.",
+        "As log.roll.ms, in hours; log.roll.ms takes precedence.",
         check=at_least(1),
     ),
     ConfigKey(
         "log.roll.jitter.ms", LONG, None, HIGH,
-        "Largest random time taken off log.roll.ms, so that partitions do not all roll at once.",
+        "Largest random time subtracted from log.roll.ms, so that partitions do not all roll at once.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.roll.jitter.hours", INT, "0", HIGH,
-        "As log.roll.jitter.ms, in hours; log.roll.jitter.ms wins.",
+        "As log.roll.jitter.ms, in hours; log.roll.jitter.ms takes precedence.",
         check=at_least(0),
     ),
     ConfigKey(
         "log.retention.ms", LONG, None, HIGH,
-        "How long records are kept, in milliseconds, when the cleanup policy deletes; -1 keeps them "
-        "forever.",
+        "How long the log keeps records under the cleanup policy delete, in milliseconds; -1 keeps them forever.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.retention.minutes", INT, None, HIGH,
-        "As log.retention.ms, in minutes; log.retention.ms wins.",
+        "As log.retention.ms, in minutes; log.retention.ms takes precedence.",
     ),
     ConfigKey(
         "log.retention.hours", INT, "168", HIGH,
-        "As log.retention.ms, in hours; log.retention.ms and log.retention.minutes win.",
+        "As log.retention.ms, in hours; log.retention.ms and log.retention.minutes take precedence.",
     ),
     ConfigKey(
         "log.retention.bytes", LONG, "-1", HIGH,
-        "Size a partition may reach before its oldest segments are deleted; -1 is no limit. Counts "
-        "for each partition.",
+        "Size of a partition above which the broker deletes its oldest segments; -1 is no limit.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.retention.check.interval.ms", LONG, "300000", MEDIUM,
-        "How often the janitor looks for segments to delete.",
+        "How often the broker checks for segments to delete.",
         check=at_least(1),
     ),
     ConfigKey(
         "log.cleanup.policy", LIST, "delete", MEDIUM,
-        "What becomes of old segments: delete by age and size, compact to the last record of each "
-        "key, or both.",
+        "What happens to old segments: delete removes them by age and size, compact keeps the last record of each key; "
+        "or both.",
         check=list_of("compact", "delete"), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.index.size.max.bytes", INT, "10485760", MEDIUM,
-        "Largest size of a segment's offset index; a full index closes the segment.",
+        "Largest size of a segment's offset index in bytes; the log rolls the segment when its index is full.",
         check=at_least(4), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.index.interval.bytes", INT, "4096", MEDIUM,
-        "Bytes of log between two entries of the offset index. Smaller finds offsets in fewer bytes "
-        "and makes larger indexes.",
+        "Bytes of log between two entries of the offset index. A smaller interval makes lookups more precise and "
+        "indexes larger.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.flush.interval.messages", LONG, "9223372036854775807", HIGH,
-        "Number of records after which the log is synced to disk; the append that reaches it waits "
-        "for the sync. 1 syncs every write.",
+        "Number of records after which the log is synced to disk; the append that reaches it waits for the sync. 1 "
+        "syncs every append.",
         check=at_least(1), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.segment.delete.delay.ms", LONG, "60000", HIGH,
-        "Milliseconds between the renaming of a deleted file and its removal from disk.",
+        "Milliseconds before a file that is marked as deleted is removed from disk.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.flush.scheduler.interval.ms", LONG, "9223372036854775807", HIGH,
-        "How often the janitor looks for logs to sync; used as log.flush.interval.ms when that is not "
-        "set.",
+        "How often the broker checks for logs to sync; also the value of log.flush.interval.ms if that is not set.",
     ),
     ConfigKey(
         "log.flush.interval.ms", LONG, None, HIGH,
-        "Longest time in milliseconds that written records stay unsynced.",
+        "Longest time in milliseconds for which records stay unsynced.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.flush.offset.checkpoint.interval.ms", INT, "60000", HIGH,
-        "How often recovery points are written to disk.",
+        "How often the broker writes recovery points to disk.",
         check=at_least(0),
     ),
     ConfigKey(
         "log.flush.start.offset.checkpoint.interval.ms", INT, "60000", HIGH,
-        "How often log start offsets are written to disk.",
+        "How often the broker writes log start offsets to disk.",
         check=at_least(0),
     ),
     ConfigKey(
         "log.preallocate", BOOLEAN, "false", MEDIUM,
-        "Whether the space of a new segment is reserved on disk when it is created.",
+        "Whether the broker preallocates the disk space of a new segment.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "auto.create.topics.enable", BOOLEAN, "true", HIGH,
-        "Whether a topic is created when a client that allows it first asks for it.",
+        "Whether the broker creates a missing topic when a client requests its metadata and allows its creation.",
     ),
     ConfigKey(
         "min.insync.replicas", INT, "1", HIGH,
-        "How many replicas must have a write before acks=all is answered; with fewer in sync, "
-        "producers get NOT_ENOUGH_REPLICAS.",
+        "Minimum number of in-sync replicas for a produce request with acks=all; with fewer, producers get "
+        "NOT_ENOUGH_REPLICAS.",
         check=at_least(1), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.message.timestamp.type", STRING, "CreateTime", MEDIUM,
-        "Which time a record carries: CreateTime as the producer set it, or LogAppendTime as the "
-        "broker wrote it.",
+        "Timestamp of a record: CreateTime, which the producer sets, or LogAppendTime, the time of the append.",
         check=one_of("CreateTime", "LogAppendTime"), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.message.timestamp.difference.max.ms", LONG, "9223372036854775807", MEDIUM,
-        "Superseded by log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms; "
-        "bounds both when they are not set.",
+        "Superseded by log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms; the limit for both "
+        "if they are not set.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.message.timestamp.before.max.ms", LONG, "9223372036854775807", MEDIUM,
-        "How far in the past a record's timestamp may lie, in milliseconds before the broker's clock.",
+        "Largest difference in milliseconds by which a record's timestamp may be before the broker's clock.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.message.timestamp.after.max.ms", LONG, "9223372036854775807", MEDIUM,
-        "How far in the future a record's timestamp may lie, in milliseconds after the broker's "
-        "clock.",
+        "Largest difference in milliseconds by which a record's timestamp may be after the broker's clock.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.message.downconversion.enable", BOOLEAN, "true", LOW,
-        "Whether batches are converted for consumers too old for the stored format; otherwise they "
-        "get UNSUPPORTED_VERSION.",
+        "Whether the broker converts batches for consumers that do not support the stored format; otherwise they get "
+        "UNSUPPORTED_VERSION.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
@@ -580,12 +582,12 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "transaction.state.log.replication.factor", SHORT, "3", HIGH,
-        "Replication factor of __transaction_state; fewer when there are fewer brokers.",
+        "Replication factor of __transaction_state; lower if the cluster has fewer brokers.",
         check=at_least(1),
     ),
     ConfigKey(
         "transaction.state.log.num.partitions", INT, "50", HIGH,
-        "Partitions of __transaction_state; must not change once it exists.",
+        "Number of partitions of __transaction_state; must not change after the topic is created.",
         check=at_least(1),
     ),
     ConfigKey(
@@ -595,37 +597,39 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "producer.id.expiration.ms", INT, "86400000", LOW,
-        "How long the state of an idle producer id is kept.",
+        "How long a partition keeps the state of an idle producer id.",
         check=at_least(1), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "producer.id.expiration.check.interval.ms", INT, "600000", LOW,
-        "How often idle producer ids are looked for.",
+        "How often the broker checks for expired producer ids.",
         check=at_least(1), internal=True,
     ),
     ConfigKey(
         "transactional.id.expiration.ms", INT, "604800000", HIGH,
-        "How long an idle transactional id is kept.",
+        "How long the coordinator keeps an idle transactional id.",
         check=at_least(1),
     ),
     ConfigKey(
         "transaction.max.timeout.ms", INT, "900000", HIGH,
-        "Longest transaction timeout a producer may ask for.",
+        "Longest transaction timeout that a producer may request.",
         check=at_least(1),
     ),
     ConfigKey(
         "transaction.partition.verification.enable", BOOLEAN, "true", LOW,
-        "Whether the coordinator is asked before a transactional batch opens a transaction in a partition (KIP-890).",
+        "Whether the leader verifies with the transaction coordinator that a partition is part of a transaction before "
+        "it appends the first transactional batch (KIP-890).",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", LOW,
-        "How often timed-out transactions are looked for.",
+        "How often the coordinator checks for timed-out transactions.",
         check=at_least(1),
     ),
     ConfigKey(
         "transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", LOW,
-        "How often transactional ids that nobody has used for transactional.id.expiration.ms are looked for.",
+        "How often the coordinator checks for transactional ids that have been idle for "
+        "transactional.id.expiration.ms.",
         check=at_least(1),
     ),
 )

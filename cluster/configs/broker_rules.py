@@ -38,7 +38,7 @@ def broken(dynamic: Layers, static: Mapping[str, Any]) -> list[str]:
     buffer, threads = value("log.cleaner.dedupe.buffer.size"), value("log.cleaner.threads")
     wait = value("replica.fetch.wait.max.ms")
     rules = (
-        (topic["retention.ms"] == 0, "log.retention.ms must be -1 (for ever) or at least 1"),
+        (topic["retention.ms"] == 0, "log.retention.ms must be -1 (no limit) or at least 1"),
         (topic["segment.ms"] < 1, "log.roll.ms must be at least 1"),
         (topic["segment.jitter.ms"] < 0, "log.roll.jitter.ms must not be negative"),
         (
@@ -55,11 +55,12 @@ def broken(dynamic: Layers, static: Mapping[str, Any]) -> list[str]:
         ),
         (
             value("max.connections.per.ip") == 0 and not value("max.connections.per.ip.overrides"),
-            "max.connections.per.ip may be 0 only where max.connections.per.ip.overrides admits somebody",
+            "max.connections.per.ip may be 0 only if max.connections.per.ip.overrides allows some address",
         ),
         (
             0 <= value("connections.max.idle.ms") <= value("connection.failed.authentication.delay.ms"),
-            "connections.max.idle.ms must be more than connection.failed.authentication.delay.ms, or negative for ever",
+            "connections.max.idle.ms must be more than connection.failed.authentication.delay.ms, or negative for no "
+            "limit",
         ),
     )
     return [line for is_broken, line in rules if is_broken]
@@ -105,10 +106,13 @@ def _leap(name: str, before: Layers, after: Layers, static: Mapping[str, Any]) -
     old, new = (configdef.broker_value(name, layers, static) for layers in (before, after))
     if old == new or max(1, old // 2) <= new <= 2 * old:
         return None
-    return f"{name}: from {old} it may become {max(1, old // 2)} to {max(1, 2 * old)} in one step, not {new}"
+    return (
+        f"{name} can change from {old} only to a value between {max(1, old // 2)} and {max(1, 2 * old)} at once, not "
+        f"to {new}"
+    )
 
 
 def _shuts_out(name: str, text: str) -> str | None:
     if not (name in _NEVER_ZERO or (name.startswith("listener.name.") and name.endswith(_OF_A_LISTENER))):
         return None
-    return f"{name} must be at least 1 in a broker that runs: nobody could connect" if int(text) < 1 else None
+    return f"{name} must be at least 1 while the broker runs: no client could connect" if int(text) < 1 else None

@@ -171,8 +171,8 @@ def _refuse(why: str, names: list[str], hint: str = "") -> None:
 def _why_fixed(key: ConfigKey) -> str:
     """Why this broker cannot change a config that Kafka can change, and what to do instead."""
     if not key.works:
-        return f"{key.name} has no effect in this broker, whatever its value: leave it out"
-    return f"{key.name} is read when the broker starts: set it in server.properties and start the broker again"
+        return f"{key.name} has no effect in this broker: leave it out"
+    return f"{key.name} is read only at startup: set it in server.properties and restart the broker"
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from odradek.cluster.configs.configtypes import (
 )
 from odradek.cluster.configs.topic_configs import RELEASE
 
-_DOC = "Known from Apache Kafka, accepted and shown."
+_DOC = "A setting of Apache Kafka that the broker accepts and shows."
 
 
 def _(

@@ -34,90 +34,93 @@ def _networks(value: Any) -> str | None:
 OWN_CONFIGS = (
     ConfigKey(
         "odradek.workers", INT, "0", HIGH,
-        "Worker processes; each serves any partition. 0 is one for each CPU.",
+        "Number of worker processes; each worker serves all partitions. 0: one worker per CPU.",
         check=between(0, 64),
     ),
     ConfigKey(
         "odradek.run.dir", STRING, None, MEDIUM,
-        "Private directory for sockets and locks; unset: a directory of this user under the temporary directory.",
+        "Private directory for sockets and locks. Unset: a directory of this user in the temporary directory.",
     ),
     ConfigKey(
         "odradek.zookeeper.auth", PASSWORD, None, MEDIUM,
-        "Credentials for ZooKeeper as scheme:credential, such as digest:user:password; unset: none.",
+        "Credentials for ZooKeeper as scheme:credential, for example digest:user:password. Unset: none.",
     ),
     ConfigKey(
         admitted.ALLOWED, STRING, None, MEDIUM,
-        "Addresses and networks (10.0.0.0/8, or * for any) from which brokers reach this one, besides the addresses of "
-        "the hosts that registered brokers advertise. Needed where a broker's connections come from another address.",
+        "Addresses and networks (10.0.0.0/8, or * for any) that may send inter-broker requests, in addition to the "
+        "advertised addresses of registered brokers. Needed if a broker connects from an address that it does not "
+        "advertise.",
         check=_networks,
     ),
     ConfigKey(
         "odradek.partition.slots", INT, "4096", MEDIUM,
-        "Places for partitions in shared memory at the start, 1 KiB each; the table grows.",
+        "Initial number of partition slots in shared memory, 1 KiB each. The table grows on demand.",
         check=between(16, 1048576),
     ),
     ConfigKey(
         "odradek.lock.stall.ms", LONG, "10000", MEDIUM,
-        "A process that holds one partition's lock for longer is taken for hung and killed; others go on.",
+        "The broker kills a process that holds the lock of one partition for longer than this; the other processes "
+        "continue.",
         check=at_least(100),
     ),
     ConfigKey(
         "odradek.stopped.kill.ms", LONG, "500", LOW,
-        "A process of the broker that has been stopped (SIGSTOP) for so long is killed and started again. -1: never.",
+        "The broker kills and restarts one of its processes that has been stopped (SIGSTOP) for this long. -1: never.",
         check=at_least(-1),
     ),
     ConfigKey(
         "odradek.worker.spin.us", INT, "80", LOW,
-        "Microseconds for which a worker stays awake for the next request while requests come as quickly as that: "
-        "more messages a second from clients that wait for each answer, for about the same CPU. 0: it always sleeps.",
+        "Microseconds for which an idle worker polls for the next request, if requests arrive at such intervals. "
+        "Raises the throughput of clients that wait for each response, for about the same CPU. 0: no polling.",
         check=between(0, 1000),
     ),
     ConfigKey(
         "odradek.visible.after.flush", BOOLEAN, "false", MEDIUM,
-        "Whether consumers see a record only after it has been synced to disk. Topics override it.",
+        "Whether consumers see a record only after it is synced to disk. Topics can override it.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "odradek.producers.max", INT, "100000", LOW,
-        "Producer ids that a partition remembers, up to 1 KB of /dev/shm each; those that wrote last are kept, and "
-        "those with an open transaction. A forgotten producer's retry is not known as one. Topics override it.",
+        "Maximum number of producer ids whose state a partition keeps, up to 1 KB of /dev/shm each. Beyond it, the "
+        "partition drops the ids that have been idle longest, but none with an open transaction. A retry of a dropped "
+        "producer can be stored twice. Topics can override it.",
         mode=CLUSTER_WIDE, check=at_least(100),
     ),
     ConfigKey(
         "odradek.producers.trusted", BOOLEAN, "false", MEDIUM,
-        "Whether a leader stores producers' batches by their headers and checksums alone. It saves unpacking them, "
-        "nearly half of the CPU that an lz4 batch takes; but a batch of a broken client that no consumer can read is "
-        "stored, and stops its consumers. Topics override it.",
+        "Whether a leader validates only the header and the checksum of produced batches, not their records. This "
+        "saves the decompression, nearly half of the CPU cost of an lz4 batch, but a faulty client can then store a "
+        "batch that consumers cannot read and that blocks them. Topics can override it.",
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "odradek.recovery.on.corruption", STRING, "refuse", MEDIUM,
-        "What to do with a log that is damaged in the middle: refuse takes the partition offline and says where, "
-        "cut keeps what lies before the damage and puts the rest aside in .corrupt files. Where the machine went down "
-        "before records were synced, they may be missing in the middle too: that is always cut.",
+        "What recovery does with a log that is damaged before its end: refuse takes the partition offline and logs the "
+        "position; cut truncates the log at the damage and keeps the rest in .corrupt files. Damage to records that "
+        "were not yet synced when the machine crashed is always cut.",
         check=one_of("refuse", "cut"),
     ),
     ConfigKey(
         "odradek.disk.reserve.bytes", LONG, "67108864", MEDIUM,
-        "Room kept back in each log directory, so that the broker can start and topics can be deleted when the disk "
-        "is full; of a small disk a tenth at most. 0 keeps none.",
+        "Bytes reserved in each log directory, at most a tenth of the disk, so that the broker can start and delete "
+        "topics when the disk is full. 0: no reserve.",
         check=at_least(0),
     ),
     ConfigKey(
         "odradek.retention.free.bytes", LONG, "0", MEDIUM,
-        "Room to keep free on the disk of each log directory: with less, the oldest segments of all topics with "
-        "cleanup.policy=delete go at once, whatever their retention. Have it larger than what is written there in a "
-        "second. 0 deletes nothing for room.",
+        "Bytes to keep free on the disk of each log directory. With less free space, the broker immediately deletes "
+        "the oldest segments of topics with cleanup.policy=delete, regardless of their retention. Set it higher than "
+        "the bytes written to that disk per second. 0: disabled.",
         check=at_least(0),
     ),
     ConfigKey(
         "odradek.drain.timeout.ms", LONG, "30000", LOW,
-        "How long a worker that is stopped or retired waits for its connections' last answers.",
+        "How long a stopping or removed worker waits until its connections have received their last responses.",
         check=at_least(0),
     ),
     ConfigKey(
         "odradek.log.file", STRING, None, LOW,
-        "File for the broker's own log, rotated by size; unset: standard error.",
+        "File for the broker's own log, rotated by size. Unset: standard error.",
     ),
     ConfigKey(
         "odradek.log.file.max.bytes", LONG, "67108864", LOW,
@@ -126,7 +129,7 @@ OWN_CONFIGS = (
     ),
     ConfigKey(
         "odradek.log.file.backups", INT, "5", LOW,
-        "Rotated log files kept.",
+        "Number of rotated log files to keep.",
         check=at_least(0),
     ),
     ConfigKey(
@@ -136,6 +139,6 @@ OWN_CONFIGS = (
     ),
     ConfigKey(
         "odradek.log.levels", STRING, "", LOW,
-        "Levels for single modules, as module=LEVEL pairs: storage=DEBUG,workers.connection=WARNING.",
+        "Log levels of single modules, as module=LEVEL pairs: storage=DEBUG,workers.net.connection=WARNING.",
     ),
 )

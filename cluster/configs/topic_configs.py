@@ -38,53 +38,51 @@ def throttled(value: list[str]) -> str | None:
 
 def untiered(value: bool) -> str | None:
     """Only false: Kafka also refuses true without tiered storage, or with ZooKeeper."""
-    return "there is no tiered storage" if value else None
+    return "tiered storage is not supported" if value else None
 
 
 # fmt: off
 TOPIC_CONFIGS = (
     ConfigKey(
         "segment.bytes", INT, "1073741824", MEDIUM,
-        "Size in bytes at which the active segment file is closed and a new one begun. Retention and "
-        "compaction work on whole closed segments.",
+        "Size in bytes at which the log rolls the active segment. Retention and compaction process only rolled "
+        "segments.",
         check=at_least(14),
     ),
     ConfigKey(
         "segment.ms", LONG, "604800000", MEDIUM,
-        "Age in milliseconds at which the active segment is closed even if it is not full, so that "
-        "old records can expire.",
+        "Age in milliseconds at which the log rolls the active segment even if it is not full, so that old records can "
+        "expire.",
         check=at_least(1),
     ),
     ConfigKey(
         "segment.jitter.ms", LONG, "0", MEDIUM,
-        "Largest random time taken off segment.ms, so that partitions do not all roll at once.",
+        "Largest random time subtracted from segment.ms, so that partitions do not all roll at once.",
         check=at_least(0),
     ),
     ConfigKey(
         "segment.index.bytes", INT, "10485760", MEDIUM,
-        "Largest size of a segment's offset index; a full index closes the segment.",
+        "Largest size of a segment's offset index in bytes; the log rolls the segment when its index is full.",
         check=at_least(4),
     ),
     ConfigKey(
         "flush.messages", LONG, "9223372036854775807", MEDIUM,
-        "Number of records after which the log is synced to disk; the append that reaches it waits "
-        "for the sync. 1 syncs every write.",
+        "Number of records after which the log is synced to disk; the append that reaches it waits for the sync. 1 "
+        "syncs every append.",
         check=at_least(1),
     ),
     ConfigKey(
         "flush.ms", LONG, "9223372036854775807", MEDIUM,
-        "Longest time in milliseconds that written records stay unsynced.",
+        "Longest time in milliseconds for which records stay unsynced.",
         check=at_least(0),
     ),
     ConfigKey(
         "retention.bytes", LONG, "-1", MEDIUM,
-        "Size a partition may reach before its oldest segments are deleted; -1 is no limit. Counts "
-        "for each partition.",
+        "Size of a partition above which the broker deletes its oldest segments; -1 is no limit.",
     ),
     ConfigKey(
         "retention.ms", LONG, "604800000", MEDIUM,
-        "How long records are kept, in milliseconds, when the cleanup policy deletes; -1 keeps them "
-        "forever.",
+        "How long the log keeps records under the cleanup policy delete, in milliseconds; -1 keeps them forever.",
         check=at_least(-1),
     ),
     ConfigKey(
@@ -94,65 +92,60 @@ TOPIC_CONFIGS = (
     ),
     ConfigKey(
         "index.interval.bytes", INT, "4096", MEDIUM,
-        "Bytes of log between two entries of the offset index. Smaller finds offsets in fewer bytes "
-        "and makes larger indexes.",
+        "Bytes of log between two entries of the offset index. A smaller interval makes lookups more precise and "
+        "indexes larger.",
         check=at_least(0),
     ),
     ConfigKey(
         "delete.retention.ms", LONG, "86400000", MEDIUM,
-        "How long tombstones of a compacted topic are kept, in milliseconds, so that a reader which "
-        "began at the start still sees them.",
+        "How long a compacted topic keeps tombstones, in milliseconds, so that a consumer that reads from the start "
+        "still sees them.",
         check=at_least(0),
     ),
     ConfigKey(
         "min.compaction.lag.ms", LONG, "0", MEDIUM,
-        "Shortest time in milliseconds for which a record of a compacted topic stays as it was "
-        "written.",
+        "Minimum time in milliseconds for which a record of a compacted topic stays uncompacted.",
         check=at_least(0),
     ),
     ConfigKey(
         "max.compaction.lag.ms", LONG, "9223372036854775807", MEDIUM,
-        "Longest time in milliseconds for which a record of a compacted topic may wait for "
-        "compaction.",
+        "Maximum time in milliseconds for which a record of a compacted topic stays uncompacted.",
         check=at_least(1),
     ),
     ConfigKey(
         "file.delete.delay.ms", LONG, "60000", MEDIUM,
-        "Milliseconds between the renaming of a deleted file and its removal from disk.",
+        "Milliseconds before a file that is marked as deleted is removed from disk.",
         check=at_least(0),
     ),
     ConfigKey(
         "min.cleanable.dirty.ratio", DOUBLE, "0.5", MEDIUM,
-        "Share of a compacted log that must be uncompacted before the compactor takes it up, between "
-        "0 and 1.",
+        "Minimum ratio of the uncompacted part to the whole log at which the log cleaner compacts it, between 0 and 1.",
         check=between(0, 1),
     ),
     ConfigKey(
         "cleanup.policy", LIST, "delete", MEDIUM,
-        "What becomes of old segments: delete by age and size, compact to the last record of each "
-        "key, or both.",
+        "What happens to old segments: delete removes them by age and size, compact keeps the last record of each key; "
+        "or both.",
         check=list_of("compact", "delete"),
     ),
     ConfigKey(
         "unclean.leader.election.enable", BOOLEAN, "false", MEDIUM,
-        "Whether a replica that is not in sync may become leader when no other is left, at the price "
-        "of lost records.",
+        "Whether an out-of-sync replica can become leader if no in-sync replica is available, which can lose records.",
     ),
     ConfigKey(
         "min.insync.replicas", INT, "1", MEDIUM,
-        "How many replicas must have a write before acks=all is answered; with fewer in sync, "
-        "producers get NOT_ENOUGH_REPLICAS.",
+        "Minimum number of in-sync replicas for a produce request with acks=all; with fewer, producers get "
+        "NOT_ENOUGH_REPLICAS.",
         check=at_least(1),
     ),
     ConfigKey(
         "compression.type", STRING, "producer", MEDIUM,
-        "Codec in which batches are stored: gzip, snappy, lz4, zstd, uncompressed, or producer to "
-        "keep what the producer sent.",
+        "Codec of stored batches: gzip, snappy, lz4, zstd, uncompressed, or producer to keep the producer's codec.",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
     ConfigKey(
         "compression.gzip.level", INT, "-1", MEDIUM,
-        "Level for gzip when compression.type is gzip: 1 to 9, or -1 for its default.",
+        "Level for gzip when compression.type is gzip: 1 to 9, or -1 for gzip's default.",
         check=or_value(-1, between(1, 9)),
     ),
     ConfigKey(
@@ -167,56 +160,54 @@ TOPIC_CONFIGS = (
     ),
     ConfigKey(
         "preallocate", BOOLEAN, "false", MEDIUM,
-        "Whether the space of a new segment is reserved on disk when it is created.",
+        "Whether the broker preallocates the disk space of a new segment.",
     ),
     ConfigKey(
         "message.format.version", STRING, "3.0-IV1", MEDIUM,
-        "Former releases of Kafka kept records in the format of that release. Since 3.0 all are stored as magic 2.",
+        "Record format of older Kafka releases. Since 3.0 all records are stored as magic 2.",
         check=RELEASE, works=False,
     ),
     ConfigKey(
         "message.timestamp.type", STRING, "CreateTime", MEDIUM,
-        "Which time a record carries: CreateTime as the producer set it, or LogAppendTime as the "
-        "broker wrote it.",
+        "Timestamp of a record: CreateTime, which the producer sets, or LogAppendTime, the time of the append.",
         check=one_of("CreateTime", "LogAppendTime"),
     ),
     ConfigKey(
         "message.timestamp.difference.max.ms", LONG, "9223372036854775807", MEDIUM,
-        "Superseded by message.timestamp.before.max.ms and message.timestamp.after.max.ms; bounds "
-        "both when they are not set.",
+        "Superseded by message.timestamp.before.max.ms and message.timestamp.after.max.ms; the limit for both if they "
+        "are not set.",
         check=at_least(0),
     ),
     ConfigKey(
         "message.timestamp.before.max.ms", LONG, "9223372036854775807", MEDIUM,
-        "How far in the past a record's timestamp may lie, in milliseconds before the broker's clock.",
+        "Largest difference in milliseconds by which a record's timestamp may be before the broker's clock.",
         check=at_least(0),
     ),
     ConfigKey(
         "message.timestamp.after.max.ms", LONG, "9223372036854775807", MEDIUM,
-        "How far in the future a record's timestamp may lie, in milliseconds after the broker's "
-        "clock.",
+        "Largest difference in milliseconds by which a record's timestamp may be after the broker's clock.",
         check=at_least(0),
     ),
     ConfigKey(
         "leader.replication.throttled.replicas", LIST, "", MEDIUM,
-        "Replicas that their leader sends no faster than leader.replication.throttled.rate: "
-        "partition:broker pairs, the broker being the leader; or * for all.",
+        "Replicas whose leader sends at most leader.replication.throttled.rate: pairs of partition:broker, where "
+        "broker is the leader; or * for all.",
         check=throttled,
     ),
     ConfigKey(
         "follower.replication.throttled.replicas", LIST, "", MEDIUM,
-        "Replicas that copy no faster than follower.replication.throttled.rate: partition:broker "
-        "pairs, the broker being the follower; or * for all.",
+        "Replicas that fetch at most at follower.replication.throttled.rate: pairs of partition:broker, where broker "
+        "is the follower; or * for all.",
         check=throttled,
     ),
     ConfigKey(
         "message.downconversion.enable", BOOLEAN, "true", LOW,
-        "Whether batches are converted for consumers too old for the stored format; otherwise they "
-        "get UNSUPPORTED_VERSION.",
+        "Whether the broker converts batches for consumers that do not support the stored format; otherwise they get "
+        "UNSUPPORTED_VERSION.",
     ),
     ConfigKey(
         "remote.storage.enable", BOOLEAN, "false", MEDIUM,
-        "Tiered storage, which this broker does not have: only false.",
+        "Tiered storage is not supported: must be false.",
         check=untiered, works=False,
     ),
     ConfigKey(
@@ -231,33 +222,35 @@ TOPIC_CONFIGS = (
     ),
     ConfigKey(
         "remote.log.copy.disable", BOOLEAN, "false", MEDIUM,
-        "Tiered storage, which this broker does not have.",
+        "Tiered storage is not supported: must be false.",
         check=untiered, works=False,
     ),
     ConfigKey(
         "remote.log.delete.on.disable", BOOLEAN, "false", MEDIUM,
-        "Tiered storage, which this broker does not have.",
+        "Tiered storage is not supported: must be false.",
         check=untiered, works=False,
     ),
     ConfigKey(
         "odradek.visible.after.flush", BOOLEAN, "false", MEDIUM,
-        "Whether consumers see a record only after it has been synced to disk: the high watermark then "
-        "stays at the synced offset, and so do answers to acks=all.",
+        "Whether consumers see a record only after it is synced to disk: the high watermark then stops at the synced "
+        "offset, and produce requests with acks=all wait for the sync.",
     ),
     ConfigKey(
         "odradek.producers.max", INT, "100000", LOW,
-        "Producer ids that a partition remembers; those that wrote last are kept, and those with an open transaction.",
+        "Maximum number of producer ids whose state a partition keeps. Beyond it, the partition drops the ids that "
+        "have been idle longest, but none with an open transaction.",
         check=at_least(100),
     ),
     ConfigKey(
         "odradek.producers.trusted", BOOLEAN, "false", MEDIUM,
-        "Whether producers' batches are stored by their headers and checksums alone, without a look at their records. "
-        "It saves unpacking them; but a batch that no consumer can read is stored, and stops its consumers.",
+        "Whether a leader validates only the header and the checksum of produced batches, not their records. This "
+        "saves the decompression, but a faulty client can then store a batch that consumers cannot read and that "
+        "blocks them.",
     ),
     ConfigKey(
         "odradek.retention.unknown", BOOLEAN, "false", MEDIUM,
-        "True for a topic of log directories that were taken over, while its cleanup.policy, retention.ms "
-        "and retention.bytes cannot be known: nothing of it is deleted or compacted. Setting or unsetting "
-        "one of these three ends it.",
+        "True for a topic from log directories that the broker took over, while its cleanup.policy, retention.ms and "
+        "retention.bytes are unknown: the broker neither deletes nor compacts its records. Setting or deleting one of "
+        "these three configs removes it.",
     ),
 )

@@ -122,4 +122,4 @@ def check_shutdown(state: Leadership, broker: int, epoch: int) -> None:
     if registered is None:
         raise ApiError(BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
     if epoch not in (UNKNOWN_EPOCH, registered) and epoch < registered:
-        raise ApiError(STALE_BROKER_EPOCH, f"Broker {broker} has registered anew since epoch {epoch}.")
+        raise ApiError(STALE_BROKER_EPOCH, f"Broker {broker} has registered again since epoch {epoch}.")

@@ -162,7 +162,7 @@ def plan_partitions(
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
     existing = snapshot.topics[topic].partitions
     if not existing or not existing[0].replicas:
-        raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"The partitions of topic '{topic}' are not known here yet.")
+        raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"This broker does not know the partitions of topic '{topic}' yet.")
     if count < len(existing):
         raise ApiError(
             INVALID_PARTITIONS,

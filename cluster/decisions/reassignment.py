@@ -114,7 +114,7 @@ def plan(state: Leadership, partition: Partition, target: Sequence[int] | None) 
     planned, standing = now.towards(target), state.standings.get(partition)
     _check_number(planned, now)
     if standing and set(standing.isr).isdisjoint(planned.replicas):
-        message = "Nobody in sync would be left: a replica of the move that this ends has what the others lack."
+        message = "No in-sync replica would remain: only replicas that this change drops are in sync."
         raise ApiError(INVALID_REPLICA_ASSIGNMENT, message)
     return planned
 
@@ -123,7 +123,7 @@ def _check_number(planned: Assignment, now: Assignment) -> None:
     """Leaving replicas count until the new ones are in sync. A partition with too many replicas may get fewer."""
     number = len(planned.replicas)
     if number > max(MOST_REPLICAS, len(now.replicas)):
-        message = f"The partition would have {number} replicas while it moves: more than the {MOST_REPLICAS}"
+        message = f"The partition would have {number} replicas during the reassignment: more than the {MOST_REPLICAS}"
         raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"{message} that a partition may have.")
 
 

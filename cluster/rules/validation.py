@@ -31,9 +31,9 @@ _LONGEST = 200  # characters of a fault: each partition repeats a name that the 
 def partition_problem(index: int) -> str | None:
     """What is wrong with a partition's index, None for a good one."""
     if index < 0:
-        return f"the partition {index} is negative"
+        return f"partition {index} is negative"
     if index >= MOST_PARTITIONS:
-        return f"the partition {index} is beyond the {MOST_PARTITIONS} that a topic may have"
+        return f"partition {index} exceeds the {MOST_PARTITIONS} partitions that a topic may have"
     return None
 
 
@@ -44,9 +44,9 @@ def replicas_problem(replicas: Sequence[int]) -> str | None:
     if len(replicas) > MOST_REPLICAS:
         return f"{len(replicas)} replicas are more than the {MOST_REPLICAS} that a partition may have"
     if len(set(replicas)) < len(replicas):
-        return f"a broker is named twice among the replicas {list(replicas)}"
+        return f"a broker appears twice in the replicas {list(replicas)}"
     wrong = [broker for broker in replicas if not 0 <= broker <= INT32_MAX]
-    return f"{wrong[0]} is no broker's id" if wrong else None
+    return f"{wrong[0]} is not a broker id" if wrong else None
 
 
 def check_replicas(replicas: Sequence[int]) -> None:
@@ -82,7 +82,7 @@ class Room:
         """(error code, why) if no row is left for that partition; else (NONE, "") and the row is taken."""
         more = max(0, index + 1 - self._rows.get(topic, 0))
         if more > self._left:
-            return POLICY_VIOLATION, f"a broker keeps rows for {MOST_KNOWN} partitions"
+            return POLICY_VIOLATION, f"a broker supports at most {MOST_KNOWN} partitions"
         self._left -= more
         self._rows[topic] = self._rows.get(topic, 0) + more
         return NONE, ""

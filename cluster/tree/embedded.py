@@ -129,8 +129,8 @@ class EmbeddedTree(Tree):
             raise StoreError(f"{self._path}: not a metadata file of this broker: move it away")
         if version > VERSION:
             raise StoreError(
-                f"{self._path}: written by a newer Odradek (format {version}, this one knows {VERSION}): "
-                "start the newer version"
+                f"{self._path}: written by a newer Odradek (format {version}, this version supports {VERSION}): start "
+                "the newer version"
             )
         scripts = [_UPGRADES[step] for step in range(version, VERSION)] if application else [_SCHEMA]
         if scripts and (version < VERSION or not application):

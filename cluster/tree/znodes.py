@@ -90,7 +90,7 @@ def _strict(decode: Callable[[Any], T]) -> Callable[[Any], T]:
 
 def _int32(value: Any) -> int:
     if type(value) is not int or not -1 <= value <= INT32_MAX:
-        raise Malformed(f"{value!r} is no number from -1 to {INT32_MAX}")
+        raise Malformed(f"{value!r} is not a number from -1 to {INT32_MAX}")
     return value
 
 
@@ -98,7 +98,7 @@ def _brokers(values: Any) -> list[int]:
     """Broker ids."""
     found = [_int32(value) for value in values]
     if min(found, default=0) < 0:
-        raise Malformed(f"{found} has what is no broker's id")
+        raise Malformed(f"{found} contains a value that is not a broker id")
     return found
 
 
@@ -213,7 +213,7 @@ def decode_topic(data: bytes) -> TopicNode:
     names = ("partitions", "adding_replicas", "removing_replicas")  # versions 1 and 2 have only the first
     topic_id = uuid_bytes(value["topic_id"]) if "topic_id" in value else None
     if topic_id is not None and len(topic_id) != 16:
-        raise Malformed(f"{value['topic_id']!r} is no topic id")
+        raise Malformed(f"{value['topic_id']!r} is not a topic id")
     node = TopicNode(
         topic_id,
         *({_index(index): _brokers(brokers) for index, brokers in value.get(name, {}).items()} for name in names),
@@ -287,7 +287,7 @@ def decode_controller(data: bytes) -> int:
 def decode_broker_id(name: str) -> int:
     """The broker id in the name of a node under `/brokers/ids`. Malformed."""
     if not (name.isdecimal() and name.isascii() and int(name) <= INT32_MAX):
-        raise Malformed(f"{name!r} is no broker's id")
+        raise Malformed(f"{name!r} is not a broker id")
     return int(name)
 
 

@@ -119,11 +119,13 @@ class ZooKeeperTree(Tree):
         self._note_session_ms(client)
         try:
             if not _began(client, patience):
-                raise NoAnswer(f"no ZooKeeper answers at {hosts} (zookeeper.connect)")
+                raise NoAnswer(f"ZooKeeper at {hosts} (zookeeper.connect) does not respond")
         except BaseException as error:
             self._give_up(client)
             if isinstance(error, KazooException):
-                raise ConnectError(f"ZooKeeper at {hosts} refuses: {type(error).__name__} {error}") from None
+                raise ConnectError(
+                    f"ZooKeeper at {hosts} refused the connection: {type(error).__name__} {error}"
+                ) from None
             raise
         return client
 
@@ -278,7 +280,7 @@ class ZooKeeperTree(Tree):
     def _connected(self, path: str) -> KazooClient:
         """The client, if it is connected. NotDone."""
         if not self._client.connected:
-            raise NotDone(f"{path}: there is no connection to ZooKeeper")
+            raise NotDone(f"{path}: not connected to ZooKeeper")
         return self._client
 
     def _await(self, result: IAsyncResult, path: str) -> Any:
@@ -326,7 +328,7 @@ def _raise_first(operations: Sequence[Operation], results: Sequence[Any]) -> Non
         if isinstance(result, Exception) and not isinstance(result, passed_over):
             raise _translated(result, operation.path)
     if any(isinstance(result, Exception) for result in results):
-        raise TreeUnavailable("/: ZooKeeper undid a transaction and says nothing of why")
+        raise TreeUnavailable("/: ZooKeeper rolled back a transaction without an error code")
 
 
 def _result(operation: Operation, result: Any) -> str | Stat | None:
@@ -367,4 +369,6 @@ def _check_size(operations: Sequence[Operation]) -> None:
     data = sum(len(operation.data) for operation in operations if isinstance(operation, (Create, Set)))
     size = data + sum(len(operation.path) + _PER_OPERATION for operation in operations)
     if size > _LARGEST:
-        raise TooLarge(f"{operations[0].path}: {size} bytes at once, and ZooKeeper takes {_LARGEST} (jute.maxbuffer)")
+        raise TooLarge(
+            f"{operations[0].path}: a request of {size} bytes exceeds ZooKeeper's limit of {_LARGEST} (jute.maxbuffer)"
+        )

@@ -76,7 +76,7 @@ class Cluster(Broker):
         deadline = time.monotonic() + _TOGETHER_SECONDS
         while any(wire.brokers(member.port) != SIZE for member in self.members):
             if time.monotonic() > deadline:
-                raise BrokerError(f"{self.name}: {SIZE} brokers do not find each other:\n{self.log_tail()}")
+                raise BrokerError(f"{self.name}: the {SIZE} brokers do not form a cluster:\n{self.log_tail()}")
             time.sleep(0.02)
 
     def _end(self, how: signal.Signals) -> None:

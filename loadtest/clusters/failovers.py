@@ -30,7 +30,7 @@ def failover(cluster: Cluster, partitions: int) -> dict[str, Any]:
     load = _Sender(cluster.bootstrap, topic, partitions)
     load.start()
     if not load.all_answered_after(time.monotonic(), _LONGEST_S):
-        raise LoadError(f"{cluster.name}: not every partition of {topic} takes records")
+        raise LoadError(f"{cluster.name}: not every partition of {topic} accepts records")
     time.sleep(1)
     killed = time.monotonic()
     cluster.members[0]._end(signal.SIGKILL)

@@ -38,7 +38,7 @@ class ZooKeeper:
         deadline = time.monotonic() + _START_SECONDS
         while not self._serves():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise BrokerError(f"ZooKeeper does not start: see {self._folder / 'zookeeper.log'}")
+                raise BrokerError(f"ZooKeeper did not start: see {self._folder / 'zookeeper.log'}")
             time.sleep(0.05)
 
     def _serves(self) -> bool:

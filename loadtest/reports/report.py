@@ -16,17 +16,16 @@ from odradek.loadtest.store import Results, machine
 
 NAMES = ("Apache Kafka", "RabbitMQ", "Odradek")
 _METHOD = """\
-All brokers are started for each row and stay up while it is measured; one has work at a time. A row is done to each
-broker once without counting, then in turn, as many rounds as are told; a figure is the median of its rounds. Where it
-says so, brokers are started for each round instead, and nothing comes before it. The clients are C programs
-(`loadtest/*.c`), one partition a topic, on the same cores as the broker. CPU is user and system time of all processes
-of the broker over the messages. RabbitMQ has durable queues, persistent messages and publisher confirms, and confirms
-a message when it is on the disk, which the others do not do by default; where AMQP has no counterpart there is a dash.
-Before a load that writes, memory for it is touched and freed: a virtual machine may have given it back to its host, and
-taking it again costs 1 to 2 µs a kilobyte, ten times what writing does, whichever broker comes first.
-librdkafka sends from one thread, which is hardly ever idle while idempotent requests are under way (0.96 of a core in
-five-idem, 0.86 in batch50-idem): much of what those rows measure is the client, so they are there over a plain socket
-too.
+For each row, the bench starts all brokers and keeps them running; only one of them has load at a time. Each broker gets
+a warm-up that does not count, then the rounds in turn; a figure is the median of its rounds. Where a row says so, the
+bench starts the brokers for each round instead, without a warm-up. The clients are C programs (`loadtest/*.c`) on the
+same cores as the broker; a topic has one partition. CPU is the user and system time of all processes of the broker,
+divided by the messages. RabbitMQ has durable queues, persistent messages and publisher confirms, and confirms a message
+when it is on the disk, which the others do not do by default; a dash means that AMQP has no counterpart.
+Before a load that writes, the bench touches and frees the memory that the load needs: a virtual machine may have
+returned it to its host, and to get it back costs 1 to 2 µs per kilobyte, ten times the cost of the write.
+librdkafka sends from one thread, which is almost always busy while idempotent requests are in flight (0.96 of a core in
+five-idem, 0.86 in batch50-idem): the client dominates these rows, so the bench also measures them over a plain socket.
 """
 
 
@@ -132,7 +131,7 @@ def clients_told(results: Results) -> str:
     """The client's CPU where Odradek misses msg/s: one of its threads sends, and the machine has two cores."""
     keys = [row.key for row in ROWS if "msg/s" in (missed(results, row) or [])]
     told = [f"{key} {_client_cores(results.entries[key].data['Odradek']):.2f}" for key in keys]
-    return f"Cores that the client used of its own, where msg/s are missed: {', '.join(told)}." if told else ""
+    return f"Cores that the client used, where msg/s are missed: {', '.join(told)}." if told else ""
 
 
 def _client_cores(rounds: Sequence[dict[str, float]]) -> float:
@@ -149,7 +148,7 @@ def markdown(results: Results) -> str:
         table(results),
         summary(results),
         clients_told(results),
-        "Latencies are p50 / p99 / p99.9. CPU is the broker's, a message; for consumers, a message delivered.",
+        "Latencies are p50 / p99 / p99.9. CPU is that of the broker per message; for consumers, per delivered message.",
         _METHOD.strip(),
         record_looks_section(results),
         starts_section(results),

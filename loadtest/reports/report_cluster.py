@@ -12,9 +12,9 @@ from odradek.loadtest.store import Results
 _KAFKA, _ODRADEK = "Apache Kafka", "Odradek"
 _IDLE_CPU, _IDLE_MEMORY, _FAILOVER_S, _CATCH_UP = 1 / 2, 1 / 5, 2.0, 0.7
 _METHOD = f"""\
-Three brokers and ZooKeeper on this machine's cores, Apache Kafka {VERSION} in ZooKeeper mode with a heap of 1 GiB each,
-one cluster running at a time while it is measured. Factor 3, acks=all, min.insync.replicas=2, librdkafka; one partition
-where nothing else is said. CPU is that of all three brokers, without ZooKeeper's. All other settings are defaults."""
+Three brokers and ZooKeeper on this machine's cores, Apache Kafka {VERSION} in ZooKeeper mode with a heap of 1 GiB each;
+only one cluster runs at a time. Replication factor 3, acks=all, min.insync.replicas=2, librdkafka; one partition unless
+stated otherwise. CPU is that of all three brokers, without ZooKeeper. All other settings are defaults."""
 
 
 def cluster_section(results: Results) -> str:
@@ -27,10 +27,10 @@ def cluster_section(results: Results) -> str:
 
 
 def _idle(results: Results) -> str:
-    head = f"Idle with {IDLE_PARTITIONS:,} partitions, factor 3:\n\n| brokers | CPU s a second | RSS | PSS |\n"
+    head = f"Idle with {IDLE_PARTITIONS:,} partitions, factor 3:\n\n| brokers | CPU s per second | RSS | PSS |\n"
     lines = [_idle_line(results, name) for name in results.entries[IDLE].data]
     text = head + "| --- " * 4 + "|\n" + "\n".join(lines)
-    pairs = [("cpu", _IDLE_CPU, "CPU"), ("pss", _IDLE_MEMORY, "Memory (PSS: pages that processes share count once)")]
+    pairs = [("cpu", _IDLE_CPU, "CPU"), ("pss", _IDLE_MEMORY, "Memory (PSS: shared pages count once)")]
     return text + "\n\n" + " ".join(_share(results, IDLE, what, most, word) for what, most, word in pairs)
 
 
@@ -47,8 +47,10 @@ def _share(results: Results, key: str, what: str, most: float, word: str) -> str
 
 
 def _failover(results: Results) -> str:
-    head = "From kill -9 of the leader of all partitions to the next acknowledged record, defaults everywhere:\n\n"
-    title = "| brokers | partitions | the first | all of them |\n" + "| --- " * 4 + "|\n"
+    head = (
+        "Time from kill -9 of the leader of all partitions to the next acknowledged record, with default settings:\n\n"
+    )
+    title = "| brokers | partitions | first partition | all partitions |\n" + "| --- " * 4 + "|\n"
     names = results.entries[FAILOVER].data
     lines = [_failover_line(results, name, count) for name in names for count in FAILOVER_PARTITIONS]
     ours = results.middle(FAILOVER, _ODRADEK, "first_1")
@@ -67,13 +69,15 @@ def _controller(results: Results) -> str:
     names = results.entries[CONTROLLER].data
     times = [f"{name} {results.middle(CONTROLLER, name, 'controller') or 0:.2f} s" for name in names]
     return (
-        f"From kill -9 of the controller to the next topic made, with {CONTROLLER_PARTITIONS:,} partitions: "
+        f"Time from kill -9 of the controller to the next created topic, with {CONTROLLER_PARTITIONS:,} partitions: "
         f"{', '.join(times)}."
     )
 
 
 def _catch_up(results: Results) -> str:
-    head = "A follower with an empty disk copies 2 GB, and one consumer reads them, of the same leader:\n\n"
+    head = (
+        "A follower with an empty disk copies 2 GB from a leader, and one consumer reads them from the same leader:\n\n"
+    )
     title = "| brokers | follower | consumer |\n" + "| --- " * 3 + "|\n"
     lines, told = [], ""
     for name in results.entries[CATCH_UP].data:

@@ -7,10 +7,10 @@ from odradek.loadtest.store import Results
 
 KAFKA, ODRADEK = "Apache Kafka", "Odradek"
 _TOLD = """\
-The same segments, of batches of 16 KiB with keys drawn at random, as a topic that becomes compacted: from then until
-the cleaner's checkpoint is at the active segment. MB are of the log as it was; CPU is that of all processes of the
-broker, for each GB of it. Apache Kafka is 3.9.1, both have their default settings (`log.cleaner.threads=1`, 128 MiB for
-the offset map), and Odradek's cleaner runs at nice 10.
+Both brokers get the same segments, in batches of 16 KiB with random keys, and their topic becomes compacted. The time
+ends when the cleaner's checkpoint reaches the active segment. MB count the log before compaction; CPU is that of all
+processes of the broker per GB of it. Apache Kafka is 3.9.1; both have their default settings (`log.cleaner.threads=1`,
+128 MiB for the offset map), and Odradek's cleaner runs at nice 10.
 """
 
 

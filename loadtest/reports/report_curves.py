@@ -15,7 +15,7 @@ TITLES = {
     "connections": "connections",
     "retained": "gigabytes retained",
     "workers": "workers",
-    "cold": "tail traffic: alone, beside a reader of a cached backlog, of a cold one, of another broker's cold one",
+    "cold": "tail traffic: alone, with a reader of a cached backlog, of a cold one, of another broker's cold one",
 }
 _COLD_STEPS = ("alone", "cached", "cold", "elsewhere")
 
@@ -58,12 +58,12 @@ def told(key: str, data: dict[str, Any]) -> str:
     if key == "cold":
         return _told_cold([point["p99"] for point in ours["tail p99"]])
     words = [_told_growth(series, points) for series, points in ours.items()]
-    return f"CPU a request at the far end over the near end, flat being ≤ {FLAT}: {', '.join(words)}."
+    return f"CPU per request at the last point divided by the first, flat is ≤ {FLAT}: {', '.join(words)}."
 
 
 def _told_growth(series: str, points: Sequence[dict[str, float]]) -> str:
     share, half = growth(points), growth(points[1:])
-    return f"{series} {share:.2f}× ({_word(share <= FLAT)}; {half:.2f}× over the middle)"
+    return f"{series} {share:.2f}× ({_word(share <= FLAT)}; {half:.2f}× over the second)"
 
 
 def _told_workers(ours: dict[str, Any]) -> str:
@@ -71,18 +71,18 @@ def _told_workers(ours: dict[str, Any]) -> str:
     dearer = ours["one partition"][1]["cpu_us"] / ours["one partition"][0]["cpu_us"]
     rate = ours["one partition"][1]["rate"] / ours["one partition"][0]["rate"]
     return (
-        f"Two workers do {faster:.2f}× the requests of one (the client has its share of the cores too). "
-        f"On one partition a request costs {dearer:.2f}× the CPU of one worker alone, at {rate:.2f}× its rate; "
-        f"CPU ≤ {FLAT}×: {_word(dearer <= FLAT)}."
+        f"Two workers serve {faster:.2f}× the requests of one (the client shares the cores). On one partition, a "
+        f"request costs {dearer:.2f}× the CPU that it costs with one worker, at {rate:.2f}× its rate; CPU ≤ {FLAT}×: "
+        f"{_word(dearer <= FLAT)}."
     )
 
 
 def _told_cold(p99: Sequence[float]) -> str:
     alone, _, cold, elsewhere = p99
     return (
-        f"Cold reads: {cold / alone:.1f}× the p99 of the tail alone (≤ 2): {_word(cold <= 2 * alone)}. A reader that "
-        f"another broker serves on the same cores makes it {elsewhere / alone:.1f}×; {cold / elsewhere:.1f}× that is "
-        "this broker's."
+        f"Cold reads: {cold / alone:.1f}× the p99 of the tail alone (≤ 2): {_word(cold <= 2 * alone)}. With a reader "
+        f"that another broker serves on the same cores, it is {elsewhere / alone:.1f}×; the share of this broker is "
+        f"{cold / elsewhere:.1f}×."
     )
 
 
@@ -120,5 +120,5 @@ def _draw_one(axes: Any, key: str, data: dict[str, Any]) -> None:
     axes.set(xlabel=TITLES[key], xscale="linear" if key == "workers" else "log", ylim=(0, None))
     if key == "workers":
         axes.set_xticks([1, 2])
-    axes.set_title("broker CPU a request, µs", fontsize=9)
+    axes.set_title("broker CPU per request, µs", fontsize=9)
     axes.legend(fontsize=6)

@@ -13,10 +13,10 @@ TARGETS = {
     "odradek, wire": 1.0,
 }
 _TOLD = (
-    "Spark with two cores on the broker's machine; records with the columns of the Kafka source, snappy. `direct`: the "
-    "tasks write what they read themselves (`odradek.parquet`), the others are `write.parquet` of a frame. "
-    "`odradek, files` reads the leader's segment files, `odradek, wire` asks the broker. The last column is "
-    f"records/s over those of the connector on Apache Kafka. Topics of {PARTITIONS} partitions."
+    "Spark has two cores on the broker's machine; records have the columns of the Kafka source, with snappy. With "
+    "`direct`, the reading tasks write the files (`odradek.parquet`); the others are `write.parquet` of a frame. "
+    "`odradek, files` reads the leader's segment files, `odradek, wire` fetches from the broker. The last column is "
+    f"records/s relative to the connector on Apache Kafka. Topics of {PARTITIONS} partitions."
 )
 
 
@@ -28,7 +28,7 @@ def parquet_section(results: Results) -> str:
 
 def _table(results: Results, key: str, load: Load) -> str:
     head = f"| {results.entries[key].scale * load.records / 1e6:g} million records of {load.size} B | records/s | MB/s "
-    head += "| CPU of Spark's JVM, a record | of its Python | of the broker | × |\n"
+    head += "| CPU of Spark's JVM per record | of its Python | of the broker | × |\n"
     lines = [_line(results, key, load, name) for name in WAYS if name in results.entries[key].data]
     verdicts = " ".join(filter(None, (_verdict(results, key, name) for name in TARGETS)))
     return head + "| --- " * 7 + "|\n" + "\n".join(lines) + (f"\n\n{verdicts}" if verdicts else "")

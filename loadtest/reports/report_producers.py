@@ -6,12 +6,12 @@ from odradek.loadtest.producers import LOADS, ODRADEK, STEPS
 from odradek.loadtest.store import Results
 
 _TOLD = """\
-What one partition's idempotent producers cost under its lock, which appends wait for: growing the table until that
-many are in it, which takes several tables; the next producer, which has the older half forgotten; the snapshot that a
-roll writes; a start that loads it. CPU ms, those of them under the lock, and those of the longest hold: nothing of it
-waits for a disk.
+The cost of one partition's idempotent producers under its lock, for which appends wait: growth of the table to that
+number, over several tables; the next producer, which evicts the older half; the snapshot that a roll writes; a start
+that loads it. Each cell has the CPU ms, the part under the lock, and the longest hold of the lock; none waits for a
+disk.
 """
-_TITLES = {"grow": "growing to it", "forget": "one more", "snapshot": "a roll's snapshot", "start": "a start"}
+_TITLES = {"grow": "growth to it", "forget": "one more producer", "snapshot": "a roll's snapshot", "start": "a start"}
 
 
 def producers_section(results: Results) -> str:

@@ -9,9 +9,9 @@ from odradek.loadtest.store import Results
 _TITLES = {row.key: row.title for row in ROWS}
 _CONTINUED = {"full-lz4": "1 KB, full batches, lz4"}
 _TOLD = """\
-A leader looks at the records of each batch before it stores them, unless the topic has `odradek.producers.trusted`.
-The same load goes to a topic with the default settings and to one that trusts its producers, in turn, on one broker.
-CPU is the broker's, a message.
+A leader validates the records of each batch before it stores them, unless the topic has `odradek.producers.trusted`.
+The same load goes in turn to a topic with default settings and to one that trusts its producers, on one broker. CPU is
+that of the broker per message.
 """
 
 
@@ -20,9 +20,9 @@ def record_looks_section(results: Results) -> str:
     keys = [key for key in LOADS if key in results.entries]
     if not keys:
         return ""
-    head = "| work | trusted | looked at | more CPU | to reach | |\n" + "| --- " * 6 + "|"
+    head = "| work | trusted | validated | more CPU | to reach | |\n" + "| --- " * 6 + "|"
     lines = [_line(results, key) for key in keys]
-    return "\n\n".join(["## The look at records", _TOLD.strip(), "\n".join([head, *lines])])
+    return "\n\n".join(["## Validation of records", _TOLD.strip(), "\n".join([head, *lines])])
 
 
 def _line(results: Results, key: str) -> str:

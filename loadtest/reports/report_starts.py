@@ -19,7 +19,7 @@ def starts_section(results: Results) -> str:
     head = "| broker | partitions | after a stop | after kill -9 | idle PSS (RSS) | loaded PSS (RSS) |\n"
     lines = [_line(results, key, name) for key in keys for name in results.entries[key].data]
     table = head + "| --- " * 6 + "|\n" + "\n".join(lines)
-    told = "Seconds from exec to the first Metadata answer that has a leader for every partition; MiB of all processes."
+    told = "Seconds from exec to the first Metadata response with a leader for every partition; MiB of all processes."
     return "\n\n".join(["## Start-up and memory", table, told, *_verdicts(results, keys)])
 
 
@@ -29,7 +29,10 @@ def recovery_section(results: Results) -> str:
     if entry is None:
         return ""
     size = f"{GIGABYTES * entry.scale:g} GB over {PARTITIONS} partitions"
-    told = f"{size} that Apache Kafka wrote, after kill -9: seconds from exec until each partition tells its end."
+    told = (
+        f"{size} that Apache Kafka wrote, after kill -9: seconds from exec until ListOffsets returns the end of each "
+        "partition."
+    )
     middle = {name: [results.middle(RECOVERY, name, what) or 0 for what in Cost._fields] for name in entry.data}
     lines = [f"| {name} | {seconds:.1f} s | {cpu:.1f} CPU s |" for name, (seconds, cpu) in middle.items()]
     parts = ["## Recovery", told, "\n".join(["| broker | time | CPU |", "| --- | --- | --- |", *lines])]

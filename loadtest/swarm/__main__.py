@@ -15,12 +15,19 @@ REPORTS = Path("build", "locust")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--users", default=50, show_default=True, help="The most users at a time.")
-@click.option("--minutes", default=1.0, show_default=True, help="How long; parts of a minute are allowed.")
-@click.option("--processes", default=1, show_default=True, help="Locust's worker processes (a master is added to two).")
-@click.option("--shape", default="steady", show_default=True, help="steady, ramp, spike or soak.")
-@click.option("--web", type=int, metavar="PORT", help="Locust's web page on this port, to start and stop from there.")
-@click.option("--report", type=click.Path(path_type=Path), help="Where the HTML report goes (default: build/locust/).")
+@click.option("--users", default=50, show_default=True, help="Largest number of users at a time.")
+@click.option("--minutes", default=1.0, show_default=True, help="Duration; fractions are allowed.")
+@click.option(
+    "--processes",
+    default=1,
+    show_default=True,
+    help="Number of locust worker processes; with two or more, locust adds a master.",
+)
+@click.option("--shape", default="steady", show_default=True, help="Course of the load: steady, ramp, spike or soak.")
+@click.option(
+    "--web", type=int, metavar="PORT", help="Serve locust's web page on this port, to start and stop the run there."
+)
+@click.option("--report", type=click.Path(path_type=Path), help="Path of the HTML report (default: in build/locust/).")
 @click.argument("extra", nargs=-1)
 def main(
     users: int, minutes: float, processes: int, shape: str, web: int | None, report: Path | None, extra: tuple[str, ...]

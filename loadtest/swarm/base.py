@@ -43,7 +43,7 @@ class KafkaUser(User):
             self.reader.close()
             ledger.read(self.group_id, self.reader.runs.ended)
         if self.sender and (left := self.sender.close()):
-            self.failed(f"{left} records neither acknowledged nor refused")
+            self.failed(f"{left} records neither acknowledged nor failed")
         ledger.flush()
 
     # -- sending

@@ -72,7 +72,7 @@ def _await_answer(process: subprocess.Popen[bytes], bootstrap: str, folder: Path
             return
         if process.poll() is not None:
             break
-    raise BrokerError(f"the broker does not answer; {_log(folder)}")
+    raise BrokerError(f"the broker does not respond; {_log(folder)}")
 
 
 def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:

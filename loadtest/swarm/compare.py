@@ -32,11 +32,11 @@ class Findings:
             return f"NOT KEPT: {len(self.faults)} faults, {self.acked:,} records acknowledged, {self.read:,} read"
         if not self.acked:
             return "NOTHING TO COMPARE: no record was acknowledged"
-        extra = f"; {self.retried:,} doubled by producers that are not idempotent" if self.retried else ""
+        extra = f"; {self.retried:,} duplicated by producers that are not idempotent" if self.retried else ""
         groups = f"; {len(self.groups)} groups skipped nothing" if self.groups else ""
         return (
-            f"kept: all {self.acked:,} acknowledged records are there, none doubled, in order "
-            f"({self.read:,} read from {self.partitions} partitions{groups}{extra})"
+            f"kept: all {self.acked:,} acknowledged records are there, none duplicated, in order ({self.read:,} read "
+            f"from {self.partitions} partitions{groups}{extra})"
         )
 
     @property
@@ -67,7 +67,7 @@ def _faults(acked: np.ndarray, read: np.ndarray) -> Iterator[str]:
     promised = read[read["idempotent"]]
     yield from _say("acknowledged records are lost, at offsets", _lost(acked, read)["offset"])
     yield from _say("offsets do not follow the one before, at", _holes(read))
-    yield from _say("records of idempotent users are doubled, at offsets", _doubled(promised)["offset"])
+    yield from _say("records of idempotent users are duplicated, at offsets", _doubled(promised)["offset"])
     yield from _say("records of idempotent users are out of order, at offsets", _disordered(promised)["offset"])
 
 

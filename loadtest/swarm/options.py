@@ -14,12 +14,12 @@ SHAPES = ("steady", "ramp", "spike", "soak")
 def add(parser: Any) -> None:
     """Add them to locust's `parser`; see `locust --help`."""
     argument = parser.add_argument
-    shapes = "How the number of users goes over the run time (on the web page: pick a shape class)"
+    shapes = "Number of users over the run time (on the web page: pick a shape class)"
     argument("--shape", choices=SHAPES, default=SHAPES[0], include_in_web_ui=False, help=shapes)
-    argument("--partitions", type=int, default=16, help="Partitions of each topic, when it is made")
+    argument("--partitions", type=int, default=16, help="Partitions of each created topic")
     argument("--value-size", type=int, default=200, help="Bytes of a record's value")
-    argument("--groups", type=int, default=2, help="Consumer groups, each of which reads everything")
-    ledgers = "Folder for the ledgers of acknowledged records, one a locust process"
+    argument("--groups", type=int, default=2, help="Consumer groups; each reads all topics")
+    ledgers = "Folder for the ledgers of acknowledged records, one per locust process"
     argument("--ledger", include_in_web_ui=False, help=ledgers)
 
 

@@ -35,7 +35,7 @@ def verify(bootstrap: str, folder: Path, topics: Iterable[str]) -> compare.Findi
         consumer.close()
     _groups(findings, ledger.read(folder))
     if findings.acked != len(rows):
-        findings.faults.append(f"{len(rows) - findings.acked} rows name a topic or partition that is not there")
+        findings.faults.append(f"{len(rows) - findings.acked} rows name a topic or partition that does not exist")
     return findings
 
 
@@ -85,7 +85,7 @@ def read(consumer: Any, topic: str, partition: int) -> np.ndarray:
         deadline = time.monotonic() + PATIENCE_SECONDS if messages else deadline
         if time.monotonic() > deadline:
             at = rows[-1][0] + 1 if rows else low
-            raise ReadError(f"{topic}-{partition} ends at {high}, and nothing more came after {at}")
+            raise ReadError(f"{topic}-{partition} ends at {high}, but no record arrived after {at}")
     return np.array(rows, compare.READ)
 
 

@@ -28,7 +28,10 @@ from odradek.loadtest.swarm.reading import ReadError, verify
 
 LOCUSTFILE = Path(__file__).parents[1] / "locustfile.py"
 RAMP_UP = 0.2  # of the run time, in the steady shape
-LEGEND = "Aggregated, RPS and the first two charts are of acknowledged records; lag is what groups have not committed."
+LEGEND = (
+    "Aggregated, RPS and the first two charts count acknowledged records; lag counts records that groups have not "
+    "committed."
+)
 GREEN, RED = "#15803d", "#b91c1c"
 
 
@@ -101,13 +104,13 @@ def _compare(bootstrap: str, ledgers: Path) -> Findings:
 
 def _of_locust(status: int) -> str:
     if status == 0:
-        return "no user met an error"
-    return "users met errors, see the failures" if status == 1 else f"locust ended with exit code {status}"
+        return "no user had an error"
+    return "users had errors, see the failures" if status == 1 else f"locust ended with exit code {status}"
 
 
 def _of_ledgers(folder: Path) -> str:
     count = len(ledger.files(folder))
-    return f"acknowledgements noted by {count} locust process{'' if count == 1 else 'es'}"
+    return f"acknowledgements recorded by {count} locust process{'' if count == 1 else 'es'}"
 
 
 def _tell(report: Path, lines: list[str], good: bool) -> None:

@@ -63,7 +63,7 @@ def _walk(bodies: Bodies, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         found = np.array(marked, np.int64) + start
         yield found[:-1], found[1:]
     if at != len(body):
-        raise wrong("its records do not end where it does")
+        raise wrong("its records do not end at its end")
 
 
 def _parsed(bodies: Bodies, batch: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Records:
@@ -81,7 +81,7 @@ def _parsed(bodies: Bodies, batch: np.ndarray, starts: np.ndarray, ends: np.ndar
     header_counts, headers = varints(data, at)
     left = ends - headers
     if ((header_counts < 0) | (header_counts > left >> 1) | ((header_counts == 0) != (left == 0))).any():
-        raise wrong("a record does not end where it says")
+        raise wrong("a record does not have its declared length")
     offsets = _offsets(bodies.heads, batch, steps)
     times, types = _times(bodies.heads, batch, deltas)
     fields = (keys, key_sizes, values, value_sizes, headers, header_counts)
@@ -96,7 +96,7 @@ def _field(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
 
 def _offsets(heads: np.ndarray, batch: np.ndarray, steps: np.ndarray) -> np.ndarray:
     if ((steps < 0) | (steps > heads["last_offset_delta"][batch])).any():
-        raise wrong("an offset is outside of its batch")
+        raise wrong("an offset is outside its batch")
     return heads["base_offset"][batch] + steps
 
 

@@ -49,7 +49,7 @@ def _found(records: Records) -> Found:
     """Parse header k of all records in one step, except for records with many headers."""
     counts, data = records.header_counts, records.data
     if counts.max() > MOST:
-        raise wrong(f"a record has {counts.max()} headers, of which at most {MOST} are read")
+        raise wrong(f"a record has {counts.max()} headers; the limit is {MOST}")
     found = Found(*np.empty((4, int(counts.sum())), np.int64))
     at, slots, done = records.headers.copy(), np.cumsum(counts) - counts, 0
     for one in np.flatnonzero(counts > MANY).tolist():
@@ -60,14 +60,14 @@ def _found(records: Records) -> Found:
     while live.size:
         key_sizes, keys = varints(data, at[live])
         if (key_sizes < 0).any():
-            raise wrong("the name of a header is null")
+            raise wrong("a header key is null")
         value_sizes, values = varints(data, keys + key_sizes)
         _put(found, slots[live] + done, (keys, key_sizes, values, value_sizes))
         at[live] = values + np.maximum(value_sizes, 0)
         done += 1
         live = live[counts[live] > done]
     if (at != records.ends).any():
-        raise wrong("a record does not end where it says")
+        raise wrong("a record does not have its declared length")
     return found
 
 
@@ -77,14 +77,14 @@ def _walked(body: bytes, count: int, start: int) -> Iterable[np.ndarray]:
     for _ in range(count):
         key_size, key = decode(body, at)
         if key_size < 0:
-            raise wrong("the name of a header is null")
+            raise wrong("a header key is null")
         value_size, value = decode(body, key + key_size)
         at = value + max(value_size, 0)
         if at > len(body):
             raise IndexError(at)
         marks.extend((key, key_size, value, max(value_size, -1)))
     if at != len(body):
-        raise wrong("a record does not end where it says")
+        raise wrong("a record does not have its declared length")
     found = np.frombuffer(marks, np.int64).reshape(-1, 4)
     found[:, ::2] += start
     return found.T

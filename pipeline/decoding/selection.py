@@ -87,7 +87,7 @@ class Selection:
         while at + TO_MAGIC.size <= total:
             offset, length, _, magic = unpack(data, at)
             if length < _LEAST.get(magic, total) or at + LOG_OVERHEAD + length > total:
-                raise damaged(self._range, offset, f"{length} bytes of magic {magic} are no batch")
+                raise damaged(self._range, offset, f"{length} bytes of magic {magic} are not a batch")
             if old != (magic < 2) and starts:
                 yield old, [*starts, at]
                 starts = []
@@ -95,7 +95,7 @@ class Selection:
             starts.append(at)
             at += LOG_OVERHEAD + length
         if at != total:
-            raise damaged(self._range, self._last + 1, f"only {total - at} bytes of it are here")
+            raise damaged(self._range, self._last + 1, f"only {total - at} of its bytes are present")
         if starts:
             yield old, [*starts, at]
 

@@ -31,9 +31,13 @@ def cluster_options(function: Function) -> Function:
     """`--bootstrap-server`, `--command-config` and `--property`: passed on as `kafka`, for `.options(**kafka)`."""
 
     @click.option("--bootstrap-server", required=True, metavar="HOST:PORT,…", help="The brokers to connect to first.")
-    @click.option("--command-config", metavar="FILE", help="Properties file with configurations of the client.")
+    @click.option("--command-config", metavar="FILE", help="Properties file with client configurations.")
     @click.option(
-        "--property", "properties_given", multiple=True, metavar="KEY=VALUE", help="One of them; may be repeated."
+        "--property",
+        "properties_given",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A client configuration; may be repeated.",
     )
     @functools.wraps(function)
     def with_cluster(
@@ -50,10 +54,8 @@ def cluster_options(function: Function) -> Function:
 def spark_options(function: Function) -> Function:
     """`--master` and `--conf`: passed on as `conf`, for `start`."""
 
-    @click.option("--master", metavar="URL", help="Where Spark runs: local[2], spark://HOST:7077, yarn, k8s://…")
-    @click.option(
-        "--conf", "conf_given", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."
-    )
+    @click.option("--master", metavar="URL", help="Spark master: local[2], spark://HOST:7077, yarn, k8s://…")
+    @click.option("--conf", "conf_given", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     @functools.wraps(function)
     def with_spark(*args: Any, master: str | None, conf_given: tuple[str, ...], **rest: Any) -> Any:
         conf = _pairs("--conf", conf_given) | ({"spark.master": master} if master else {})

@@ -119,7 +119,7 @@ def _end(job: threading.Thread, number: int) -> int:
 def started() -> None:
     """Call after the start of a session. Raises PipelineError where a signal asked the process to end meanwhile."""
     if _asked.is_set():
-        raise PipelineError("ended before it began")
+        raise PipelineError("ended before it started")
 
 
 def _running() -> Any:

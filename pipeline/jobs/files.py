@@ -164,7 +164,7 @@ class Files:
             return
         with _told(self.uri(folder)):
             if not self._fs.mkdirs(self._path(folder)):
-                raise PipelineError(f"cannot make the folder {self.uri(folder)}")
+                raise PipelineError(f"cannot create the folder {self.uri(folder)}")
 
     def check_writable(self) -> None:
         """Create a file and remove it again."""

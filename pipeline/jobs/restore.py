@@ -36,15 +36,23 @@ log = logging.getLogger(__name__)
 
 
 @click.command("restore")
-@click.option("--from", "uri", required=True, metavar="URI", help="The archive: what archive was told with --to.")
-@click.option("--topics", "names", metavar="TOPIC,…", help="Those to restore; else all that the archive has.")
-@click.option("--prefix", default="", metavar="TEXT", help="Put before the names of the topics that are written.")
-@click.option("--since", metavar="TIME", help="Only records of this time (2026-11-23T01:00, UTC) or later.")
-@click.option("--until", metavar="TIME", help="Only records before this time.")
-@click.option("--by-key", is_flag=True, help="Partitions by the keys, not those that the records had.")
-@click.option("--append", is_flag=True, help="Also to topics that have records.")
-@click.option("--step", default="1000000", show_default=True, help="Offsets of each partition written at once.")
-@click.option("--id", "id_", default="", metavar="NAME", help="Any, to write once more what was restored before.")
+@click.option(
+    "--from", "uri", required=True, metavar="URI", help="The archive, as in --to of `odradek pipeline archive`."
+)
+@click.option("--topics", "names", metavar="TOPIC,…", help="Topics to restore (default: all in the archive).")
+@click.option("--prefix", default="", metavar="TEXT", help="Prefix for the names of the target topics.")
+@click.option("--since", metavar="TIME", help="Only records with this timestamp (2026-11-23T01:00, UTC) or later.")
+@click.option("--until", metavar="TIME", help="Only records with earlier timestamps.")
+@click.option("--by-key", is_flag=True, help="Partition records by key instead of keeping their partitions.")
+@click.option("--append", is_flag=True, help="Also write to topics that have records.")
+@click.option("--step", default="1000000", show_default=True, help="Offsets per partition in one step.")
+@click.option(
+    "--id",
+    "id_",
+    default="",
+    metavar="NAME",
+    help="Name of this restore; another name restores the same records again.",
+)
 @commands.cluster_options
 @commands.spark_options
 def command(
@@ -62,7 +70,7 @@ def command(
 ) -> None:
     """Write the records of an archive to topics, each once, in order, with their headers and times.
 
-    An interrupted restore continues when started again with the same options.
+    An interrupted restore continues when it is started again with the same options.
     """
     chosen = () if names is None else subscription.parse({"subscribe": names}).topics
     wish = RestorePlan(chosen, prefix, *_times(since, until), by_key, append, positive("--step", step), id_)
@@ -203,7 +211,7 @@ def _time(option: str, text: str | None) -> int | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise OptionError(f"{option} is a time such as 2026-11-23T01:00 (UTC), not '{text}'") from None
+        raise OptionError(f"{option} must be a time such as 2026-11-23T01:00 (UTC), not '{text}'") from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

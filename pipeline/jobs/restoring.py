@@ -46,7 +46,7 @@ class RestorePlan:
     def chosen(self, state: State) -> list[str]:
         """The selected topics of the archive. PipelineError for a missing one, and where the archive has none."""
         if not state.topics:
-            raise PipelineError("the archive has no topics: nothing was archived to it")
+            raise PipelineError("the archive has no topics")
         unknown = sorted(set(self.topics) - set(state.topics))
         if unknown:
             known = ", ".join(state.topics)
@@ -111,7 +111,9 @@ def _partitions(brokers: Brokers, target: str, wanted: int, by_key: bool) -> int
     """The target's number of partitions, None where it does not exist. PipelineError where it is too small."""
     count = brokers.topics().get(target)
     if count is not None and count < wanted and not by_key:
-        raise PipelineError(f"{target} has {count} partitions, the archive {wanted}: add some, or restore it --by-key")
+        raise PipelineError(
+            f"{target} has {count} partitions, the archive {wanted}: add partitions, or restore with --by-key"
+        )
     return count
 
 
@@ -126,7 +128,7 @@ def _name(brokers: Brokers, root: str, wish: RestorePlan, topic: str) -> str:
 def _check_empty(brokers: Brokers, target: str, count: int, wish: RestorePlan) -> None:
     keys = [(target, index) for index in range(count)]
     if not wish.append and brokers.offsets(keys, EARLIEST) != brokers.offsets(keys, LATEST):
-        raise PipelineError(f"{target} has records: --append writes behind them, --prefix to another topic")
+        raise PipelineError(f"{target} has records: --append appends to them, --prefix writes to another topic")
 
 
 # -- the end offsets, as committed offsets

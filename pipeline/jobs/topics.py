@@ -59,7 +59,7 @@ def create(
             made.result(_SECONDS)
         except KafkaException as error:
             if not may_exist or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise PipelineError(f"cannot make the topic {topic}: {error.args[0].str()}") from None
+                raise PipelineError(f"cannot create the topic {topic}: {error.args[0].str()}") from None
 
 
 def accepted(kafka: Mapping[str, str], topic: str, config: Mapping[str, str]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def _would_make(admin: AdminClient, topic: str, config: Mapping[str, str]) -> bo
         admin.create_topics([wanted], request_timeout=_SECONDS, validate_only=True)[topic].result(_SECONDS)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.INVALID_CONFIG:
-            raise PipelineError(f"cannot make the topic {topic}: {error.args[0].str()}") from None
+            raise PipelineError(f"cannot create the topic {topic}: {error.args[0].str()}") from None
         return False
     return True
 

@@ -45,9 +45,9 @@ def _unsure(brokers: Brokers, options: ReadOptions, start: Offsets, end: Offsets
 
 def _tell(options: ReadOptions, unsure: list[Partition]) -> None:
     text = (
-        f"the stream's first batch is done again, and where it began in {offsets.names(unsure)} is not known any more: "
-        "startingOffsets as JSON would say it, and odradek.commit.group would have noted it"
+        f"the stream repeats its first batch, and the start offsets of {offsets.names(unsure)} are unknown: give "
+        "startingOffsets as JSON, or use odradek.commit.group, which records them"
     )
     if options.fail_on_data_loss:
-        raise DataLoss(f"{text} (with failOnDataLoss=false it begins where startingOffsets is now)")
+        raise DataLoss(f"{text} (with failOnDataLoss=false it starts at the present startingOffsets)")
     log.warning("%s; it begins where startingOffsets is now (failOnDataLoss=false)", text)

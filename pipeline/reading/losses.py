@@ -29,7 +29,13 @@ def between(start: Offsets, end: Offsets, first: Offsets) -> Found:
     `first` has the current first offsets of the partitions that exist. A partition missing in `start` is new and is
     read from its first offset; one missing in `end` was deleted.
     """
-    ranges, losses = [], [Loss(f"{names([key])} was deleted after offset {start[key]}", 0) for key in _gone(start, end)]
+    ranges, losses = (
+        [],
+        [
+            Loss(f"{names([key])} was deleted; it had been read up to offset {start[key]}", 0)
+            for key in _gone(start, end)
+        ],
+    )
     for key in sorted(end):
         found, lost = _step(key, start.get(key), end[key], first.get(key))
         ranges += found
@@ -55,7 +61,7 @@ def report(losses: Sequence[Loss], fail: bool) -> int:
     if losses and fail:
         told = "; ".join(loss.text for loss in losses[:_TOLD])
         more = f"; and {len(losses) - _TOLD} more" if len(losses) > _TOLD else ""
-        raise DataLoss(f"{told}{more} (with failOnDataLoss=false the query goes on without)")
+        raise DataLoss(f"{told}{more} (with failOnDataLoss=false the query continues without them)")
     return sum(loss.offsets for loss in losses)
 
 
@@ -79,7 +85,7 @@ def _after(wanted: Range, first: int) -> Found:
     if wanted.start >= min(first, wanted.end):
         return ([wanted] if wanted.size > 0 else []), []
     until = min(first, wanted.end)
-    text = f"{names([wanted.key])}: offsets {wanted.start} to {until - 1} are gone, the log begins at {first}"
+    text = f"{names([wanted.key])}: offsets {wanted.start} to {until - 1} are gone; the log starts at {first}"
     rest = Range(*wanted.key, until, wanted.end)
     return ([rest] if rest.size > 0 else []), [Loss(text, until - wanted.start)]
 
@@ -87,6 +93,6 @@ def _after(wanted: Range, first: int) -> Found:
 def _before(wanted: Range, last: int) -> Found:
     """A range that reaches beyond the log's end, without that part."""
     since = max(last, wanted.start)
-    text = f"{names([wanted.key])}: offsets {since} to {wanted.end - 1} are not there, the log ends at {last}"
+    text = f"{names([wanted.key])}: offsets {since} to {wanted.end - 1} do not exist; the log ends at {last}"
     rest = Range(*wanted.key, wanted.start, since)
     return ([rest] if rest.size > 0 else []), [Loss(text, wanted.end - since)]

@@ -103,7 +103,7 @@ def parse(name: str, text: str, least: int) -> dict[Partition, int]:
         offsets = {}
     if not offsets or min(offsets.values()) < least or max(offsets.values()) > LONG:
         example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}' if least < 0 else '{"topicA":{"0":1700000000000}}'
-        raise OptionError(f"{name} is written like {example}, not '{text}'")
+        raise OptionError(f"{name} must have the form {example}, not '{text}'")
     return offsets
 
 
@@ -150,6 +150,8 @@ def _same(given: Mapping[Partition, int], partitions: Collection[Partition], opt
     """As in Spark, name all partitions and no others, so that a forgotten one is not read from an arbitrary offset."""
     missing, unknown = set(partitions) - given.keys(), given.keys() - set(partitions)
     if missing:
-        raise OptionError(f"{option} names every partition (-1 is latest, -2 earliest): {names(missing)} is missing")
+        raise OptionError(
+            f"{option} must name every partition (-1 is latest, -2 earliest): {names(missing)} is missing"
+        )
     if unknown:
-        raise OptionError(f"{option} names {names(unknown)}, which is not among the partitions to read")
+        raise OptionError(f"{option} names {names(unknown)}, which the query does not read")

@@ -107,7 +107,7 @@ def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator
             elif offset == begin:  # also at the second attempt
                 raise EOFError(f"its log ends there, before offset {what.end}")
     except Begins as log:
-        raise NotHere(what, offset, f"{directory} begins at offset {log.first} now") from None
+        raise NotHere(what, offset, f"{directory} now starts at offset {log.first}") from None
     except (OSError, EOFError, ValueError) as why:
         raise NotHere(what, offset, f"{where}: {why}", isinstance(why, ValueError)) from why
 

@@ -31,7 +31,7 @@ class Subscription:
     def existing(self, topics: Mapping[str, int]) -> list[Partition]:
         """The selected partitions; UnknownTopic where some that were named do not exist."""
         if missing := self.missing(topics):
-            raise UnknownTopic(f"there is no {', '.join(missing)} (or this user may not see it)")
+            raise UnknownTopic(f"{', '.join(missing)} does not exist (or this user may not see it)")
         return self.partitions(topics)
 
     def names(self, topics: Mapping[str, int]) -> list[str]:
@@ -60,7 +60,7 @@ def parse(options: Mapping[str, str]) -> Subscription:
 def _subscribe(text: str) -> Subscription:
     names = tuple(dict.fromkeys(filter(None, (name.strip() for name in text.split(",")))))
     if not names:
-        raise OptionError(f"subscribe names topics, separated by commas; there is none in '{text}'")
+        raise OptionError(f"subscribe must be topic names, separated by commas; there is none in '{text}'")
     return Subscription(topics=names)
 
 
@@ -81,7 +81,7 @@ def _assign(text: str) -> Subscription:
     except (ValueError, AttributeError, TypeError):
         found = []
     if not found or not all(type(index) is int and index >= 0 for _, index in found):
-        raise OptionError(f'assign names partitions like {{"topicA":[0,1],"topicB":[2]}}, not \'{text}\'')
+        raise OptionError(f'assign must be partitions such as {{"topicA":[0,1],"topicB":[2]}}, not \'{text}\'')
     return Subscription(assigned=tuple(dict.fromkeys(sorted(found))))
 
 

@@ -73,8 +73,8 @@ def _is_here(options: ReadOptions, split: Split) -> bool:
     here = home is not None and segments.usable(home.place, home.cluster_id, home.leader.broker, split.topic_id)
     if options.local == "only" and not here:
         raise PipelineError(
-            f"{split.span.topic}-{split.span.partition}: its leader's files cannot be read by this user on this "
-            "machine: leave odradek.local=only out to read over the wire"
+            f"{split.span.topic}-{split.span.partition}: this user cannot read the leader's files on this machine: "
+            "leave out odradek.local=only to read over the network"
         )
     return here
 

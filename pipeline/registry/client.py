@@ -44,7 +44,7 @@ def register(registry: Registry, subject: str, schema: str) -> int:
             if error.http_status_code != _INCOMPATIBLE:
                 raise
             raise OptionError(
-                f"the subject {subject} of {registry.url} has a schema that this one is not compatible with: "
+                f"the subject {subject} of {registry.url} has a schema with which this schema is not compatible: "
                 f"{_line(error.error_message)}"
             ) from None
 
@@ -96,13 +96,13 @@ def told(registry: Registry) -> Iterator[None]:
         raise PipelineError(_answer(registry, error)) from None
     except Exception as error:  # from the HTTP client, which may be one of several packages
         why = _line(error) or type(error).__name__
-        raise PipelineError(f"the schema registry {registry.url} does not answer: {why}") from None
+        raise PipelineError(f"the schema registry {registry.url} does not respond: {why}") from None
 
 
 def _answer(registry: Registry, error: Any) -> str:
     hint = f"; see {PREFIX}basic.auth.user.info" if error.http_status_code in _REFUSED else ""
     said = f"{error.http_status_code}: {_line(error.error_message)[:200]}"
-    return f"the schema registry {registry.url} answers {said}{hint}"
+    return f"the schema registry {registry.url} returned {said}{hint}"
 
 
 def _errors() -> type[Any]:

@@ -16,7 +16,7 @@ def inlined(client: SchemaRegistryClient, schema: Schema) -> str:
     try:
         found = _whole(client, schema) if schema.references else json.loads(schema.schema_str or "")
     except _no_schema() as error:
-        raise OptionError(f"the registry has a schema that is no Avro: {error!r}") from None
+        raise OptionError(f"the registry has a schema that is not Avro: {error!r}") from None
     return json.dumps(found, separators=(",", ":"))
 
 

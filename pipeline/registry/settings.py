@@ -48,11 +48,11 @@ def url(text: str) -> str:
     for one in text.split(","):
         if "@" in one:
             raise OptionError(
-                "the registry's URL has a user in it, which would be shown; give --property "
+                "the registry's URL contains a user, which logs would show; give --property "
                 f"{PREFIX}{_USER}=USER:PASSWORD instead"
             )
         if not _is_url(one.strip()):
-            raise OptionError(f"the registry's URL is http://HOST:PORT or https://HOST:PORT, not '{one.strip()}'")
+            raise OptionError(f"the registry's URL must be http://HOST:PORT or https://HOST:PORT, not '{one.strip()}'")
     return ",".join(one.strip().rstrip("/") for one in text.split(","))
 
 
@@ -67,7 +67,7 @@ def _checked(given: Mapping[str, str]) -> Settings:
     found = dict(_translated(name, value) for name, value in given.items() if name not in _FIXED)
     for name, value in given.items():
         if value != _FIXED.get(name, value):
-            raise OptionError(f"{PREFIX}{name} can be {_FIXED[name]} only, not '{value}'")
+            raise OptionError(f"{PREFIX}{name} must be {_FIXED[name]}, not '{value}'")
     return tuple(sorted(found.items()))
 
 
@@ -75,22 +75,22 @@ def _translated(name: str, value: str) -> tuple[str, str]:
     """OptionError for an unknown setting, or an unreadable file."""
     own = _JAVAS.get(name, name)
     if own not in (*_FILES, *_NUMBERS, *_TEXTS) and not own.startswith(_BEARER):
-        raise OptionError(f"there is no setting {PREFIX}{name}; {_hint(name)}")
+        raise OptionError(f"unknown setting {PREFIX}{name}; {_hint(name)}")
     if own in _NUMBERS:
         natural(f"{PREFIX}{name}", value)
     if own in _FILES and not os.access(value, os.R_OK):
         raise OptionError(f"{PREFIX}{name}: cannot read {value}")
     if own == _USER and ":" not in value:
-        raise OptionError(f"{PREFIX}{name} is USER:PASSWORD")
+        raise OptionError(f"{PREFIX}{name} must be USER:PASSWORD")
     return own, value
 
 
 def _hint(name: str) -> str:
     if name == "url":
-        return "the registry's URL is said where it is used"
+        return "the registry's URL belongs to the format"
     known = (*_FILES, *_NUMBERS, *_TEXTS)
     near = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {PREFIX}{near[0]}?" if near else f"known are {', '.join(sorted(known))} and {_BEARER}*"
+    return f"did you mean {PREFIX}{near[0]}?" if near else f"the settings are {', '.join(sorted(known))} and {_BEARER}*"
 
 
 def _is_url(text: str) -> bool:

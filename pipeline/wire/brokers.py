@@ -209,7 +209,7 @@ class Brokers(Connections):
             request = OffsetCommitRequest(group_id=group, member_id="", topics=topics, max_version=9)
             answer = self.call(self._coordinator(group), request)
             if any(row.error_code in _MEMBERS_ONLY for topic in answer.topics for row in topic.partitions):
-                raise PipelineError(f"group {group!r} has members, and only they may commit: name another group")
+                raise PipelineError(f"group {group!r} has members, and only members may commit: use another group")
             _all_rows(answer, f"the offsets of group {group!r}")
 
         if rows:
@@ -240,7 +240,7 @@ def _check_same(former: Mapping[Partition, Leader], now: Mapping[Partition, Lead
     """Earlier offsets of the plan belong to the former topic."""
     for key in former.keys() & now.keys():
         if former[key].topic_id != now[key].topic_id:
-            raise DataLoss(f"topic {key[0]!r} was deleted and made anew while it was asked for its offsets")
+            raise DataLoss(f"topic {key[0]!r} was recreated while its offsets were requested")
 
 
 def _check_topics(topics: Iterable[Any]) -> None:

@@ -78,7 +78,7 @@ class Connection:
         try:
             request.API_VERSION = self._versions.api_version(request)
         except IncompatibleBrokerVersion as error:
-            raise PipelineError(f"the broker at {self} is too old or too new: {error}") from None
+            raise PipelineError(f"the broker at {self} has an unsupported version: {error}") from None
         request.with_header(correlation_id=next(self._numbers), client_id=self._settings.client_id)
         self._socket.sendall(request.encode(header=True, framed=True))
         self._asked.append(request)
@@ -90,11 +90,11 @@ class Connection:
         response = request.header.get_response_class()
         head = io.BytesIO(frame[:16])  # a correlation id, and perhaps a byte for tagged fields
         if response.parse_header(head).correlation_id != request.header.correlation_id:
-            raise ConnectionError(f"{self} answers another question")
+            raise ConnectionError(f"{self} sent a response to another request")
         try:
             answer = response.decode(frame[head.tell() :])
         except (ValueError, IndexError, struct.error) as error:
-            raise ConnectionError(f"{self} answers what cannot be read: {error}") from None
+            raise ConnectionError(f"{self} sent a response that cannot be decoded: {error}") from None
         self._heed(getattr(answer, "throttle_time_ms", None) or 0)
         return answer
 
@@ -105,7 +105,7 @@ class Connection:
     def _frame(self) -> memoryview:
         (size,) = _SIZE.unpack(self._read(_SIZE.size))
         if not 0 < size < _MOST:
-            raise PipelineError(f"{self} does not speak Kafka: is kafka.security.protocol right for that port?")
+            raise PipelineError(f"{self} does not speak Kafka's protocol: check kafka.security.protocol for that port")
         return self._read(size)
 
     def _read(self, size: int) -> memoryview:
@@ -146,11 +146,13 @@ class Connection:
         """SASL in Kafka's frames (KIP-152)."""
         answer = self.call(SaslHandshakeRequest(mechanism=mechanism))
         if answer.error_code:
-            raise PipelineError(f"{self} knows no SASL {mechanism}, but {', '.join(answer.mechanisms)}")
+            raise PipelineError(
+                f"{self} does not support SASL mechanism {mechanism}, only {', '.join(answer.mechanisms)}"
+            )
         talk = self._settings.security.sasl(self.address[0])
         while not talk.is_done():
             answer = self.call(SaslAuthenticateRequest(auth_bytes=talk.auth_bytes()))
             if answer.error_code:
                 why = answer.error_message or for_code(answer.error_code).__name__
-                raise PipelineError(f"{self} does not let one in: {why}")
+                raise PipelineError(f"{self} refused the authentication: {why}")
             talk.receive(answer.auth_bytes)

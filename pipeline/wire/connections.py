@@ -83,14 +83,14 @@ class Connections:
     def ask_anybody(self, names: list[str] | None) -> Any:
         """The same with one try for each broker; RetryLater when none responds."""
         asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        why = "no broker answers"
+        why = "no broker responds"
         for address in self.in_turn():
             try:
                 request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4)
                 answer = self.at(address).call(request)
             except OSError as error:
                 self.drop(address)
-                why = f"no broker answers; {address[0]}:{address[1]}: {error}"
+                why = f"no broker responds; {address[0]}:{address[1]}: {error}"
                 continue
             if answer.brokers:  # a broker that has just started knows no brokers and no topics
                 self._known = tuple((broker.host, broker.port) for broker in answer.brokers)

@@ -119,7 +119,7 @@ class _Reading:
     def _find(self) -> Leader:
         leader = self._brokers.leaders_of([self._wanted.key])[self._wanted.key]
         if self._topic_id not in (NO_ID, leader.topic_id):
-            raise DataLoss(f"topic {self._wanted.topic!r} was deleted and made anew while {self._name} was read")
+            raise DataLoss(f"topic {self._wanted.topic!r} was recreated while {self._name} was read")
         self._topic_id = leader.topic_id
         return leader
 
@@ -154,7 +154,7 @@ class _Reading:
         if not self._holes.believed:
             self._holes.lose(holes)
         elif not self._holes.proven(holes, self._at):
-            raise RetryLater("the batches that it sent are not there any more")
+            raise RetryLater("the batches that it sent no longer exist")
 
     def _nothing(self, part: Any, patience: Patience) -> bool:
         """Whether to end the range early: compaction left nothing there, or all of it is lost.
@@ -169,7 +169,7 @@ class _Reading:
             if patience.over():
                 self._holes.silent(self._at)
                 return True
-        patience.pause(f"{self._name} can be read to offset {end} only, not from {self._at} to {wanted.end}")
+        patience.pause(f"{self._name} can be read only to offset {end}, not from {self._at} to {wanted.end}")
         return False
 
     def _out_of_range(self) -> None:
@@ -177,5 +177,5 @@ class _Reading:
         key = self._wanted.key
         first, end = (self._brokers.offsets([key], at)[key] for at in (EARLIEST, LATEST))
         if first <= self._at <= end:
-            raise RetryLater("its leader had it not, and has it now")
-        raise DataLoss(f"offset {self._at} of {self._name} is no more: there are {first} to {end - 1}")
+            raise RetryLater("the leader lacked it before and has it now")
+        raise DataLoss(f"offset {self._at} of {self._name} no longer exists: the log has {first} to {end - 1}")

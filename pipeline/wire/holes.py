@@ -79,14 +79,14 @@ class Holes:
         """Report holes that are not legitimate. DataLoss where the log now begins behind a hole."""
         first, until = holes[0]
         self._check_start(first)
-        more = f" (and {len(holes) - 1} holes more)" if len(holes) > 1 else ""
+        more = f" (and {len(holes) - 1} more gaps)" if len(holes) > 1 else ""
         lost = sum(until - first for first, until in holes)
         self._tell(f"{self._name}: no batch has offsets {first} to {until - 1}{more}", lost)
 
     def silent(self, offset: int) -> None:
         """The leader sent nothing from `offset` to the end of the range until the timeout."""
         end = self._wanted.end
-        text = f"{self._name}: its leader sends no batch with offsets {offset} to {end - 1}, nor any behind them"
+        text = f"{self._name}: the leader sends no batch with offsets {offset} to {end - 1} or later"
         if self.believed:
             log.warning("%s: they are taken for compacted", text)
             return
@@ -96,27 +96,27 @@ class Holes:
     def check_behind(self, offset: int, log_end: int) -> None:
         """Check that the last batch of the range ends at `offset`: the next one begins there, or the log ends."""
         if offset > log_end:
-            raise PipelineError(f"{self._name}: a batch up to offset {offset - 1} in a log that ends at {log_end}")
+            raise PipelineError(f"{self._name}: batch up to offset {offset - 1} in a log that ends at {log_end}")
         if offset < log_end and (found := self._ranges(self._fetch(offset, 1), offset)):
             first, _ = found[0]
             if first < offset:
-                raise PipelineError(f"{self._name}: a batch with offset {first} where {offset} is due")
+                raise PipelineError(f"{self._name}: batch with offset {first} where {offset} is expected")
             if first > offset and not self.believed:
                 self.lose([(offset, first)])
 
     def _check_start(self, offset: int) -> None:
         first, end = (self._brokers.offsets([self._wanted.key], at)[self._wanted.key] for at in (EARLIEST, LATEST))
         if first > offset:
-            raise DataLoss(f"offset {offset} of {self._name} is no more: there are {first} to {end - 1}")
+            raise DataLoss(f"offset {offset} of {self._name} no longer exists: the log has {first} to {end - 1}")
 
     def _tell(self, text: str, lost: int) -> None:
-        why = "damage was seen there" if self.damaged else "the topic is not compacted"
+        why = "damage was found there" if self.damaged else "the topic is not compacted"
         if self._untold:
-            why = f"whether the topic is compacted is not told ({self._untold})"
+            why = f"whether the topic is compacted is unknown ({self._untold})"
         if self._fail:
             raise MissingOffsets(
                 f"{text}, and {why}: lost, or damaged (odradek.compacted=true if it once was compacted; with "
-                "failOnDataLoss=false the query goes on without)"
+                "failOnDataLoss=false the query continues without them)"
             )
         log.warning("%s, and %s: up to %d offsets are left out (failOnDataLoss=false)", text, why, lost)
 

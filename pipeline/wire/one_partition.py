@@ -39,7 +39,7 @@ def part(answer: Any, index: int) -> Any:
     if not rows and answer.throttle_time_ms > 0:
         return None
     if [row.partition_index for row in rows] != [index]:
-        raise RetryLater("its leader answers of other partitions")
+        raise RetryLater("its leader responds for other partitions")
     return rows[0]
 
 

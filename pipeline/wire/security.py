@@ -58,7 +58,7 @@ class Security:
 def _mechanism(kafka: Mapping[str, str]) -> str:
     name = kafka.get("sasl.mechanism", "GSSAPI").upper()
     if name not in MECHANISMS:
-        raise OptionError(f"kafka.sasl.mechanism={name} is not among {', '.join(MECHANISMS)}: {_WAY_OUT}")
+        raise OptionError(f"kafka.sasl.mechanism={name} is not one of {', '.join(MECHANISMS)}: {_WAY_OUT}")
     return name
 
 

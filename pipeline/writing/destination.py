@@ -30,7 +30,7 @@ def expect(settings: Mapping[str, str], topic: str) -> None:
         if error.code() not in NOT_YET:
             raise PipelineError(f"{topic}: {error.name()}: {error.str()}")
         if time.monotonic() > deadline:
-            raise UnknownTopic(f"there is no topic {topic} (or this user may not see it)")
+            raise UnknownTopic(f"topic {topic} does not exist (or this user may not see it)")
         time.sleep(0.1)
 
 
@@ -38,4 +38,4 @@ def _error(producer: Producer, servers: str, topic: str) -> KafkaError | None:
     try:
         return producer.list_topics(topic, ANSWER_SECONDS).topics[topic].error
     except KafkaException as error:
-        raise PipelineError(f"no broker of {servers} answers: {error.args[0].str()}") from None
+        raise PipelineError(f"no broker of {servers} responds: {error.args[0].str()}") from None

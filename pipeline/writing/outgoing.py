@@ -116,7 +116,7 @@ class Outgoing:
         if pc.any(wrong).as_py():
             at = pc.index(wrong, True).as_py()
             topic = self._topic or batch.column("topic")[at]
-            text = "%s: %d timestamps cannot be written, the first %s ms since 1970: they are written as %d ms"
+            text = "%s: %d timestamps are out of range, the first %s ms since 1970; writing %d ms instead"
             log.warning(text, topic, pc.sum(wrong).as_py(), times[at], LEAST)
             times = pc.if_else(wrong, LEAST, times)
         return _list(times.fill_null(NOW))

@@ -84,7 +84,7 @@ def librdkafka(kafka: Mapping[str, str]) -> dict[str, str]:
     """The settings of a producer for `kafka` (without the prefix). OptionError, one line, for an invalid one."""
     unknown = sorted(f"kafka.{name}" for name in kafka if not known(name))
     if unknown:
-        raise OptionError(f"the writer has no setting {', '.join(unknown)}")
+        raise OptionError(f"unknown producer setting {', '.join(unknown)}")
     found = DEFAULTS | {name: value for given in kafka.items() for name, value in _translated(*given, kafka)}
     found |= _login(Security.of(kafka))
     found.setdefault("enable.idempotence", str(found["acks"] in ("all", "-1")).lower())  # Java's rule

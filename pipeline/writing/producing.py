@@ -27,8 +27,8 @@ FULL_SECONDS = 0.1
 IDLE = 2
 HINTS = {
     KafkaError.INVALID_TIMESTAMP: "the topic's message.timestamp.before.max.ms or message.timestamp.after.max.ms",
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: "the brokers' transaction.max.timeout.ms is less",
-    KafkaError._FENCED: "another attempt of this task has begun, or the broker has given this one up",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "the brokers' transaction.max.timeout.ms is lower",
+    KafkaError._FENCED: "another attempt of this task has started, or the broker has aborted this transaction",
 }
 _log = logging.getLogger(__name__)
 _idle: dict[frozenset[tuple[str, str]], Sender] = {}  # by settings, the longest idle first

@@ -53,7 +53,7 @@ class Travelling:
         """The column `id`; PipelineError where one is null."""
         column = batch.column(COLUMN)
         if column.null_count:
-            raise PipelineError(f"null in the column '{COLUMN}', which stamps each record of a stream")
+            raise PipelineError(f"null in the column '{COLUMN}', which holds the stamp of each record of a stream")
         return column.cast(pa.large_binary()).to_pylist()
 
 

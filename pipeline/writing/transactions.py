@@ -197,8 +197,8 @@ class Transaction(Sender):
         noted = max(self._noted(), key=lambda one: one.offset, default=None)
         if noted is not None and noted.offset > self._mark.number:
             raise PipelineError(
-                f"{self._mark.name} has written batch {noted.offset - 1}, and is to write {self._mark.number - 1}: "
-                "a checkpoint was set back, or two writes have one name"
+                f"{self._mark.name} has already written batch {noted.offset - 1}, and now gets batch "
+                f"{self._mark.number - 1}: a checkpoint was reset, or two writes have the same name"
             )
         if noted is not None and noted.offset == self._mark.number:
             self.before = Note.parsed(noted.metadata or "")
@@ -217,12 +217,13 @@ class Transaction(Sender):
         run, _, _ = now.attempt.partition("/")
         if before.attempt != now.attempt and before.attempt.startswith(f"{run}/"):
             raise PipelineError(
-                f"{self._mark.name}: its rows are in several tasks: repartition by the column odradek.transactional.by"
+                f"{self._mark.name}: its rows are in several tasks: repartition by the column of "
+                "odradek.transactional.by"
             )
         if before[:2] != now[:2]:
             raise PipelineError(
-                f"{self._mark.name} was written before with other rows ({before.rows} then, {now.rows} now): "
-                "the query, its tables or its cutting were changed in between, or two writes have one name"
+                f"{self._mark.name} was written before with other rows ({before.rows} then, {now.rows} now): the "
+                "query, its tables or its partitioning changed in between, or two writes have the same name"
             )
 
     def _noted(self) -> list[TopicPartition]:
@@ -292,7 +293,8 @@ class Transaction(Sender):
             if self._began is None or time.monotonic() - self._began < limit / 1000:
                 raise
             more = (
-                f"the task has taken longer than kafka.transaction.timeout.ms={limit}: raise it or write less at once"
+                f"the task took longer than kafka.transaction.timeout.ms={limit}: raise it, or write less per "
+                "transaction"
             )
             raise PipelineError(f"{error}; {more}") from None
 

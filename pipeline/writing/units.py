@@ -19,8 +19,8 @@ def check(schema: StructType, column: str | None) -> None:
     """OptionError, one line, for a missing column, or one without whole numbers."""
     types = {field.name: field.dataType.simpleString() for field in schema}
     if column is not None and types.get(column) not in _TYPES:
-        found = f"has type {types[column]}" if column in types else "is not there"
-        raise OptionError(f"{OPTION}: the column '{column}' {found} but must be of whole numbers")
+        found = f"has type {types[column]}" if column in types else "does not exist"
+        raise OptionError(f"{OPTION}: the column '{column}' {found} but must be an integer column")
 
 
 def split(batch: pa.RecordBatch, column: str) -> Iterator[tuple[int, pa.RecordBatch]]:

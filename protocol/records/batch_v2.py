@@ -270,7 +270,7 @@ def walk(body: bytes, head: Header) -> Iterator[Record]:
             else:
                 position += 1
             if position != end:
-                raise RecordError(INVALID_RECORD, f"A record of {length} bytes does not end where it says")
+                raise RecordError(INVALID_RECORD, f"A record of {length} bytes does not have its declared length")
             yield base + delta, timestamp, key, value, headers
     except IndexError:
         raise RecordError(INVALID_RECORD, "The records end before their declared count") from None
@@ -338,7 +338,7 @@ def check(batch: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT, dense: b
     found = scan(payload(batch, limit), head)
     # Compaction may remove the last records and keeps lastOffsetDelta; it may remove them all (count 0).
     if not found.rising or found.last_offset_delta > head.last_offset_delta or (dense and not found.dense):
-        raise RecordError(INVALID_RECORD, f"Offsets in the batch at {head.base_offset} do not rise as they must")
+        raise RecordError(INVALID_RECORD, f"Offsets in the batch at {head.base_offset} do not increase")
     if dense and head.last_offset_delta != head.num_records - 1:
         raise RecordError(INVALID_RECORD, f"Count and offsets differ in the batch at {head.base_offset}")
     return head

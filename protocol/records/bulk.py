@@ -86,7 +86,7 @@ def walk(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, counts: np.ndar
     """
     counts = counts.astype(np.int64)
     if (counts < 0).any() or (counts * LEAST_RECORD > ends - starts).any():
-        raise wrong("it declares fewer records than none, or more than fit")
+        raise wrong("it declares a negative number of records, or more than fit")
     longest_first = np.argsort(-counts, kind="stable")
     slots = (np.cumsum(counts) - counts)[longest_first]  # of the next record of each batch
     at, stop, counts = starts[longest_first], ends[longest_first], counts[longest_first]
@@ -104,7 +104,7 @@ def walk(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, counts: np.ndar
         found = np.array(marks(indexable(data[start : stop[index]]), 0, left), np.int64) + start
         first[slot : slot + left], last[slot : slot + left], at[index] = found[:-1], found[1:], found[-1]
     if (at != stop).any():
-        raise wrong("its records do not end where it does")
+        raise wrong("its records do not end at its end")
     return first, last
 
 

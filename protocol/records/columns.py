@@ -233,7 +233,7 @@ def _walk(data: Data, at: int, end: int, index: int, stop: int) -> tuple[int, in
         else:
             number, at = decode(data, at + 1)
             if number <= _TOO_EARLY:
-                raise _wrong("A timestamp is before all times there are")
+                raise _wrong("A timestamp is out of range")
         if number > latest:
             latest = number
         number = data[at]
@@ -244,7 +244,7 @@ def _walk(data: Data, at: int, end: int, index: int, stop: int) -> tuple[int, in
         else:
             number, at = decode(data, at, _INT)
         if number != expected:
-            raise _wrong("The offset deltas of a batch do not count its records")
+            raise _wrong("The offset deltas of a batch do not match its record count")
         number = data[at]
         if number == 1:
             at += 1
@@ -262,10 +262,10 @@ def _walk(data: Data, at: int, end: int, index: int, stop: int) -> tuple[int, in
             number, at = decode(data, at, _INT)
             at += number if number > 0 else 0
         if at >= last:
-            raise _wrong("A record does not end where it says")
+            raise _wrong("A record does not have its declared length")
         at = _past_headers(data, at, last) if data[at] else at + 1
         if at != last:
-            raise _wrong("A record does not end where it says")
+            raise _wrong("A record does not have its declared length")
     return at, latest
 
 

@@ -54,11 +54,11 @@ def read_marker(batch: bytes | memoryview) -> tuple[int, int]:
         raise RecordError(INVALID_RECORD, "Not a control batch")
     record = next(batch_v2.iterate(batch), None)
     if record is None:
-        raise RecordError(INVALID_RECORD, "An emptied control batch: compaction has taken its marker")
+        raise RecordError(INVALID_RECORD, "An emptied control batch: compaction removed its marker")
     _, _, key, value, _ = record
     kind = read_key(key)
     if kind not in (ABORT, COMMIT) or value is None or len(value) < _VALUE.size:
-        raise RecordError(INVALID_RECORD, f"Control record of type {kind} ends no transaction")
+        raise RecordError(INVALID_RECORD, f"Control record of type {kind} does not end a transaction")
     version, epoch = _VALUE.unpack_from(value)
     if version < 0:
         raise RecordError(INVALID_RECORD, f"An end marker has version {version}")

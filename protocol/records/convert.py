@@ -25,7 +25,7 @@ def split(data: bytes | memoryview) -> Iterator[memoryview]:
     while position + LOG_OVERHEAD <= total:
         size = ENTRY.unpack_from(view, position)[1]
         if size < LEAST_LENGTH[0]:
-            raise RecordError(CORRUPT_MESSAGE, f"A batch of {size} bytes is shorter than any can be")
+            raise RecordError(CORRUPT_MESSAGE, f"A batch of {size} bytes is shorter than the minimum")
         end = position + LOG_OVERHEAD + size
         if position + MAGIC_AT < total and view[position + MAGIC_AT] > 2:
             raise RecordError(CORRUPT_MESSAGE, f"Unknown magic {view[position + MAGIC_AT]}")
@@ -86,9 +86,9 @@ def _down_batch(batch: memoryview, magic: int, first_offset: int, limit: int) ->
     if head.is_control:
         return b"", 0
     if head.codec == codecs.ZSTD:
-        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, "zstd cannot be read by a client this old")
+        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, "This client version does not support zstd")
     if head.num_records > codecs.WORKER_RECORDS:
-        raise RecordError(MESSAGE_TOO_LARGE, f"{head.num_records} records are too many to be converted")
+        raise RecordError(MESSAGE_TOO_LARGE, f"{head.num_records} records are too many to convert")
     body = batch_v2.payload(batch, limit)
     records = batch_v2.walk(body, head)
     if not head.codec:

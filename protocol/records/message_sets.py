@@ -55,7 +55,7 @@ def entries(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
     while position + LOG_OVERHEAD <= total:
         offset, size = unpack(data, position)
         if size < LEAST_LENGTH[0]:
-            raise RecordError(CORRUPT_MESSAGE, f"A message of {size} bytes is shorter than any can be")
+            raise RecordError(CORRUPT_MESSAGE, f"A message of {size} bytes is shorter than the minimum")
         position += LOG_OVERHEAD
         if position + size > total:
             return
@@ -91,12 +91,12 @@ def read(data: bytes | memoryview, offset: int, start: int, end: int, check_crc:
         key = bytes(data[position : position + size])
         position += size
     if position + 4 > end:
-        raise RecordError(CORRUPT_MESSAGE, "A message's lengths do not add up")
+        raise RecordError(CORRUPT_MESSAGE, "A message's lengths are inconsistent")
     (size,) = _SIZE.unpack_from(data, position)
     if size >= 0:
         value = bytes(data[position + 4 : position + 4 + size])
         if position + 4 + size > end:
-            raise RecordError(CORRUPT_MESSAGE, "A message's lengths do not add up")
+            raise RecordError(CORRUPT_MESSAGE, "A message's lengths are inconsistent")
     return Message(offset, magic, attributes, timestamp, key, value)
 
 
@@ -150,7 +150,7 @@ def _inner_base(wrapper: Message, data: bytes, most: int | None) -> int:
     """The number to add to the inner offsets; also checks that there is at least one message, and at most `most`."""
     offsets = [offset for offset, _, _ in islice(entries(data), None if most is None else most + 1)]
     if most is not None and len(offsets) > most:
-        raise RecordError(MESSAGE_TOO_LARGE, f"More than {most} messages are too many to be opened")
+        raise RecordError(MESSAGE_TOO_LARGE, f"More than {most} messages are too many to decompress")
     if not offsets:
         raise RecordError(INVALID_RECORD, "A compressed message set holds no messages")
     # A wrapper at 0 counts from 0: some versions of librdkafka never set its offset.

@@ -102,11 +102,11 @@ def check_request(records: bytes | memoryview, api_version: int) -> None:
     if first is None:
         raise RecordError(INVALID_RECORD, f"Produce version {api_version} needs a batch for every partition")
     if first[MAGIC_AT] != 2:
-        raise RecordError(INVALID_RECORD, f"Produce version {api_version} carries magic 2 only")
+        raise RecordError(INVALID_RECORD, f"Produce version {api_version} requires magic 2")
     if api_version < 7 and batch_v2.header(first).codec == codecs.ZSTD:
-        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, f"Produce version {api_version} has no zstd")
+        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, f"Produce version {api_version} does not support zstd")
     if next(batches, None) is not None:
-        raise RecordError(INVALID_RECORD, f"Produce version {api_version} carries one batch a partition")
+        raise RecordError(INVALID_RECORD, f"Produce version {api_version} allows only one batch per partition")
 
 
 def _whole_batches(records: bytes | memoryview, rule: Rules) -> Iterator[memoryview]:
@@ -159,15 +159,20 @@ def check_header(head: Header, magic_expected: int = 2) -> None:
     """Check a client's batch header; RecordError, e.g. INVALID_RECORD or UNSUPPORTED_FOR_MESSAGE_FORMAT."""
     count = head.last_offset_delta + 1
     if count <= 0 or head.num_records <= 0 or count != head.num_records:
-        raise RecordError(INVALID_RECORD, f"The batch's offsets say {count} records, its count says {head.num_records}")
+        raise RecordError(
+            INVALID_RECORD,
+            f"The batch's last offset delta implies {count} records, its record count is {head.num_records}",
+        )
     if head.num_records > codecs.WORKER_RECORDS:
-        raise RecordError(MESSAGE_TOO_LARGE, f"A batch of {head.num_records} records is too large to be opened")
+        raise RecordError(MESSAGE_TOO_LARGE, f"A batch of {head.num_records} records is too large to decompress")
     if head.is_control:
         raise RecordError(INVALID_RECORD, "Clients may not write control records")
     if head.producer_id != -1 and head.base_sequence < 0:
-        raise RecordError(INVALID_RECORD, f"Producer {head.producer_id} sent the sequence {head.base_sequence}")
+        raise RecordError(INVALID_RECORD, f"Producer {head.producer_id} sent the invalid sequence {head.base_sequence}")
     if magic_expected < 2 and (head.is_transactional or head.producer_id != -1):
-        raise RecordError(UNSUPPORTED_FOR_MESSAGE_FORMAT, f"Message format {magic_expected} has no idempotent records")
+        raise RecordError(
+            UNSUPPORTED_FOR_MESSAGE_FORMAT, f"Message format {magic_expected} does not support idempotent records"
+        )
 
 
 def _from_batch(batch: memoryview, target: int, rule: Rules) -> bytes:
@@ -245,11 +250,11 @@ def record_error(index: int, record: Record, timestamp_type: int, rule: Rules) -
     """(error code, index, message) for a record that the topic refuses; timestamp_type is its batch's."""
     _, timestamp, key, _, _ = record
     if rule.compacted and key is None:
-        return INVALID_RECORD, index, "A compacted topic takes no records without a key"
+        return INVALID_RECORD, index, "A compacted topic cannot accept records without a key"
     if rule.timestamp_type == CREATE_TIME and timestamp != NO_TIMESTAMP:
         if _out_of_range(timestamp, rule):
             low, high = rule.now_ms - rule.before_max_ms, rule.now_ms + rule.after_max_ms
-            return INVALID_TIMESTAMP, index, f"Timestamp {timestamp} is not within [{low}, {high}]"
+            return INVALID_TIMESTAMP, index, f"Timestamp {timestamp} is out of range: it must be within [{low}, {high}]"
     elif timestamp_type == LOG_APPEND_TIME:
         return INVALID_TIMESTAMP, index, "Producers may not set the timestamp type LogAppendTime"
     return None
@@ -271,7 +276,7 @@ def raise_errors(errors: list[tuple[int, int, str]]) -> None:
 
 def _negative(timestamp: int) -> str:
     """The error message; Kafka builds no batch with such a record (UNKNOWN_SERVER_ERROR), but stores one unchanged."""
-    return f"Timestamp {timestamp} is below {NO_TIMESTAMP}, which says that there is none"
+    return f"Timestamp {timestamp} is invalid: it must be at least {NO_TIMESTAMP}"
 
 
 # Magic 0 and 1
@@ -329,5 +334,5 @@ def _old_format(rows: Iterator[Record], target: int, rule: Rules) -> bytes:
 def _without_headers(rows: Iterator[Record]) -> Iterator[Record]:
     for row in rows:
         if row[4]:
-            raise RecordError(UNSUPPORTED_FOR_MESSAGE_FORMAT, "Message formats 0 and 1 have no headers")
+            raise RecordError(UNSUPPORTED_FOR_MESSAGE_FORMAT, "Message formats 0 and 1 do not support headers")
         yield row

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOCK = ".lock"
-NO_DIRECTORY = "is no directory, nor a link to one"
+NO_DIRECTORY = "is not a directory or a link to one"
 IGNORED_DIRS = frozenset({"remote-log-index-cache", "lost+found"})
 
 
@@ -217,7 +217,7 @@ def identity(path: Path) -> MetaProperties | None:
     try:
         return read_meta_properties(path)
     except CheckpointError as problem:
-        raise LogDirError(f"{problem}; restore it, or remove it if this directory is this broker's") from None
+        raise LogDirError(f"{problem}; restore it, or remove it if this directory belongs to this broker") from None
 
 
 def _one(what: str, found: Mapping[Path, T | None], given: T | None) -> T | None:
@@ -226,9 +226,13 @@ def _one(what: str, found: Mapping[Path, T | None], given: T | None) -> T | None
     for path, value in known.items():
         other = next((p for p, v in known.items() if v != value), None)
         if other is not None:
-            raise LogDirError(f"{path} has {what} {value}, {other} has {known[other]}: they are not one broker's")
+            raise LogDirError(
+                f"{path} has {what} {value}, {other} has {known[other]}: they belong to different brokers"
+            )
         if given is not None and value != given:
-            raise LogDirError(f"{path} belongs to {what} {value}, not {given}; set it so, or use another log.dirs")
+            raise LogDirError(
+                f"{path} belongs to {what} {value}, not {given}; change that setting, or use another log.dirs"
+            )
     return next(iter(known.values()), given)
 
 
@@ -277,8 +281,8 @@ def refuse_doubles(places: Iterable[PartitionPlace]) -> None:
         one, other, *_ = doubles[0]
         more = f" (and {len(doubles) - 1} more such partitions)" if len(doubles) > 1 else ""
         raise LogDirError(
-            f"{one.name} has two logs, {one} and {other}{more}: delete one of them or move it out of log.dirs; "
-            "the one in a directory that had failed is most likely out of date"
+            f"{one.name} has two logs, {one} and {other}{more}: delete one of them or move it out of log.dirs; the one "
+            "in a directory that had failed is probably outdated"
         )
 
 

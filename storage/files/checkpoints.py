@@ -75,7 +75,7 @@ def read_entries(path: StrPath, parse: Callable[[list[str]], T]) -> list[T]:
 def _check_head(path: StrPath, lines: list[str]) -> None:
     version, count = (_entry(path, number, lines[number - 1], _one_int) for number in (1, 2))
     if version != CHECKPOINT_VERSION:
-        raise CheckpointError(f"{path}: version {version}, known is {CHECKPOINT_VERSION}")
+        raise CheckpointError(f"{path}: unsupported version {version}, expected {CHECKPOINT_VERSION}")
     if count != len(lines) - 2:
         raise CheckpointError(f"{path}: {count} entries announced, {len(lines) - 2} found")
 
@@ -190,7 +190,7 @@ def read_partition_metadata(directory: StrPath) -> bytes | None:
         raise CheckpointError(f"{path}: not text: {error}") from None
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     if fields.get("version") != "0":
-        raise CheckpointError(f"{path}: version {fields.get('version')!r}, known is 0")
+        raise CheckpointError(f"{path}: unsupported version {fields.get('version')!r}, expected 0")
     try:
         return parse_uuid(fields["topic_id"])
     except (KeyError, ValueError) as error:
@@ -235,7 +235,7 @@ def read_meta_properties(log_dir: StrPath) -> MetaProperties | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        raise CheckpointError(f"{path}: it is damaged: no text") from None
+        raise CheckpointError(f"{path}: it is damaged: not text") from None
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from None
     except OSError as error:
@@ -251,12 +251,12 @@ def _parse_properties(text: str) -> dict[str, str]:
 def _meta_from(properties: dict[str, str]) -> MetaProperties:
     version = _number("version", properties.get("version", "0"))
     if version not in (0, 1):
-        raise ValueError(f"version {version}, known are 0 and 1")
+        raise ValueError(f"unsupported version {version}, expected 0 or 1")
     name = "broker.id" if version == 0 else "node.id"
     node = _number(name, properties.get(name))
     cluster = properties.get("cluster.id")
     if node is None and cluster is None:
-        raise ValueError("it tells neither the cluster nor the broker")
+        raise ValueError("it has neither a cluster id nor a broker id")
     if version == 1 and (node is None or cluster is None):
         raise ValueError("version 1 needs cluster.id and node.id")
     return MetaProperties(cluster, node, properties.get("directory.id"), version)

@@ -297,7 +297,7 @@ class Partition:
         """The error for a wrong index of the segment at `base`; the janitor will rebuild the index."""
         self.slot.damaged = base
         self.owner.ring(roles.JANITOR)
-        return DamagedIndex(f"{self!r}: {why}; it will be made again from the log")
+        return DamagedIndex(f"{self!r}: {why}; it will be rebuilt from the log")
 
     def lost(self, base: int, kind: str) -> None:
         """Report a missing index of a segment: DamagedIndex, unless the segment is just deleted or replaced."""

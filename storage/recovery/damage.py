@@ -29,8 +29,8 @@ class CorruptLog(Exception):
         self.path, self.position, self.reason = path, bad.position, bad.reason
         self.offset = scanned.next_offset
         super().__init__(
-            f"{path}: damaged at byte {bad.position} (offset {self.offset}): {bad.reason}; {follows}. "
-            f"Nothing was changed; restore the file from a copy"
+            f"{path}: damaged at byte {bad.position} (offset {self.offset}): {bad.reason}; {follows}. Nothing was "
+            "changed; restore the file from a backup"
         )
 
 

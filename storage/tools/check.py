@@ -91,7 +91,7 @@ class PartitionCheck:
             if found is not None:
                 yield from found
                 return
-        yield Fault(self.directory, "its files change all the time: stop the broker that uses it, then check again")
+        yield Fault(self.directory, "its files keep changing: stop the broker that uses it, then check again")
 
     def _settled_faults(self) -> list[Fault] | None:
         """The faults, or None if they may only be due to files that changed during the check."""
@@ -128,7 +128,7 @@ class PartitionCheck:
         logs = [file.offset for file in files if file.kind == names.LOG]
         for file in files:
             if file.kind in names.INDEXES and file.offset not in logs:
-                yield Fault(names.segment_path(self.directory, *file), "has no log beside it")
+                yield Fault(names.segment_path(self.directory, *file), "has no .log file")
         if not logs:
             yield Fault(self.directory, "has no segment")
             return

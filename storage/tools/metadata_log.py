@@ -131,9 +131,9 @@ def _log_batches(directory: Path, snapshot: SnapshotId | None) -> Iterator[Metad
     bases = _bases(directory)
     start = snapshot.end if snapshot else 0
     if snapshot is None and (not bases or bases[0] > 0):
-        raise MetadataLogError(f"{directory}: neither the log's beginning nor a whole snapshot is there")
+        raise MetadataLogError(f"{directory}: neither the start of the log nor a complete snapshot exists")
     if not bases:
-        raise MetadataLogError(f"{directory}: there is no segment, so nobody knows what came after the snapshot")
+        raise MetadataLogError(f"{directory}: there is no segment, so the records after the snapshot are unknown")
     if snapshot is not None and bases[0] > start:
         raise MetadataLogError(f"{directory}: records {start} to {bases[0] - 1} are missing")
     expected = start

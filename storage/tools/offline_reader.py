@@ -98,14 +98,14 @@ class Bystander:
                 if self._stands(changed) and found is not None:
                     return _told(found)
             if time.monotonic() > end:
-                raise Unsettled(f"{self._path} does not come to rest")
+                raise Unsettled(f"{self._path} keeps changing")
             time.sleep(_PAUSE)
 
     def _stands(self, changed: int) -> bool:
         """Whether no file was renamed since `changed`; Unsettled when the directory itself was."""
         now = os.fstat(self._directory.fd)
         if not os.path.samestat(now, os.stat(self._path)):
-            raise Unsettled(f"{self._path} is another directory now")
+            raise Unsettled(f"{self._path} was replaced by another directory")
         return now.st_mtime_ns == changed
 
     def _look(self, offset: int, changed: int) -> Segment | int | None:

@@ -50,7 +50,7 @@ def test_version() -> None:
     ("overrides", "message"),
     [
         (["log.retention.ms=soon"], "log.retention.ms"),
-        (["listeners=SSL://:1"], "SSL is not there yet"),
+        (["listeners=SSL://:1"], "SSL is not supported yet"),
         (["nonsense"], "key=value"),
         (["log.dirs=/proc/nowhere"], "/proc/nowhere"),
     ],
@@ -95,7 +95,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
         (b"version=0\nbroker.id=99999999999\n", "broker.id is '99999999999', not a number"),
         (b"version=1\ncluster.id=c\nnode.id=-1\n", "node.id is '-1', not a number"),
         (b"version=x\nbroker.id=0\n", "version is 'x', not a number"),
-        (b"\xff\xfe", "it is damaged: no text"),
+        (b"\xff\xfe", "it is damaged: not text"),
     ],
 )
 def test_a_damaged_identity_is_named_in_one_line(tmp_path: Path, text: bytes, message: str) -> None:
@@ -131,7 +131,7 @@ def test_a_log_directory_that_is_no_directory(tmp_path: Path, target: str | None
         one.touch()
     done = odradek("start", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert f"log.dirs: {one} is no directory" in done.stderr
+    assert f"log.dirs: {one} is not a directory" in done.stderr
 
 
 def test_missing_properties_file(tmp_path: Path) -> None:
@@ -164,6 +164,6 @@ def test_too_few_open_files_are_one_line(tmp_path: Path, files: int) -> None:
     words = f"ulimit -n {files}; exec {sys.executable} -m odradek.broker start"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 3
-    assert done.stderr.startswith(f"odradek: only {files} open files are allowed")
+    assert done.stderr.startswith(f"odradek: the limit of open files is {files}")
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "data").exists()

@@ -54,7 +54,7 @@ def test_banner_tells_where_and_how_safe() -> None:
 def test_banner_warns_of_the_world() -> None:
     text = banner(_config("PLAINTEXT://127.0.0.1:9092,B://0.0.0.0:9093"), 1, 0.5)
     assert "WARNING: no authentication yet" in text
-    assert f"clients are told {socket.gethostname()}:9093" in text
+    assert f"advertised as {socket.gethostname()}:9093" in text
 
 
 def test_banner_writes_ipv6_in_brackets() -> None:

@@ -155,7 +155,7 @@ def test_a_controller_process_that_finds_no_zookeeper_does_not_end_the_broker(
     zookeeper.kill()
     wait_until(lambda: "lost the connection to ZooKeeper" in broker.log, 30, "the broker to notice")
     broker.kill_role("controller")
-    wait_until(lambda: broker.log.count("no ZooKeeper answers at") >= 2, 60, "it to be tried again")
+    wait_until(lambda: broker.log.count("(zookeeper.connect) does not respond") >= 2, 60, "it to be tried again")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("before", b"x")
     assert producer.flush(30) == 0

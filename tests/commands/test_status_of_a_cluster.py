@@ -52,10 +52,10 @@ def test_what_is_wrong_comes_first_and_the_worst_of_it() -> None:
     }
     seen = overview(rows, {1: node(GOOD, BAD), 2: Node("h:2", None, None)}, "c", 3, None)
     assert seen.wrong == [
-        "no broker is the controller: nothing is decided",
-        "broker 1 has lost log directory /b: KAFKA_STORAGE_ERROR",
-        "broker 2 at h:2 does not answer",
-        "broker 3 is dead, which has 3 replicas",
+        "the cluster has no active controller",
+        "log directory /b of broker 1 is offline: KAFKA_STORAGE_ERROR",
+        "broker 2 at h:2 does not respond",
+        "broker 3 is dead and has 3 replicas",
         "1 partition with no leader: a-0",
         "1 partition with fewer replicas in sync than min.insync.replicas: a-1",
         "2 partitions with replicas that are not in sync: a-1, a-2",
@@ -63,7 +63,7 @@ def test_what_is_wrong_comes_first_and_the_worst_of_it() -> None:
     assert [(b.led, b.out_of_sync, b.under_replicated, b.offline) for b in seen.brokers] == [
         (1, 0, 1, 0), (1, 1, 1, 0), (0, 2, 0, 3),
     ]  # fmt: skip
-    assert render(seen).startswith("WRONG: no broker is the controller")
+    assert render(seen).startswith("WRONG: the cluster has no active controller")
     assert (seen.without_leader, seen.under_min_isr, seen.under_replicated) == (1, 1, 2)
 
 
@@ -72,7 +72,7 @@ def test_a_replica_that_is_being_added_is_not_missed() -> None:
     seen = overview(rows, {1: node(GOOD), 2: node(GOOD)}, "c", 1, 1)
     assert (seen.wrong, seen.being_moved) == ([], 1)
     assert [one.out_of_sync for one in seen.brokers] == [0, 0]
-    assert "1 partition, 1 being moved" in render(seen)
+    assert "1 partition, 1 being reassigned" in render(seen)
 
 
 def test_of_many_partitions_some_are_named() -> None:
@@ -136,7 +136,7 @@ def test_a_cluster_that_loses_a_broker(cluster: Cluster) -> None:
         wait_until(lambda: "broker 2 is dead" in status(cluster, own, code=1), 30, "its session to end")
         printed = status(cluster, own, code=1).splitlines()
         assert printed[:3] == [
-            "WRONG: broker 2 is dead, which has 3 replicas",
+            "WRONG: broker 2 is dead and has 3 replicas",
             "WRONG: 1 partition with no leader: one-0",
             "WRONG: 2 partitions with replicas that are not in sync: three-0, three-1",
         ]

@@ -82,7 +82,7 @@ def test_starts_and_stops(start: Start, properties: Path, port: int) -> None:
     assert done.returncode == 0, done
     assert server.wait(60) != 0 and not _answers(port)
     again = stop(str(properties))
-    assert again.returncode == 1 and "no ZooKeeper server runs here" in again.stderr
+    assert again.returncode == 1 and "no ZooKeeper server is running" in again.stderr
 
 
 @pytest.mark.needs("java")
@@ -102,7 +102,7 @@ def test_without_zookeeper(properties: Path, tmp_path: Path) -> None:
     fake = tmp_path / "java"
     fake.touch(0o755)
     in_front(tmp_path, "pyspark")
-    assert "there is no ZooKeeper" in refusal(properties, PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
+    assert "ZooKeeper's jars are missing" in refusal(properties, PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
 
 
 def in_front(folder: Path, package: str) -> None:

@@ -73,7 +73,7 @@ def test_what_is_not_known_stays_until_somebody_says(kafka: Filled, fresh_broker
     assert broker.log.count(", ".join(topics)) == named + 1, "each start names them"
     assert broker.command("adopt", "--bootstrap-server", broker.bootstrap, "--defaults").returncode == 0
     assert status(broker)["unknown_retention"] == []
-    wait_until(lambda: adopting.offsets(broker.bootstrap, "events") == [], 60, "the broker's defaults count")
+    wait_until(lambda: adopting.offsets(broker.bootstrap, "events") == [], 60, "now uses the broker's defaults")
 
 
 def test_a_dry_run_changes_nothing(kafka: Filled, fresh_broker: Any) -> None:
@@ -81,7 +81,7 @@ def test_a_dry_run_changes_nothing(kafka: Filled, fresh_broker: Any) -> None:
     broker = fresh_broker(start=False)
     done = broker.command("adopt", str(kafka.killed), "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "_schemas" in done.stdout and "1 user" in done.stdout and "NOT KNOWN" not in done.stdout
+    assert "_schemas" in done.stdout and "1 user" in done.stdout and "UNKNOWN RETENTION" not in done.stdout
     document = json.loads(broker.command("adopt", str(kafka.killed), "--dry-run", "--json").stdout)
     assert {one["topic"]: one["partitions"] for one in document["topics"]} == kafka.said.partitions
     assert document["dynamicBrokerConfigs"][""] == {"log.retention.bytes": "123456789"}
@@ -92,7 +92,7 @@ def test_a_dry_run_changes_nothing(kafka: Filled, fresh_broker: Any) -> None:
 def test_a_dry_run_names_what_is_not_known(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
     data = adopting.without_metadata(kafka.killed, tmp_path)
     done = fresh_broker(start=False).command("adopt", str(data), "--dry-run")
-    assert "NOT KNOWN" in done.stdout and "events: the directory has no metadata log of KRaft" in done.stdout
+    assert "UNKNOWN RETENTION" in done.stdout and "events: the directory has no metadata log of KRaft" in done.stdout
 
 
 def test_a_damaged_metadata_log_is_not_known(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:

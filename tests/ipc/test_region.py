@@ -32,10 +32,10 @@ def test_unfinished_region_is_refused(prefix: str) -> None:
     Region.create(prefix + "a", 64, "test", 5)
     with open("/dev/shm" + prefix + "a", "r+b") as file:
         file.write(bytes(8))
-    with pytest.raises(RegionError, match="not finished"):
+    with pytest.raises(RegionError, match="is incomplete"):
         Region.attach(prefix + "a", "test")
     os.truncate("/dev/shm" + prefix + "a", 8)
-    with pytest.raises(RegionError, match="not finished"):
+    with pytest.raises(RegionError, match="is incomplete"):
         Region.attach(prefix + "a", "test")
 
 

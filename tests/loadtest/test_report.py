@@ -139,18 +139,18 @@ CURVES: list[tuple[str, dict[str, Any], str]] = [
     (
         "partitions",
         {"all": points(10, 9, 12), "one": points(10, 9, 12.5)},
-        "all 1.20× (met; 1.33× over the middle), one 1.25× (MISSED; ",
+        "all 1.20× (met; 1.33× over the second), one 1.25× (MISSED; ",
     ),
     (
         "cold",
         {"tail p99": points(100, 150, 190, 150)},
-        "1.9× the p99 of the tail alone (≤ 2): met. A reader that",
+        "1.9× the p99 of the tail alone (≤ 2): met. With a reader that",
     ),
     (
         "cold",
         {"tail p99": points(100, 150, 210, 140)},
-        "2.1× the p99 of the tail alone (≤ 2): MISSED. A reader that another broker serves on the same cores makes it "
-        "1.4×; 1.5× that is this broker's.",
+        "2.1× the p99 of the tail alone (≤ 2): MISSED. With a reader that another broker serves on the same cores, it "
+        "is 1.4×; the share of this broker is 1.5×.",
     ),
     ("workers", {"20 partitions": points(10, 5), "one partition": points(10, 11)}, "2.00× the requests"),
     ("workers", {"20 partitions": points(10, 5), "one partition": points(10, 12.1)}, "CPU ≤ 1.2×: MISSED"),

@@ -151,7 +151,7 @@ def test_a_whole_run_with_a_shape(tmp_path: Path) -> None:
     assert "kept: all" in done.stdout
     assert f"report: {report}" in done.stdout
     page = report.read_text()
-    assert re.search(r'<div id="verdict".*kept: all .*no user met an error', page)
+    assert re.search(r'<div id="verdict".*kept: all .*no user had an error', page)
     _has_charts(page)
     assert '"end_to_end_0.5"' in page.replace("&#34;", '"')
 
@@ -169,7 +169,7 @@ def test_users_who_meet_errors_fail_the_run(tmp_path: Path) -> None:
         [*SWARM, "--users", "2", "--minutes", "0.12", "--report", str(tmp_path / "report.html"), *extra], tmp_path
     )
     assert done.returncode == 1, done.stdout
-    assert "users met errors" in done.stdout
+    assert "users had errors" in done.stdout
     assert "NOTHING TO COMPARE" in done.stdout
     kept = re.search(r"are kept in (\S+)", done.stdout)
     assert kept

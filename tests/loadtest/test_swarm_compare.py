@@ -85,7 +85,7 @@ def test_two_records_acknowledged_at_one_offset() -> None:
 def test_a_doubled_record_of_an_idempotent_user() -> None:
     read = dense(np.append(log(), log()[2:3]))
     faults = findings(acks(log()), read).faults
-    assert any("idempotent users are doubled, at offsets 12" in fault for fault in faults)
+    assert any("idempotent users are duplicated, at offsets 12" in fault for fault in faults)
 
 
 def test_a_doubled_record_of_a_plain_user_is_only_counted() -> None:
@@ -93,7 +93,7 @@ def test_a_doubled_record_of_a_plain_user_is_only_counted() -> None:
     found = findings(acks(log()), read)
     assert found.kept
     assert found.retried == 1
-    assert "1 doubled by producers that are not idempotent" in found.verdict
+    assert "1 duplicated by producers that are not idempotent" in found.verdict
 
 
 def test_records_out_of_order() -> None:

@@ -58,20 +58,20 @@ def test_batches_that_do_not_rise(second: int) -> None:
     for start in (0, 4, 5):
         with pytest.raises(ValueError, match="damaged"):
             whole(one + two, start, 9)
-    with pytest.raises(ValueError, match=f"offset {second} where 6 is due"):
+    with pytest.raises(ValueError, match=f"offset {second} where 6 is expected"):
         whole(one + two, 4, 6)
     if second >= 0:
         assert whole(two, second, second + 2, least=second).holes == []
-        with pytest.raises(ValueError, match=f"where {second + 1} is due"):
+        with pytest.raises(ValueError, match=f"where {second + 1} is expected"):
             whole(two, second + 1, second + 2, least=second + 1)
 
 
 def test_checksums_are_looked_at() -> None:
     one, two = at(4, batch([b"a"] * 2)), at(6, batch([b"b"] * 2))
     assert list(checked(one + two + one[:40])) == [(4, 6), (6, 8)]
-    with pytest.raises(ValueError, match="damaged: the batch with offset 4 after offset 7"):
+    with pytest.raises(ValueError, match="damaged: batch with offset 4 after offset 7"):
         list(checked(two + one))
-    with pytest.raises(ValueError, match="damaged: the batch with offset 6"):
+    with pytest.raises(ValueError, match="damaged: batch with offset 6"):
         list(checked(one + two[:-1] + b"x"))
 
 

@@ -200,7 +200,7 @@ def test_one_of_the_bootstrap_servers_is_enough(broker: Any) -> None:
 def test_nobody_there() -> None:
     port = free_port()
     started = time.monotonic()
-    why = rf"^no broker answers; 127.0.0.1:{port}: .* \(tried for 0.7 s: kafka.default.api.timeout.ms\)$"
+    why = rf"^no broker responds; 127.0.0.1:{port}: .* \(tried for 0.7 s: kafka.default.api.timeout.ms\)$"
     nobody = Brokers({"bootstrap.servers": f"127.0.0.1:{port}", **SHORT})
     with pytest.raises(PipelineError, match=why):
         nobody.topics()

@@ -117,7 +117,7 @@ def test_it_waits_for_what_is_to_come(broker: Any) -> None:
 def test_a_range_that_ends_behind_all(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 2)
-    with pytest.raises(PipelineError, match=f"^{topic}-0 can be read to offset 6 only, not from 6 to 9"):
+    with pytest.raises(PipelineError, match=f"^{topic}-0 can be read only to offset 6, not from 6 to 9"):
         list(reading(broker, topic, 0, 9, **SHORT))
 
 
@@ -128,7 +128,7 @@ def test_deleted_records_are_lost(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 4)
     cut(broker, topic, 5)
-    with pytest.raises(DataLoss, match=f"^offset 2 of {topic}-0 is no more: there are 5 to 11$"):
+    with pytest.raises(DataLoss, match=f"^offset 2 of {topic}-0 no longer exists: the log has 5 to 11$"):
         list(reading(broker, topic, 2, 12))
     assert offsets(list(reading(broker, topic, 5, 12)), 5, 12) == list(range(5, 12))
 
@@ -136,7 +136,7 @@ def test_deleted_records_are_lost(broker: Any) -> None:
 def test_an_offset_that_never_was(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 1)
-    with pytest.raises(DataLoss, match=f"^offset 50 of {topic}-0 is no more: there are 0 to 2$"):
+    with pytest.raises(DataLoss, match=f"^offset 50 of {topic}-0 no longer exists: the log has 0 to 2$"):
         list(reading(broker, topic, 50, 60))
 
 
@@ -150,7 +150,7 @@ def test_a_topic_made_anew_is_another(broker: Any) -> None:
     with broker.wire() as wire:
         create_named(wire, topic)
     fill(broker, topic, 100)
-    with pytest.raises(DataLoss, match=f"^topic '{topic}' was deleted and made anew while {topic}-0 was read$"):
+    with pytest.raises(DataLoss, match=f"^topic '{topic}' was recreated while {topic}-0 was read$"):
         list(chunks)
 
 
@@ -196,10 +196,10 @@ def test_a_hole_up_to_the_end_of_the_log(fresh_broker: Callable[..., Any], caplo
     chunks = list(reading(broker, compacted, 0, 20, **SHORT))
     assert offsets(chunks, 0, 20) == list(range(6))
     assert list(reading(broker, compacted, 9, 15, **SHORT)) == []
-    assert f"{compacted}-0: its leader sends no batch with offsets 9 to 14, nor any behind" in caplog.text
-    with pytest.raises(PipelineError, match=f"^{compacted}-0 can be read to offset 20 only, not from 9 to 21"):
+    assert f"{compacted}-0: the leader sends no batch with offsets 9 to 14 or later" in caplog.text
+    with pytest.raises(PipelineError, match=f"^{compacted}-0 can be read only to offset 20, not from 9 to 21"):
         list(reading(broker, compacted, 9, 21, **SHORT))
-    with pytest.raises(MissingOffsets, match=f"^{other}-0: its leader sends no batch with offsets 6 to 19, nor any"):
+    with pytest.raises(MissingOffsets, match=f"^{other}-0: the leader sends no batch with offsets 6 to 19 or later"):
         list(reading(broker, other, 0, 20, **SHORT))
 
 
@@ -230,7 +230,7 @@ def _check_transactions(broker: Any, topic: str) -> None:
     chunks = list(reading(broker, topic, 0, 7))
     assert chunks[-1].until == 7
     assert not any(chunk.aborted for chunk in chunks)
-    with pytest.raises(PipelineError, match=f"^{topic}-0 can be read to offset 6 only, not from 6 to 7"):
+    with pytest.raises(PipelineError, match=f"^{topic}-0 can be read only to offset 6, not from 6 to 7"):
         list(reading(broker, topic, 0, 7, committed=True, **SHORT))
 
 
@@ -257,7 +257,7 @@ def test_a_broker_that_stays_away(fresh_broker: Callable[..., Any]) -> None:
     next(chunks)
     broker.stop()
     started = time.monotonic()
-    with pytest.raises(PipelineError, match="no broker answers"):
+    with pytest.raises(PipelineError, match="no broker responds"):
         list(chunks)
     assert time.monotonic() - started < 30  # the default is 60 s
 
@@ -308,7 +308,7 @@ def test_apache_kafka(tmp_path: Path) -> None:
         fill(broker, topic, 100)
         assert offsets(list(reading(broker, topic, 50, 250, **PIECES)), 50, 250) == list(range(50, 250))
         cut(broker, topic, 60)
-        with pytest.raises(DataLoss, match=r"there are 60 to 299$"):
+        with pytest.raises(DataLoss, match=r"the log has 60 to 299$"):
             list(reading(broker, topic, 0, 300))
         topic = create_topic(broker)
         _transactions(broker, topic)

@@ -74,7 +74,7 @@ def _before(data: bytes, offset: int) -> bytes:
 def test_silence_is_no_end(broker: Any, topic: str, level: str) -> None:
     with StandIn(broker.bootstrap, {FETCH: silent_from(30)}) as stand_in:
         options = {**SHORT, **OFF, "kafka.isolation.level": level}
-        why = rf"^{topic}-0: its leader sends no batch with offsets 30 to 59, nor any behind .* not compacted"
+        why = rf"^{topic}-0: the leader sends no batch with offsets 30 to 59 or later.* not compacted"
         with pytest.raises(MissingOffsets, match=why):
             read(stand_in, topic, **options)
         assert offsets(stand_in, topic, 0, 30, **options) == list(range(30))
@@ -136,10 +136,10 @@ def dropping(*numbers: int) -> Callable[[Any, Any], Any]:
 @pytest.mark.parametrize(("gone", "said"), [([0], "0 to 2"), ([27], "27 to 29"), ([57], "57 to 59")])
 def test_a_gap_is_an_error(broker: Any, topic: str, gone: list[int], said: str) -> None:
     with StandIn(broker.bootstrap, {FETCH: dropping(*gone)}) as stand_in:
-        with pytest.raises(MissingOffsets, match=rf"^{topic}-0: .* offsets {said}, .*not compacted"):
+        with pytest.raises(MissingOffsets, match=rf"^{topic}-0: .* offsets {said}\b.*not compacted"):
             read(stand_in, topic, **SHORT, **OFF)
         start, end = (gone[0], gone[0] + 3)
-        with pytest.raises(MissingOffsets, match=rf"^{topic}-0: .* offsets {said},"):
+        with pytest.raises(MissingOffsets, match=rf"^{topic}-0: .* offsets {said}\b"):
             read(stand_in, topic, start, end, **SHORT, **OFF)
         rest = [one for one in ALL if one - one % 3 not in gone]
         assert offsets(stand_in, topic, failOnDataLoss="false", **SHORT, **OFF) == rest
@@ -150,7 +150,7 @@ def test_many_gaps_are_told_once(broker: Any, topic: str, caplog: pytest.LogCapt
         assert len(read(stand_in, topic, failOnDataLoss="false", **SHORT, **OFF)) == len(ALL) - 9
         [line] = [record.getMessage() for record in caplog.records if "no batch" in record.getMessage()]
         assert f"{topic}-0: no batch has offsets 6 to 8" in line
-        assert "2 holes more" in line
+        assert "2 more gaps" in line
         assert "up to 9 offsets are left out" in line
         assert offsets(stand_in, topic, **SHORT, **OFF, **{"odradek.compacted": "true"})[:9] == [*range(6), 9, 10, 11]
 
@@ -262,7 +262,7 @@ def test_who_may_not_ask_is_told_how_to_say_it(broker: Any, topic: str) -> None:
         true.results[0].error_code, true.results[0].configs = 29, []  # TOPIC_AUTHORIZATION_FAILED
         return true
 
-    why = r"is not told .*TopicAuthorizationFailed.*odradek.compacted=true"
+    why = r"is unknown .*TopicAuthorizationFailed.*odradek.compacted=true"
     with (
         StandIn(broker.bootstrap, {FETCH: dropping(27), CONFIGS: refuse}) as stand_in,
         pytest.raises(MissingOffsets, match=why),
@@ -287,7 +287,7 @@ def test_a_topic_made_anew_before_its_tasks_run(broker: Any) -> None:
     with broker.wire() as wire:
         create_named(wire, topic.name)
     topic.put(batches(2 * COUNT, SIZE))
-    with pytest.raises(DataLoss, match=rf"topic '{topic.name}' was deleted and made anew"):
+    with pytest.raises(DataLoss, match=rf"topic '{topic.name}' was recreated"):
         [row for task in tasks for row in seen(reader.read(task))]
 
 
@@ -310,7 +310,7 @@ def test_retention_is_faster(broker: Any) -> None:
     topic.put(batches(COUNT, SIZE))
     reader, [task] = planned(broker, topic.name, **OFF)
     cut(broker, topic.name, 30)
-    with pytest.raises(DataLoss, match=r"offset 0 of .* is no more: there are 30 to 59"):
+    with pytest.raises(DataLoss, match=r"offset 0 of .* no longer exists: the log has 30 to 59"):
         seen(reader.read(task))
 
 

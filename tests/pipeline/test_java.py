@@ -70,7 +70,7 @@ def test_a_wrong_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vers
 
 def test_a_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert "is no Java that runs" in refusal()
+    assert "is not a working Java" in refusal()
 
 
 def test_the_path(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_times_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
     """Of 0 librdkafka would make the time of writing; it refuses those before 1970."""
     assert times(1_000, None, 0, 999, -999, -2_000, -1_000, 5_000) == [1, 0, 1, 1, 1, 1, -1, 5]
     [told] = caplog.messages
-    assert told == "t: 4 timestamps cannot be written, the first 0 ms since 1970: they are written as 1 ms"
+    assert told == "t: 4 timestamps are out of range, the first 0 ms since 1970; writing 1 ms instead"
     caplog.clear()
     assert times(None, 1_000, -1_000) == [0, 1, -1] and times() == [] and times(None) == [0]
     assert not caplog.messages

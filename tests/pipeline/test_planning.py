@@ -182,17 +182,23 @@ def test_a_batch_is_not_read_backwards() -> None:
             {A0: 9, A1: 4},
             {A0: 0, A1: 3},
             [Range("a", 0, 5, 9), Range("a", 1, 3, 4)],
-            [Loss("a-1: offsets 0 to 2 are gone, the log begins at 3", 3)],
+            [Loss("a-1: offsets 0 to 2 are gone; the log starts at 3", 3)],
         ),
         (
             {A0: 5},
             {A0: 9},
             {A0: 7},
             [Range("a", 0, 7, 9)],
-            [Loss("a-0: offsets 5 to 6 are gone, the log begins at 7", 2)],
+            [Loss("a-0: offsets 5 to 6 are gone; the log starts at 7", 2)],
         ),
-        ({A0: 5}, {A0: 9}, {A0: 12}, [], [Loss("a-0: offsets 5 to 8 are gone, the log begins at 12", 4)]),
-        ({A0: 5, B0: 3}, {A0: 9}, {A0: 0}, [Range("a", 0, 5, 9)], [Loss("b-0 was deleted after offset 3", 0)]),
+        ({A0: 5}, {A0: 9}, {A0: 12}, [], [Loss("a-0: offsets 5 to 8 are gone; the log starts at 12", 4)]),
+        (
+            {A0: 5, B0: 3},
+            {A0: 9},
+            {A0: 0},
+            [Range("a", 0, 5, 9)],
+            [Loss("b-0 was deleted; it had been read up to offset 3", 0)],
+        ),
         ({A0: 5}, {A0: 9}, {}, [], [Loss("a-0 was deleted before its offsets 5 to 8 were read", 4)]),
         ({}, {A0: 9}, {}, [], [Loss("a-0 was deleted before its offsets 0 to 8 were read", 9)]),
         ({A0: 5}, {A0: 5}, {}, [], []),
@@ -214,19 +220,19 @@ def test_from_one_offset_of_a_stream_to_the_next(
     ("wanted", "kept", "told", "count"),
     [
         ((3, 10), [(3, 10)], [], 0),
-        ((0, 9), [(3, 9)], ["a-0: offsets 0 to 2 are gone, the log begins at 3"], 3),
-        ((5, 15), [(5, 10)], ["a-0: offsets 10 to 14 are not there, the log ends at 10"], 5),
+        ((0, 9), [(3, 9)], ["a-0: offsets 0 to 2 are gone; the log starts at 3"], 3),
+        ((5, 15), [(5, 10)], ["a-0: offsets 10 to 14 do not exist; the log ends at 10"], 5),
         (
             (0, 15),
             [(3, 10)],
             [
-                "a-0: offsets 0 to 2 are gone, the log begins at 3",
-                "a-0: offsets 10 to 14 are not there, the log ends at 10",
+                "a-0: offsets 0 to 2 are gone; the log starts at 3",
+                "a-0: offsets 10 to 14 do not exist; the log ends at 10",
             ],
             8,
         ),
-        ((12, 15), [], ["a-0: offsets 12 to 14 are not there, the log ends at 10"], 3),
-        ((0, 2), [], ["a-0: offsets 0 to 1 are gone, the log begins at 3"], 2),
+        ((12, 15), [], ["a-0: offsets 12 to 14 do not exist; the log ends at 10"], 3),
+        ((0, 2), [], ["a-0: offsets 0 to 1 are gone; the log starts at 3"], 2),
     ],
 )
 def test_what_a_log_has_of_a_range(
@@ -240,9 +246,11 @@ def test_what_a_log_has_of_a_range(
 
 def test_what_is_lost_is_told_in_one_line() -> None:
     assert report([], fail=True) == 0
-    losses = [Loss(f"a-{i} was deleted after offset 3", 2) for i in range(12)]
+    losses = [Loss(f"a-{i} was deleted; it had been read up to offset 3", 2) for i in range(12)]
     assert report(losses, fail=False) == 24
     with pytest.raises(DataLoss) as caught:
         report(losses, fail=True)
-    assert "a-9 was deleted after offset 3; and 2 more (with failOnDataLoss=false" in str(caught.value)
+    assert "a-9 was deleted; it had been read up to offset 3; and 2 more (with failOnDataLoss=false" in str(
+        caught.value
+    )
     assert "\n" not in str(caught.value)

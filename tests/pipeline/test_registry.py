@@ -91,7 +91,9 @@ def test_a_new_version(registry: SchemaRegistry) -> None:
     topic, asked = unique("orders"), Registry(registry.url)
     registry.register(topic, order("id"))
     registry.call("PUT", f"/config/{topic}", {"compatibility": "BACKWARD"})
-    with pytest.raises(OptionError, match=f"^the subject {topic} of .* has a schema that this one is not compatible"):
+    with pytest.raises(
+        OptionError, match=f"^the subject {topic} of .* has a schema with which this schema is not compatible"
+    ):
         client.register(asked, topic, json.dumps(order("id", "at")))
     wider = order("id", "at")
     wider["fields"][1]["default"] = 0
@@ -122,12 +124,12 @@ def said(registry: Registry) -> str:
 
 def test_one_that_does_not_answer() -> None:
     address = f"http://127.0.0.1:{free_port()}"
-    assert said(Registry(address, QUICK)).startswith(f"the schema registry {address} does not answer: ")
+    assert said(Registry(address, QUICK)).startswith(f"the schema registry {address} does not respond: ")
 
 
 def test_one_that_wants_a_user(registry: SchemaRegistry) -> None:
     with Door(registry, USER) as door:
-        refused = f"the schema registry {door.url} answers 401: Unauthorized; see schema.registry.basic.auth.user.info"
+        refused = f"the schema registry {door.url} returned 401: Unauthorized; see schema.registry.basic.auth.user.info"
         assert said(Registry(door.url)) == refused
         assert said(Registry(door.url, (("basic.auth.user.info", "ann:Word1"),))) == refused
         assert client.latest(Registry(door.url, (("basic.auth.user.info", USER),)), "none") is None
@@ -136,7 +138,7 @@ def test_one_that_wants_a_user(registry: SchemaRegistry) -> None:
 def test_another_server(registry: SchemaRegistry) -> None:
     """Its 404 does not say that there is no such schema."""
     address = registry.url.removesuffix("/v7")
-    assert said(Registry(address)).startswith(f"the schema registry {address} answers 404: ")
+    assert said(Registry(address)).startswith(f"the schema registry {address} returned 404: ")
 
 
 def test_tls(registry: SchemaRegistry, tmp_path: Path) -> None:
@@ -182,12 +184,12 @@ def test_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("ssl.ca.locaton", "x", "there is no setting schema.registry.ssl.ca.locaton; did you mean schema.registry.ssl"),
-        ("url", "x", "there is no setting schema.registry.url; the registry's URL is said where it is used"),
+        ("ssl.ca.locaton", "x", "unknown setting schema.registry.ssl.ca.locaton; did you mean schema.registry.ssl"),
+        ("url", "x", "unknown setting schema.registry.url; the registry's URL belongs to the format"),
         ("ssl.ca.location", "/not/there", "schema.registry.ssl.ca.location: cannot read /not/there"),
-        ("ssl.truststore.type", "JKS", "schema.registry.ssl.truststore.type can be PEM only, not 'JKS'"),
-        ("timeout", "x", "schema.registry.timeout is a whole number"),
-        ("basic.auth.user.info", "Word1", "schema.registry.basic.auth.user.info is USER:PASSWORD$"),
+        ("ssl.truststore.type", "JKS", "schema.registry.ssl.truststore.type must be PEM, not 'JKS'"),
+        ("timeout", "x", "schema.registry.timeout must be a whole number"),
+        ("basic.auth.user.info", "Word1", "schema.registry.basic.auth.user.info must be USER:PASSWORD$"),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be(name: str, value: str, message: str) -> None:

@@ -167,9 +167,9 @@ def _reads(broker: Secured, kafka: dict[str, str]) -> None:
 
 @pytest.mark.needs(f"java-{VERSION}")
 def test_who_is_not_let_in(secured: Secured) -> None:
-    assert "does not let one in: " in refusal(options(secured, "SASL_SSL", **login("PLAIN", "wrong")))
-    assert "does not let one in: " in refusal(options(secured, "SASL_SSL", **login("SCRAM-SHA-256", "wrong")))
-    assert "no broker answers; 127.0.0.1:" in refusal(options(secured, "SSL"))  # TLS 1.3 tells it afterwards
+    assert "refused the authentication: " in refusal(options(secured, "SASL_SSL", **login("PLAIN", "wrong")))
+    assert "refused the authentication: " in refusal(options(secured, "SASL_SSL", **login("SCRAM-SHA-256", "wrong")))
+    assert "no broker responds; 127.0.0.1:" in refusal(options(secured, "SSL"))  # TLS 1.3 tells it afterwards
 
 
 @pytest.mark.needs(f"java-{VERSION}")
@@ -185,7 +185,7 @@ def test_a_broker_that_is_not_believed(secured: Secured) -> None:
 @pytest.mark.needs(f"java-{VERSION}")
 def test_the_wrong_protocol_for_a_port(secured: Secured) -> None:
     plain = {"bootstrap.servers": f"127.0.0.1:{secured.ports['SSL']}"}
-    assert "is kafka.security.protocol right for that port?" in refusal(plain)
+    assert "check kafka.security.protocol for that port" in refusal(plain)
     encrypted = options(secured, "SSL") | {"bootstrap.servers": secured.bootstrap}
     assert refusal(encrypted)
 
@@ -202,7 +202,7 @@ def test_a_handshake_that_is_cut_off_is_tried_again(monkeypatch: pytest.MonkeyPa
             while not refused.done():
                 with suppress(TimeoutError), server.accept()[0] as client:
                     greeted += bool(client.recv(1 << 16))
-    assert refused.result().startswith("no broker answers; 127.0.0.1:")
+    assert refused.result().startswith("no broker responds; 127.0.0.1:")
     assert greeted > 2
 
 

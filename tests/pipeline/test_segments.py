@@ -171,7 +171,7 @@ def test_what_delete_records_took_is_lost(broker: Any) -> None:
     first = names.parse_segment_file(logs(topic)[0])
     assert first is not None and 0 < first.offset <= 100
     assert topic.read(100) == all_rows(180, 100)
-    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset 5 .* begins at offset {first.offset} now") as told:
+    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset 5 .* now starts at offset {first.offset}") as told:
         topic.read(5)
     assert told.value.offset == 5, "the leader may have it in tiered storage"
 
@@ -192,7 +192,7 @@ def test_retention_overtakes_a_reader(broker: Any) -> None:
     found = rows([next(going)], topic.range())
     configure(topic, {"retention.ms": 1})
     wait_until(lambda: not set(borders) & {int(name[:20]) for name in logs(topic)}, 30, "all is deleted")
-    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset {borders[1]} .* begins at offset 180 now"):
+    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset {borders[1]} .* now starts at offset 180"):
         next(going)
     assert found == all_rows(borders[1]), "the segment that was open is read to its end"
 

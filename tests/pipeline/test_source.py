@@ -109,7 +109,7 @@ def test_deleted_offsets(spark: SparkSession, broker: Any, read: Load) -> None:
     sent = send(broker, topic, range(20))
     delete_before(broker, topic, 5)
     start = json.dumps({topic: {"0": 0}})
-    with pytest.raises(Exception, match=f"{topic}-0: offsets 0 to 4 are gone, the log begins at 5"):
+    with pytest.raises(Exception, match=f"{topic}-0: offsets 0 to 4 are gone; the log starts at 5"):
         rows(read(spark.read, subscribe=topic, startingOffsets=start))
     assert rows(read(spark.read, subscribe=topic, startingOffsets=start, failOnDataLoss="false")) == sent[5:]
 
@@ -123,7 +123,7 @@ def test_offsets_that_go_between_planning_and_reading(spark: SparkSession, broke
     frame._jdf.queryExecution().toRdd().getNumPartitions()  # plans it, which asks for the offsets
     delete_before(broker, topic, 5)
     if fail == "true":
-        with pytest.raises(Exception, match=f"offset 0 of {topic}-0 is no more"):
+        with pytest.raises(Exception, match=f"offset 0 of {topic}-0 no longer exists"):
             frame.collect()
     else:
         assert [row.offset for row in frame.collect()] == [one.offset for one in sent[5:]]
@@ -132,8 +132,8 @@ def test_offsets_that_go_between_planning_and_reading(spark: SparkSession, broke
 def test_what_is_wrong_is_said_at_once(spark: SparkSession, broker: Any) -> None:
     topic = create_topic(broker)
     for options, message in (
-        ({"subscribe": "nowhere-to-be-found"}, "there is no nowhere-to-be-found"),
-        ({"subscribe": topic, "odradek.lokal": "off"}, "there is no option odradek.lokal"),
+        ({"subscribe": "nowhere-to-be-found"}, "nowhere-to-be-found does not exist"),
+        ({"subscribe": topic, "odradek.lokal": "off"}, "unknown option odradek.lokal"),
         ({}, "one of the options subscribe, subscribePattern and assign must be given"),
     ):
         with pytest.raises(Exception, match=message):
@@ -237,7 +237,7 @@ def test_a_stream_that_lost_offsets(spark: SparkSession, broker: Any, read: Load
     drain(read(spark.readStream, **options), tmp_path, **sink)
     sent += send(broker, topic, range(10, 30))
     delete_before(broker, topic, 15)
-    with pytest.raises(Exception, match=f"{topic}-0: offsets 10 to 14 are gone, the log begins at 15"):
+    with pytest.raises(Exception, match=f"{topic}-0: offsets 10 to 14 are gone; the log starts at 15"):
         drain(read(spark.readStream, **options), tmp_path, **sink)
     assert drain(read(spark.readStream, failOnDataLoss="false", **options), tmp_path, **sink) == [15]
     assert table(spark, tmp_path / "table") == sent[:10] + sent[15:]
@@ -296,5 +296,5 @@ def test_some_columns(spark: SparkSession, broker: Any) -> None:
 
 @pytest.mark.parametrize("columns", ["", "key,", "key,key", "Key", "size"])
 def test_columns_that_are_none(spark: SparkSession, broker: Any, columns: str) -> None:
-    with pytest.raises(PySparkException, match=r"odradek\.columns is a list of some of key, value, topic"):
+    with pytest.raises(PySparkException, match=r"odradek\.columns must be a list of columns out of key, value, topic"):
         load(spark.read, broker, "odradek", subscribe="t", odradek_columns=columns)

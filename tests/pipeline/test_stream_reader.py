@@ -119,7 +119,7 @@ def topic(broker: Any) -> str:
 
 def test_it_begins_where_it_began(asking: type[Asking], broker: Any, topic: str) -> None:
     start, end = ({topic: {"0": offset, "1": offset}} for offset in (0, RECORDS // 2))
-    lost = pytest.raises(DataLoss, match=f"^{topic}-1: offsets 0 to 6 are gone, the log begins at 7")
+    lost = pytest.raises(DataLoss, match=f"^{topic}-1: offsets 0 to 6 are gone; the log starts at 7")
     with again(asking, broker, topic, end, startingOffsets=json.dumps(start)) as batch, lost:
         batch.tasks()
 
@@ -139,12 +139,14 @@ def test_where_it_began_may_be_unknown(
     """Retention has moved `earliest`; `latest` always moves. Offset 0 is where it was."""
     end = {topic: {"0": RECORDS // 2, "1": RECORDS // 2}}
     for word, places in (("earliest", f"{topic}-1"), ("latest", f"{topic}-0, {topic}-1")):
-        unknown = pytest.raises(DataLoss, match=f"^the stream's first batch .* where it began in {places} is not known")
+        unknown = pytest.raises(
+            DataLoss, match=f"^the stream repeats its first batch.* start offsets of {places} are unknown"
+        )
         with again(asking, broker, topic, end, startingOffsets=word) as batch, unknown:
             batch.tasks()
     with again(asking, broker, topic, end, startingOffsets="earliest", failOnDataLoss="false") as batch:
         assert batch.begins() == {"0": 0, "1": 7}
-    assert [message for message in caplog.messages if f"where it began in {topic}-1 is not known" in message]
+    assert [message for message in caplog.messages if f"the start offsets of {topic}-1 are unknown" in message]
     with again(asking, broker, topic, {topic: {"0": RECORDS // 2}}, startingOffsets="earliest") as batch:
         assert batch.begins() == {"0": 0}
 
@@ -155,7 +157,7 @@ def test_a_time_is_where_it_was(asking: type[Asking], broker: Any, topic: str) -
     with again(asking, broker, topic, end, startingTimestamp=str(NOW + 17_000)) as batch:
         assert batch.begins() == {"0": 9, "1": 8}
     lost = again(asking, broker, topic, end, startingTimestamp=str(NOW + 1_000))
-    with lost as batch, pytest.raises(DataLoss, match=f"where it began in {topic}-1 is not known any more"):
+    with lost as batch, pytest.raises(DataLoss, match=f"the start offsets of {topic}-1 are unknown"):
         batch.tasks()
 
 

@@ -119,7 +119,7 @@ def test_a_batch_with_a_name_is_written_once(spark: SparkSession, broker: Any) -
         ("id", {}, "the column 'value' is required"),
         ("id value", {}, "the column 'value' has type bigint but must be string or binary"),
         ("string(id) value", {"topic": " "}, "topic is empty"),
-        ("string(id) value", {"kafka.max.block.ms": "1"}, "the writer has no setting kafka.max.block.ms"),
+        ("string(id) value", {"kafka.max.block.ms": "1"}, "unknown producer setting kafka.max.block.ms"),
         ("string(id) value", {"kafka.acks": "seven"}, "acks"),
         ("string(id) value", {"odradek.stamp": "true"}, "the ids must be in a column 'id'"),
         ("string(id) value", {"odradek.timestamps": "true"}, "the column 'timestamp' is required"),

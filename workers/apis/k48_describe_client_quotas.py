@@ -28,11 +28,11 @@ def _problem(components: list[Any]) -> tuple[int, str | None]:
         if not component.entity_type or component.entity_type in seen:
             return INVALID_REQUEST, "An entity type is empty or appears more than once."
         if component.entity_type not in KNOWN:
-            return UNSUPPORTED_VERSION, "An entity type is neither user nor client-id nor ip."
+            return UNSUPPORTED_VERSION, "An entity type must be user, client-id or ip."
         if component.match_type not in (EXACT, DEFAULT, ANY):
             return INVALID_REQUEST, f"Unknown match type {component.match_type}"
         if (component.match is None) is (component.match_type == EXACT):
-            return INVALID_REQUEST, f"Match type {component.match_type} does not go with the match."
+            return INVALID_REQUEST, f"Match type {component.match_type} does not allow this match value."
         seen.add(component.entity_type)
     if "ip" in seen and len(seen) > 1:
         return INVALID_REQUEST, "ip cannot be combined with user or client-id."

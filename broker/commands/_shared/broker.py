@@ -28,7 +28,7 @@ def configured(function: F) -> F:
         "--override",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Set or replace one setting; may be given again.",
+        help="Override one setting; may be repeated.",
     )
     return argument(option(function))
 
@@ -44,7 +44,7 @@ def find_running(properties: Path | None, override: tuple[str, ...]) -> BrokerCo
         found = others[0] if len(others) == 1 else None
         if len(others) > 1:
             choices = ", ".join(other.data_dir for other in others)
-            raise NotRunning(f"several brokers run here; choose by --override log.dirs=…: {choices}")
+            raise NotRunning(f"several brokers are running; select one with --override log.dirs=…: {choices}")
     if found is None:
         raise NotRunning(f"no broker is running on {wanted.data_dir}")
     return found

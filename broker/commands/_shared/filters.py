@@ -43,7 +43,7 @@ def _numbers(text: str) -> set[int]:
     try:
         return {int(part) for part in text.split(",")}
     except ValueError:
-        raise click.UsageError(f"--partitions takes numbers separated by commas, not '{text}'") from None
+        raise click.UsageError(f"--partitions must be numbers separated by commas, not '{text}'") from None
 
 
 def partition_patterns(text: str) -> PartitionFilter:

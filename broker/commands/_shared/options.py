@@ -96,7 +96,7 @@ def connection_options(
             config_option,
             "command_config",
             metavar="FILE",
-            help="Properties file with configurations of the client.",
+            help="Properties file with client configurations.",
         )(function)
         return click.option(
             "--bootstrap-server",

@@ -60,4 +60,4 @@ def from_file(path: str) -> list[tuple[str, int, dict[str, Any]]]:
     try:
         return [(str(row["topic"]), int(row["partition"]), row) for row in rows]
     except (TypeError, KeyError, ValueError) as error:
-        raise OdradekError(f'{path}: each partition has "topic" and "partition": {error}') from None
+        raise OdradekError(f'{path}: each partition needs "topic" and "partition": {error}') from None

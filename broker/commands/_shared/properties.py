@@ -95,7 +95,7 @@ def _convert(name: str, value: str, default: Any) -> Any:
             return int(value)
         return value
     except ValueError:
-        raise click.UsageError(f"{name}={value}: not a value of this configuration") from None
+        raise click.UsageError(f"{name}={value}: invalid value") from None
 
 
 def _boolean(value: str) -> bool:

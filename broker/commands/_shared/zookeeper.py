@@ -22,7 +22,7 @@ def zookeeper_option(function: Any) -> Any:
     return click.option(
         "--zookeeper",
         metavar="HOST:PORT,…/PATH",
-        help="ZooKeeper of the cluster (zookeeper.connect), in the place of --bootstrap-server, as in 0.8.",
+        help="The cluster's ZooKeeper (zookeeper.connect), instead of --bootstrap-server, as in Kafka 0.8.",
     )(function)
 
 

@@ -18,24 +18,25 @@ from odradek.broker.commands._shared.options import (
 
 @click.command("adopt", cls=ClientCommand, epilog="Example: odradek adopt /var/lib/kafka/data --dry-run")
 @click.argument("directories", nargs=-1, metavar="[DIR]…", type=click.Path(exists=True, file_okay=False))
-@flag("--dry-run", "Print what a first start on DIR would take over, and what it cannot know. Changes nothing.")
+@flag("--dry-run", "Print what the first start on DIR would take over, and what is unknown. Changes nothing.")
 @click.option(
     "--config",
     metavar="SERVER.PROPERTIES",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="With --dry-run: what the first start will be configured with; gives metadata.log.dir, and log.dirs for DIR.",
+    help="With --dry-run: the configuration of the first start, for its metadata.log.dir and, without DIR, its "
+    "log.dirs.",
 )
 @json_option
-@flag("--defaults", "In a running broker: the broker's defaults count for topics whose retention is not known.")
-@click.option("--topic", multiple=True, metavar="NAME", help="With --defaults: only this one; may be given again.")
+@flag("--defaults", "In a running broker: apply the broker's defaults to topics whose retention is unknown.")
+@click.option("--topic", multiple=True, metavar="NAME", help="With --defaults: only this topic; may be repeated.")
 @connection_options(required=False)
 def command(**options: Any) -> None:
     """Take over the log directories of another Kafka broker.
 
-    The first `odradek start` with them as log.dirs adopts them: topics, ids and configs come from the metadata log of
-    KRaft. Where that is missing, as in a directory of a ZooKeeper-mode broker, all records stay: such topics have
-    retention.ms=-1, retention.bytes=-1, cleanup.policy=delete and odradek.retention.unknown=true until
-    `odradek configs --alter` names one of these, or `odradek adopt --defaults` unsets them.
+    The first `odradek start` with these directories as log.dirs adopts them. It reads topics, ids and configs from
+    KRaft's metadata log. The directories of a ZooKeeper-mode broker have no such log: all their records are kept, and
+    the topics have retention.ms=-1, retention.bytes=-1, cleanup.policy=delete and odradek.retention.unknown=true until
+    `odradek configs --alter` names one of these configs, or `odradek adopt --defaults` deletes them.
 
     \b
     odradek adopt DIR… --dry-run [--config SERVER.PROPERTIES] [--json]
@@ -56,12 +57,12 @@ def command(**options: Any) -> None:
 
 def _check(options: dict[str, Any]) -> None:
     if options["dry_run"] == options["defaults"]:
-        raise click.UsageError("give DIR --dry-run, or --defaults; the first `odradek start` on DIR takes it over")
+        raise click.UsageError("give DIR and --dry-run, or --defaults; to take DIR over, run `odradek start` on it")
     if options["dry_run"] and not (options["directories"] or options["config"]):
         raise click.UsageError("--dry-run needs the log directories, or --config")
     if options["dry_run"] and (options["topic"] or options["bootstrap_server"]):
-        raise click.UsageError("--topic and --bootstrap-server go with --defaults")
+        raise click.UsageError("--topic and --bootstrap-server need --defaults")
     if options["defaults"] and (options["directories"] or options["config"] or options["as_json"]):
-        raise click.UsageError("DIR, --config and --json go with --dry-run")
+        raise click.UsageError("DIR, --config and --json need --dry-run")
     if options["defaults"] and not options["bootstrap_server"]:
         raise click.UsageError("--defaults needs --bootstrap-server")

@@ -18,14 +18,14 @@ def use_defaults(cluster: Cluster, topics: Sequence[str]) -> None:
     """Unset the configs of topics with unknown retention, of `topics` or of all such topics. Raises OdradekError."""
     marked = _marked(cluster)
     if others := sorted(set(topics) - set(marked)):
-        raise OdradekError(f"of these topics the retention is known: {', '.join(others)}")
+        raise OdradekError(f"the retention of these topics is already known: {', '.join(others)}")
     chosen = sorted(topics) or marked
     if chosen:
         _unset(cluster, chosen)
     for name in chosen:
-        click.echo(f"The broker's defaults count for topic {name}.")
+        click.echo(f"Topic {name} now uses the broker's defaults.")
     if not chosen:
-        click.echo("There is no topic whose retention is not known.")
+        click.echo("No topic has an unknown retention.")
 
 
 def _marked(cluster: Cluster) -> list[str]:

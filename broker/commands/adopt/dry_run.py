@@ -39,7 +39,11 @@ def dry_run(given: Sequence[str], properties: Path | None, *, as_json: bool) -> 
     except (LogDirError, CheckpointError, OSError) as error:
         raise OdradekError(str(error)) from None
     if Path(directories[0], FILE_NAME).exists():
-        plan.notes.insert(0, f"{directories[0]} has {FILE_NAME}: a start takes over nothing, that was done before")
+        plan.notes.insert(
+            0,
+            f"{directories[0]} has {FILE_NAME}: the broker already took these directories over; a start takes over "
+            "nothing more",
+        )
     document = {"broker": broker, "cluster": cluster, **_document(plan)}
     if as_json:
         print_json(document)
@@ -90,12 +94,12 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         lines += ["", *(line.rstrip() for line in rows(_HEADER, _WIDTHS, map(_row, topics)))]
     lines += _part("dynamic broker configs", _broker_lines(document["dynamicBrokerConfigs"]))
     lines += _part(
-        "NOT KNOWN how long the records stay; nothing of these topics will be deleted or compacted",
+        "UNKNOWN RETENTION: these topics will be neither deleted from nor compacted",
         [f"{topic['topic']}: {topic['unknown']}" for topic in topics if topic["unknown"]],
     )
-    lines += _part("topics, more", [f"{topic['topic']}: {note}" for topic in topics for note in topic["notes"]])
-    lines += _part("put aside as -stray, kept", [f"{one['path']}: {one['reason']}" for one in document["strays"]])
-    return [*lines, *_part("also", document["notes"]), "", "Nothing was changed."]
+    lines += _part("notes on topics", [f"{topic['topic']}: {note}" for topic in topics for note in topic["notes"]])
+    lines += _part("renamed to -stray and kept", [f"{one['path']}: {one['reason']}" for one in document["strays"]])
+    return [*lines, *_part("notes", document["notes"]), "", "Nothing was changed."]
 
 
 def _part(title: str, lines: Sequence[str]) -> list[str]:

@@ -49,32 +49,32 @@ class ConfigsCommand(ClientCommand):
     "--add-config retention.ms=3600000",
 )
 @connection_options()
-@flag("--describe", "Print configurations that were set while running; with --all, all of them.")
-@flag("--alter", "Set or unset configurations.")
-@flag("--all", "With --describe: also what was configured at the start, and defaults.")
-@click.option("--entity-type", multiple=True, type=click.Choice([*RESOURCES, *QUOTAS]), help="What of.")
-@click.option("--entity-name", multiple=True, help="Its name; broker ids for brokers.")
-@flag("--entity-default", "Instead of a name: the default for all.")
-@click.option("--topic", help="The topic of that name.")
-@click.option("--broker", help="The broker with that id.")
-@flag("--broker-defaults", "The default of all brokers.")
-@click.option("--broker-logger", help="The loggers of the broker with that id.")
-@click.option("--group", help="The group of that name.")
-@click.option("--client-metrics", help="The client metrics subscription of that name.")
-@click.option("--user", help="Quotas of that user.")
+@flag("--describe", "Print dynamic configurations; with --all, all configurations.")
+@flag("--alter", "Set or delete configurations.")
+@flag("--all", "With --describe: also static configurations and defaults.")
+@click.option("--entity-type", multiple=True, type=click.Choice([*RESOURCES, *QUOTAS]), help="Type of the entity.")
+@click.option("--entity-name", multiple=True, help="Name of the entity; for a broker, its id.")
+@flag("--entity-default", "Instead of a name: the default of all entities of the type.")
+@click.option("--topic", help="The topic with this name.")
+@click.option("--broker", help="The broker with this id.")
+@flag("--broker-defaults", "The cluster-wide default of all brokers.")
+@click.option("--broker-logger", help="The loggers of the broker with this id.")
+@click.option("--group", help="The group with this name.")
+@click.option("--client-metrics", help="The client metrics subscription with this name.")
+@click.option("--user", help="Quotas of this user.")
 @flag("--user-defaults", "Default quotas of users.")
-@click.option("--client", help="Quotas of that client id.")
-@flag("--client-defaults", "Default quotas of clients.")
-@click.option("--ip", help="Quotas of that address.")
+@click.option("--client", help="Quotas of this client id.")
+@flag("--client-defaults", "Default quotas of client ids.")
+@click.option("--ip", help="Quotas of this address.")
 @flag("--ip-defaults", "Default quotas of addresses.")
 @click.option(
     "--add-config",
     metavar="K=V,K=[V,V],…",
-    help="Set these; square brackets hold together a value with commas.",
+    help="Configurations to set; a value with commas needs square brackets.",
 )
-@click.option("--add-config-file", metavar="FILE", help="Set what is in this properties file.")
-@click.option("--delete-config", multiple=True, metavar="K,K", help="Unset these.")
-@flag("--force", "Accepted for scripts written for Kafka; nothing is asked anyway.")
+@click.option("--add-config-file", metavar="FILE", help="Properties file with configurations to set.")
+@click.option("--delete-config", multiple=True, metavar="K,K", help="Configurations to delete.")
+@flag("--force", "Accepted and ignored: the command never prompts.")
 @json_option
 def command(**options: Any) -> None:
     """Describe or alter configurations of topics, brokers, groups and clients.
@@ -111,11 +111,13 @@ def _entities(options: dict[str, Any]) -> tuple[list[str], list[str]]:
     short = {_SHORT[key]: options[key] for key in _SHORT if options[key] is not None}
     short |= {kind: "" for key, kind in _DEFAULTS.items() if options[f"{key}_defaults"]}
     if short and (types or names):
-        raise click.UsageError("--entity-type, -name and -default cannot be given with --topic and its like")
+        raise click.UsageError(
+            "--entity-type, --entity-name and --entity-default cannot be given with options such as --topic"
+        )
     if short:
         types, names = list(short), list(short.values())
     if not types:
-        raise click.UsageError("give --entity-type, or --topic, --broker or another of their kind")
+        raise click.UsageError("give --entity-type, or an option such as --topic or --broker")
     if len(types) > 1 and set(types) != {"users", "clients"}:
         raise click.UsageError("only users and clients can be given together")
     return types, names
@@ -124,13 +126,13 @@ def _entities(options: dict[str, Any]) -> tuple[list[str], list[str]]:
 def _check(action: str, options: dict[str, Any], types: list[str], names: list[str]) -> None:
     changes = options["add_config"] or options["add_config_file"] or options["delete_config"]
     if action == "--describe" and changes:
-        raise click.UsageError("--describe changes nothing: leave out --add-config and --delete-config")
+        raise click.UsageError("--add-config and --delete-config cannot be given with --describe")
     if action == "--alter" and len(names) != len(types):
         raise click.UsageError(f"--alter needs a name (or default) of {', '.join(types)}")
     if types[0] in ("brokers", "broker-loggers"):
         for name in filter(None, names):
             if not name.isdecimal():
-                raise click.UsageError(f"the name of a broker is its id, a number, not '{name}'")
+                raise click.UsageError(f"the name of a broker must be its id, a number, not '{name}'")
     if "" in names and types[0] in ("topics", "broker-loggers", "client-metrics", "groups"):
         raise click.UsageError(f"{types[0]} have no default")
 

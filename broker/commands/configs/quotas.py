@@ -74,4 +74,4 @@ def _number(key: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise click.UsageError(f"{key}={text}: a quota is a number") from None
+        raise click.UsageError(f"{key}={text}: a quota must be a number") from None

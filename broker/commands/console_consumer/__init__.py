@@ -41,41 +41,43 @@ _FORMATTERS = {
 @connection_options(config_option="--consumer.config", required=False)
 @zookeeper_option
 @click.option("--topic", help="The topic to read.")
-@click.option("--include", "--whitelist", "include", metavar="REGEX", help="Read all topics that match.")
-@flag("--from-beginning", "Start at the first message, where the group has no committed offset.")
-@click.option("--max-messages", type=click.IntRange(min=-1), default=-1, help="End after so many messages.")
-@click.option("--timeout-ms", type=int, default=-1, help="End when no message came for so long.")
+@click.option("--include", "--whitelist", "include", metavar="REGEX", help="Read all topics whose whole name matches.")
+@flag("--from-beginning", "Start at the earliest message if the group has no committed offset.")
+@click.option("--max-messages", type=click.IntRange(min=-1), default=-1, help="Exit after this many messages.")
+@click.option("--timeout-ms", type=int, default=-1, help="Exit when no message arrives for this long.")
 @click.option("--partition", type=click.IntRange(min=0), help="Read this partition only.")
 @click.option("--offset", metavar="OFFSET", help="With --partition: a number, earliest, or latest (default).")
-@click.option("--group", help="The consumer group; without it, none is joined and no offset is committed.")
+@click.option("--group", help="The consumer group; without it, the consumer joins no group and commits no offsets.")
 @click.option(
     "--property",
     "formatter_properties",
     multiple=True,
     metavar="KEY=VALUE",
-    help="How messages are printed: print.timestamp, .partition, .offset, .epoch, .headers, .key, .value "
-    "(true or false), key.separator (tab), line.separator (newline), headers.separator (,), null.literal, "
-    "key.deserializer, value.deserializer, headers.deserializer (string, long, integer, short, double, "
-    "float, uuid, bytes; Kafka's class names are taken too).",
+    help="How messages are printed: print.timestamp, .partition, .offset, .epoch, .headers, .key, .value (true or "
+    "false), key.separator (tab), line.separator (newline), headers.separator (,), null.literal, "
+    "key.deserializer, value.deserializer, headers.deserializer (string, long, integer, short, double, float, "
+    "uuid, bytes; Kafka's class names are accepted too).",
 )
-@click.option("--formatter-config", metavar="FILE", help="Properties file with the same; --property wins.")
+@click.option(
+    "--formatter-config", metavar="FILE", help="Properties file with these properties; --property takes precedence."
+)
 @click.option(
     "--formatter",
     default="default",
     show_default=True,
     type=click.Choice(list(_FORMATTERS)),
     metavar="NAME",
-    help="default, json (one object a line), or noop; Kafka's class names are taken too.",
+    help="default, json (one object per line), or noop; Kafka's class names are accepted too.",
 )
 @click.option("--key-deserializer", metavar="CLASS", help="As --property key.deserializer=….")
 @click.option("--value-deserializer", metavar="CLASS", help="As --property value.deserializer=….")
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
-    help="Whether messages of open and aborted transactions are read (default) or not.",
+    help="Whether to read messages of open and aborted transactions (read_uncommitted, the default) or not.",
 )
-@click.option("--consumer-property", multiple=True, metavar="KEY=VALUE", help="A configuration of the consumer.")
-@flag("--skip-message-on-error", "Go on with the next message when one cannot be printed.")
+@click.option("--consumer-property", multiple=True, metavar="KEY=VALUE", help="A consumer configuration.")
+@flag("--skip-message-on-error", "Skip a message that cannot be printed.")
 @flag("--enable-systest-events", "Print shutdown_complete at the end.")
 def command(**options: Any) -> None:
     """Print messages, each followed by a newline, byte for byte as they were sent.
@@ -131,5 +133,5 @@ def _start(options: dict[str, Any]) -> int:
     if text.lower() in names:
         return names[text.lower()]
     if not text.isdecimal():
-        raise click.UsageError(f"--offset is a number, earliest or latest, not '{text}'")
+        raise click.UsageError(f"--offset must be a number, earliest or latest, not '{text}'")
     return int(text)

@@ -40,36 +40,38 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
     help="How lines are read: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
     "headers.separator (,), headers.key.separator (:), null.marker, ignore.error.",
 )
-@click.option("--reader-config", metavar="FILE", help="Properties file with the same; --property wins.")
-@click.option("--producer-property", multiple=True, metavar="KEY=VALUE", help="A configuration of the producer.")
+@click.option(
+    "--reader-config", metavar="FILE", help="Properties file with these properties; --property takes precedence."
+)
+@click.option("--producer-property", multiple=True, metavar="KEY=VALUE", help="A producer configuration.")
 @click.option(
     "--line-reader",
     default="line",
     show_default=True,
     type=click.Choice(_LINE_READERS),
-    help="Kafka's class names are taken for its reader of lines.",
+    help="line, or Kafka's class name of its line reader.",
 )
 @click.option(
     "--compression-codec",
     is_flag=False,
     flag_value="gzip",
     type=click.Choice(_CODECS),
-    help="Compression of batches; gzip when no codec is named. Default: none.",
+    help="Compression of batches; gzip if the option has no value. Default: none.",
 )
-@flag("--sync", "Wait for each message to be acknowledged before the next one is sent.")
+@flag("--sync", "Wait for the acknowledgement of each message before sending the next.")
 @click.option("--request-required-acks", metavar="ACKS", help="0, 1, or all (-1, the default).")
 @click.option(
     "--batch-size",
     type=click.IntRange(min=0),
-    help="Bytes of a batch (default 262144); the same as --max-partition-memory-bytes, which wins.",
+    help="Batch size in bytes (default 262144); --max-partition-memory-bytes takes precedence.",
 )
-@click.option("--max-partition-memory-bytes", type=click.IntRange(min=0), help="Bytes of a batch.")
+@click.option("--max-partition-memory-bytes", type=click.IntRange(min=0), help="Batch size in bytes, as --batch-size.")
 @click.option(
     "--max-memory-bytes",
     type=click.IntRange(min=1),
     default=32 << 20,
     show_default=True,
-    help="Bytes that may wait for acknowledgement before reading stops.",
+    help="Bytes of unacknowledged messages at which the producer stops reading input.",
 )
 @click.option(
     "--timeout",
@@ -78,17 +80,25 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
     show_default=True,
     help="Milliseconds that a message waits for others to fill its batch (linger.ms).",
 )
-@click.option("--message-send-max-retries", type=click.IntRange(min=0), help="Default: until delivery times out.")
-@click.option("--retry-backoff-ms", type=click.IntRange(min=0), help="Pause before a retry (default 100).")
-@click.option("--request-timeout-ms", type=click.IntRange(min=1), help="Wait for an answer (default 30000).")
-@click.option("--metadata-expiry-ms", type=click.IntRange(min=0), help="Age of metadata (default 300000).")
-@click.option("--max-block-ms", type=click.IntRange(min=0), help="Wait for metadata (default 60000).")
-@click.option("--socket-buffer-size", type=click.IntRange(min=0), help="Send buffer of the socket.")
+@click.option(
+    "--message-send-max-retries",
+    type=click.IntRange(min=0),
+    help="Number of retries (default: until the delivery timeout).",
+)
+@click.option("--retry-backoff-ms", type=click.IntRange(min=0), help="Milliseconds before a retry (default 100).")
+@click.option(
+    "--request-timeout-ms", type=click.IntRange(min=1), help="Milliseconds to wait for a response (default 30000)."
+)
+@click.option(
+    "--metadata-expiry-ms", type=click.IntRange(min=0), help="Maximum age of metadata in milliseconds (default 300000)."
+)
+@click.option("--max-block-ms", type=click.IntRange(min=0), help="Milliseconds to wait for metadata (default 60000).")
+@click.option("--socket-buffer-size", type=click.IntRange(min=0), help="Send buffer of the socket in bytes.")
 def command(**options: Any) -> None:
     """Send each line of standard input as a message.
 
-    Lines end at a newline byte; all other bytes, also CR and NUL, are sent unchanged. An empty line is an empty
-    message. Messages in a partition keep the order of lines. Exit code 1 when any message was not sent.
+    Lines end at a newline byte; all other bytes, including CR and NUL, are sent unchanged. An empty line is an empty
+    message. Messages in a partition keep the order of lines. Exit code 1 if any message was not sent.
     """
     properties = load_properties(options["reader_config"], ()) | key_values(options["reader_properties"])
     how = reader(properties)

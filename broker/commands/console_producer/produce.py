@@ -111,7 +111,7 @@ def _acks(text: str) -> int:
     try:
         return acks(text)
     except ValueError:
-        raise click.UsageError(f"--request-required-acks is 0, 1, -1 or all, not '{text}'") from None
+        raise click.UsageError(f"--request-required-acks must be 0, 1, -1 or all, not '{text}'") from None
 
 
 def _keep_order(config: dict[str, Any]) -> None:

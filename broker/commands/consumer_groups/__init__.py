@@ -54,23 +54,25 @@ _BELONGS = {
 )
 @connection_options()
 @flag("--list", "Print the names of all groups.")
-@flag("--describe", "Print offsets and lag of groups, or with --members or --state those.")
+@flag("--describe", "Print offsets and lag of groups, or with --members or --state their members or state.")
 @flag("--delete", "Delete groups that have no members.")
-@flag("--reset-offsets", "Set the offsets of groups without members; shows them unless --execute.")
-@flag("--delete-offsets", "Forget a group's offsets of some topics.")
+@flag("--reset-offsets", "Reset offsets of groups without members; without --execute, only print them.")
+@flag("--delete-offsets", "Delete a group's offsets of topics.")
 @click.option("--group", multiple=True, help="A group; may be repeated.")
 @flag("--all-groups", "All groups.")
-@click.option("--topic", multiple=True, metavar="TOPIC[:N,N]", help="A topic, or some of its partitions.")
-@flag("--all-topics", "All topics that the group has offsets of.")
+@click.option(
+    "--topic", multiple=True, metavar="TOPIC[:N,N]", help="A topic, or some of its partitions; may be repeated."
+)
+@flag("--all-topics", "All topics for which the group has offsets.")
 @flag("--offsets", "With --describe: offsets and lag (the default).")
 @flag("--members", "With --describe: the members of the group.")
-@flag("--verbose", "With --members: the partitions of each, too.")
+@flag("--verbose", "With --members: also the partitions of each member.")
 @click.option(
     "--state",
     is_flag=False,
     flag_value=_ANY,
     metavar="[STATE,…]",
-    help="With --describe: the state of the group; with --list: states, or only groups in these.",
+    help="With --describe: the state of the group; with --list: also states, or only groups in the given states.",
 )
 @click.option(
     "--type",
@@ -78,18 +80,20 @@ _BELONGS = {
     is_flag=False,
     flag_value=_ANY,
     metavar="[TYPE,…]",
-    help="With --list: types (classic, consumer), or only groups of these.",
+    help="With --list: also types (classic, consumer), or only groups of the given types.",
 )
-@flag("--dry-run", "Show the new offsets only.")
+@flag("--dry-run", "Only print the new offsets.")
 @flag("--execute", "Set the new offsets.")
-@flag("--export", "Print the new offsets as CSV, as --from-file takes it.")
-@flag("--to-earliest", "To the start of each partition.")
-@flag("--to-latest", "To the end of each partition.")
-@flag("--to-current", "To where the group is; to the end where it has no offset.")
+@flag("--export", "Print the new offsets as CSV, for --from-file.")
+@flag("--to-earliest", "To the earliest offset of each partition.")
+@flag("--to-latest", "To the latest offset of each partition.")
+@flag("--to-current", "To the committed offset of the group, or to the latest offset if there is none.")
 @click.option("--to-offset", type=int, help="To this offset.")
-@click.option("--shift-by", type=int, metavar="N", help="By so many messages, back when negative.")
-@click.option("--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss", help="To the first message since then.")
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="To the first message since so long ago.")
+@click.option("--shift-by", type=int, metavar="N", help="By this number of offsets; backwards if negative.")
+@click.option(
+    "--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss", help="To the first message with this timestamp or a later one."
+)
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="To the first message that is at most this old.")
 @click.option("--from-file", metavar="FILE", help="To the offsets of a CSV file: [group,]topic,partition,offset.")
 @click.option("--timeout", "timeout_ms", type=click.IntRange(min=1), default=30_000, help="Milliseconds to wait.")
 @json_option
@@ -155,5 +159,5 @@ def _words(text: str | None, known: tuple[str, ...], option: str) -> list[str]:
     words = [word.strip().lower() for word in (text or "").split(",") if word.strip()]
     for word in words:
         if word not in by_lower:
-            raise click.UsageError(f"{option}: '{word}' is none of {', '.join(known)}")
+            raise click.UsageError(f"{option}: '{word}' is not one of {', '.join(known)}")
     return [by_lower[word] for word in words]

@@ -34,7 +34,7 @@ _DURATION = re.compile(
 def reset(cluster: Cluster, options: Options) -> int:
     """Set or show new offsets of groups without members; returns 1 when a group was skipped."""
     if not options["execute"] and not options["dry_run"]:
-        click.echo("WARN: nothing is changed without --execute; say --dry-run if that is what you want.", err=True)
+        click.echo("WARN: without --execute no offset changes; --dry-run suppresses this warning.", err=True)
     groups = described(cluster, chosen(cluster, options))
     inactive = [group for group in groups.values() if _is_inactive(group)]
     plan = {group.name: new_offsets(cluster, options, group.name) for group in inactive}
@@ -61,7 +61,7 @@ def new_offsets(cluster: Cluster, options: Options, group: str) -> Offsets:
     if options["target"] == "--from-file":
         planned = _from_file(Path(options["from_file"]), list(options["group"])).get(group)
         if planned is None:
-            raise OdradekError(f"{options['from_file']} has no offsets of group {group}")
+            raise OdradekError(f"{options['from_file']} has no offsets for group {group}")
         return _within_range(cluster, planned)
     if options["all_topics"]:
         partitions = sorted(committed(cluster, group))
@@ -96,7 +96,7 @@ def _shift_by(cluster: Cluster, options: Options, group: str, partitions: list[P
     now = committed(cluster, group)
     for topic, index in partitions:
         if (topic, index) not in now:
-            raise OdradekError(f"cannot shift {topic}-{index}: group {group} has no offset of it")
+            raise OdradekError(f"cannot shift {topic}-{index}: group {group} has no committed offset")
     return _within_range(cluster, {one: now[one] + options["shift_by"] for one in partitions})
 
 
@@ -124,7 +124,7 @@ def parse_datetime(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise click.UsageError(f"--to-datetime takes YYYY-MM-DDTHH:mm:SS.sss, not '{text}'") from None
+        raise click.UsageError(f"--to-datetime must be YYYY-MM-DDTHH:mm:SS.sss, not '{text}'") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
@@ -136,7 +136,7 @@ def parse_duration(text: str) -> int:
     groups = match.groupdict() if match else {}
     parts = {name: float(part) for name, part in groups.items() if part and name != "sign"}
     if not match or not parts:
-        raise click.UsageError(f"--by-duration takes PnDTnHnMnS, not '{text}'")
+        raise click.UsageError(f"--by-duration must be PnDTnHnMnS, not '{text}'")
     ms = round(timedelta(**parts) / timedelta(milliseconds=1))
     return -ms if match["sign"] else ms
 
@@ -153,7 +153,7 @@ def _at_time(cluster: Cluster, partitions: list[Partition], timestamp: int) -> O
     found = _listed(cluster, partitions, timestamp)
     late = [one for one, offset in found.items() if offset < 0]
     for topic, index in late:
-        click.echo(f"Warn: {topic}-{index} has no message since then; its end is taken.", err=True)
+        click.echo(f"Warn: {topic}-{index} has no message since then; using the latest offset.", err=True)
     return found | _listed(cluster, late, LATEST)
 
 
@@ -163,7 +163,7 @@ def _within_range(cluster: Cluster, wanted: Offsets) -> Offsets:
     kept = {one: min(max(offset, starts[one]), ends[one]) for one, offset in wanted.items()}
     for (topic, index), offset in wanted.items():
         if kept[topic, index] != offset:
-            click.echo(f"WARN: {topic}-{index} has no offset {offset}; {kept[topic, index]} is taken.", err=True)
+            click.echo(f"WARN: {topic}-{index} has no offset {offset}; using {kept[topic, index]}.", err=True)
     return kept
 
 

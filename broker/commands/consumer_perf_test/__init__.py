@@ -22,17 +22,17 @@ from odradek.broker.commands._shared.options import (
 )
 @connection_options(config_option="--consumer.config")
 @click.option("--topic", required=True, help="The topic to read.")
-@click.option("--messages", required=True, type=click.IntRange(min=1), help="How many messages.")
+@click.option("--messages", required=True, type=click.IntRange(min=1), help="Number of messages to read.")
 @click.option("--group", help="The consumer group (default: perf-consumer- and a random number).")
-@click.option("--fetch-size", type=click.IntRange(min=1), default=1 << 20, show_default=True, help="Bytes a fetch.")
+@click.option("--fetch-size", type=click.IntRange(min=1), default=1 << 20, show_default=True, help="Bytes per fetch.")
 @click.option(
     "--socket-buffer-size",
     type=click.IntRange(min=1),
     default=2 << 20,
     show_default=True,
-    help="Receive buffer of the socket.",
+    help="Receive buffer of the socket in bytes.",
 )
-@flag("--from-latest", "Start at the end where the group has no offset (else at the start).")
+@flag("--from-latest", "Without a committed offset, start at the latest message, not the earliest.")
 @click.option(
     "--timeout",
     is_flag=False,
@@ -40,7 +40,7 @@ from odradek.broker.commands._shared.options import (
     default=10_000,
     type=int,
     show_default=True,
-    help="End when no message came for so many milliseconds.",
+    help="Exit when no message arrives for this many milliseconds.",
 )
 @click.option(
     "--reporting-interval",
@@ -49,14 +49,14 @@ from odradek.broker.commands._shared.options import (
     show_default=True,
     help="Milliseconds between the lines of --show-detailed-stats.",
 )
-@flag("--show-detailed-stats", "Print a line each reporting interval instead of one at the end.")
+@flag("--show-detailed-stats", "Print a line per reporting interval instead of one at the end.")
 @click.option(
     "--date-format",
     default="yyyy-MM-dd HH:mm:ss:SSS",
     show_default=True,
-    help="Of times, in the letters of Java's SimpleDateFormat.",
+    help="Format of times, as a pattern of Java's SimpleDateFormat.",
 )
-@flag("--hide-header", "Do not print the names of the columns.")
+@flag("--hide-header", "Do not print the header line.")
 @flag("--print-metrics", "Print the client's metrics at the end.")
 @click.option("--threads", hidden=True, help="Accepted and ignored, as by Kafka.")
 @click.option("--num-fetch-threads", hidden=True, help="Accepted and ignored, as by Kafka.")

@@ -11,7 +11,7 @@ from odradek.broker.errors import FAILED
 from odradek.protocol.wire import INT32_MAX
 
 _KAFKA_DECODERS = ("org.apache.kafka.tools.api.StringDecoder", "kafka.serializer.StringDecoder")
-_MISSING = "is not known here: records are printed as UTF-8, and Java classes cannot be loaded"
+_MISSING = "is not supported: records are printed as UTF-8, and Java classes cannot be loaded"
 
 
 def _decoder_class(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -25,18 +25,24 @@ def _decoder_class(_ctx: click.Context, _param: click.Parameter, value: str | No
     no_args_is_help=True,
     epilog="Example: odradek dump-log --print-data-log --files data/clicks-0/00000000000000000000.log",
 )
-@click.option("--files", required=True, metavar="F,F,…", help="The .log, .index, .timeindex, … files, comma separated.")
+@click.option("--files", required=True, metavar="F,F,…", help="The .log, .index, .timeindex, … files, comma-separated.")
 @click.option("--print-data-log", is_flag=True, help="Print the records' contents; implied by any decoder.")
-@click.option("--deep-iteration", is_flag=True, help="Look into each batch; implied by --print-data-log.")
-@click.option("--index-sanity-check", is_flag=True, help="Only the check of indexes that a broker does when it starts.")
+@click.option("--deep-iteration", is_flag=True, help="Print the records of each batch; implied by --print-data-log.")
+@click.option("--index-sanity-check", is_flag=True, help="Only check the indexes as a broker does at startup.")
 @click.option("--verify-index-only", is_flag=True, help="Verify indexes without printing their entries.")
-@click.option("--max-message-size", type=int, default=5 << 20, show_default=True, help="Size of the largest message.")
-@click.option("--max-bytes", type=int, default=INT32_MAX, help="Read no more than this of each .log file.")
-@click.option("--skip-record-metadata", is_flag=True, help="Leave out offsets, timestamps and sizes of records.")
-@click.option("--offsets-decoder", is_flag=True, help="The log is of __consumer_offsets.")
-@click.option("--transaction-log-decoder", is_flag=True, help="The log is of __transaction_state.")
-@click.option("--key-decoder-class", callback=_decoder_class, help="Only Kafka's StringDecoder, the default.")
-@click.option("--value-decoder-class", callback=_decoder_class, help="Only Kafka's StringDecoder, the default.")
+@click.option(
+    "--max-message-size", type=int, default=5 << 20, show_default=True, help="Size of the largest message in bytes."
+)
+@click.option("--max-bytes", type=int, default=INT32_MAX, help="Maximum bytes to read from each .log file.")
+@click.option("--skip-record-metadata", is_flag=True, help="Do not print offsets, timestamps and sizes of records.")
+@click.option("--offsets-decoder", is_flag=True, help="Decode records of __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="Decode records of __transaction_state.")
+@click.option(
+    "--key-decoder-class", callback=_decoder_class, help="Only Kafka's StringDecoder, the default, is supported."
+)
+@click.option(
+    "--value-decoder-class", callback=_decoder_class, help="Only Kafka's StringDecoder, the default, is supported."
+)
 def command(**given: Any) -> None:
     """Print the contents of log segments, indexes, producer snapshots and transaction indexes.
 

@@ -25,7 +25,7 @@ _TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -
     epilog="Example: odradek get-offsets --bootstrap-server localhost:9092 --topic clicks --time -2",
 )
 @connection_options()
-@click.option("--topic", metavar="REGEX", help="Only topics whose whole name matches.")
+@click.option("--topic", metavar="REGEX", help="Only topics whose whole name matches this regular expression.")
 @click.option("--partitions", metavar="N,N,…", help="Only these partitions.")
 @click.option(
     "--topic-partitions",
@@ -38,10 +38,10 @@ _TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -
     default="latest",
     show_default=True,
     metavar="TIME",
-    help="Milliseconds since 1970, or -1/latest, -2/earliest, -3/max-timestamp, -4/earliest-local, "
-    "-5/latest-tiered. For a time: the first offset whose record is that young.",
+    help="Milliseconds since 1970, or -1/latest, -2/earliest, -3/max-timestamp, -4/earliest-local, -5/latest-tiered. "
+    "For a timestamp: the offset of the first record with that timestamp or a later one.",
 )
-@flag("--exclude-internal-topics", "Leave out __consumer_offsets and its like.")
+@flag("--exclude-internal-topics", "Exclude internal topics such as __consumer_offsets.")
 @json_option
 def command(**options: Any) -> None:
     """Print topic:partition:offset for each matching partition."""
@@ -73,4 +73,4 @@ def _timestamp(text: str) -> int:
     try:
         return _TIMES[text] if text in _TIMES else int(text)
     except ValueError:
-        raise click.UsageError(f"--time is a number or one of {', '.join(_TIMES)}, not '{text}'") from None
+        raise click.UsageError(f"--time must be a number or one of {', '.join(_TIMES)}, not '{text}'") from None

@@ -25,20 +25,20 @@ from odradek.broker.commands._shared.zookeeper import find_brokers, zookeeper_op
     "--election-type",
     required=True,
     type=click.Choice(["preferred", "unclean"], case_sensitive=False),
-    help="preferred: back to the first replica, where it is in sync. unclean: to any live replica, where there is no "
-    "leader; what it has not replicated is lost.",
+    help="preferred: elect the preferred replica if it is in sync. unclean: elect any live replica if there is no "
+    "leader; records that it has not replicated are lost.",
 )
 @click.option("--topic", metavar="NAME", help="The topic of --partition.")
 @click.option("--partition", type=click.IntRange(min=0), help="One partition of --topic.")
-@flag("--all-topic-partitions", "All partitions that such an election is for.")
+@flag("--all-topic-partitions", "All partitions that are eligible for this election.")
 @click.option(
     "--path-to-json-file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help='The partitions as {"partitions": [{"topic": "clicks", "partition": 0}]}.',
+    help='File with partitions: {"partitions": [{"topic": "clicks", "partition": 0}]}.',
 )
 def command(**options: Any) -> None:
-    """Elect new leaders of partitions. Exit code 1 when one could not be elected."""
+    """Elect new leaders of partitions. Exit code 1 if an election fails."""
     _check(options)
     find_brokers(options)
     from odradek.broker.commands._shared.client import Cluster
@@ -54,4 +54,4 @@ def _check(options: dict[str, Any]) -> None:
     if sum(map(bool, given)) != 1:
         raise click.UsageError("give exactly one of --topic, --all-topic-partitions and --path-to-json-file")
     if bool(options["topic"]) != (options["partition"] is not None):
-        raise click.UsageError("--topic and --partition go together")
+        raise click.UsageError("--topic and --partition must be given together")

@@ -19,7 +19,7 @@ from odradek.broker.commands._shared.options import ClientCommand, connection_op
 @click.option("--topic-list", default="", metavar="NAME,…", help="Only these topics.")
 @click.option("--broker-list", default="", metavar="ID,…", help="Only these brokers.")
 def command(**options: Any) -> None:
-    """Print the contents of the log directories of brokers, as JSON in the third line."""
+    """Print the log directories of brokers and their partitions, as JSON in the third line."""
     if not options["describe"]:
         raise click.UsageError("give --describe")
     topics = {name for name in options["topic_list"].split(",") if name}
@@ -35,4 +35,4 @@ def _numbers(text: str) -> set[int]:
     try:
         return {int(part) for part in text.split(",") if part}
     except ValueError:
-        raise click.UsageError(f"--broker-list takes broker ids separated by commas, not '{text}'") from None
+        raise click.UsageError(f"--broker-list must be broker ids separated by commas, not '{text}'") from None

@@ -41,25 +41,27 @@ class PerfCommand(ClientCommand):
     "--throughput -1 --producer-props bootstrap.servers=localhost:9092 acks=1",
 )
 @click.option("--topic", required=True, help="The topic to send to.")
-@click.option("--num-records", required=True, type=click.IntRange(min=1), help="How many records.")
-@click.option("--record-size", type=click.IntRange(min=1), help="Bytes of each, random capital letters.")
-@click.option("--payload-file", metavar="FILE", help="Send payloads from this file, picked at random.")
-@flag("--payload-monotonic", "Send 0, 1, 2, … in decimal.")
-@click.option("--payload-delimiter", default="\\n", show_default=True, help="What ends a payload in the file.")
-@click.option("--throughput", required=True, type=float, help="Records per second; -1: as fast as it goes.")
+@click.option("--num-records", required=True, type=click.IntRange(min=1), help="Number of records to send.")
+@click.option(
+    "--record-size", type=click.IntRange(min=1), help="Bytes per record; the payload is random capital letters."
+)
+@click.option("--payload-file", metavar="FILE", help="Send payloads picked at random from this file.")
+@flag("--payload-monotonic", "Send the decimal numbers 0, 1, 2, … as payloads.")
+@click.option("--payload-delimiter", default="\\n", show_default=True, help="Delimiter of payloads in the file.")
+@click.option("--throughput", required=True, type=float, help="Maximum records per second; -1: no limit.")
 @click.option(_PROPS, "producer_props", multiple=True, metavar="KEY=VALUE …", help="Producer configurations.")
 @connection_options(config_option="--producer.config", required=False)
 @flag("--print-metrics", "Print the client's metrics at the end.")
-@click.option("--transactional-id", help="Send in transactions, with this id.")
+@click.option("--transactional-id", help="Send in transactions with this transactional.id.")
 @click.option(
     "--transaction-duration-ms",
     type=click.IntRange(min=1),
-    help=f"Commit when a transaction is so old (default {_TRANSACTION_MS}).",
+    help=f"Commit a transaction after this time (default {_TRANSACTION_MS}).",
 )
 def command(**options: Any) -> None:
-    """Send records and print the throughput and the time until acknowledgement.
+    """Send records and print the throughput and the latency of acknowledgements.
 
-    Exit code 1 when any record was not sent.
+    Exit code 1 if any record was not sent.
     """
     exactly_one(
         {f"--{name}": options[name.replace("-", "_")] for name in ("record-size", "payload-file", "payload-monotonic")}
@@ -68,7 +70,7 @@ def command(**options: Any) -> None:
     if options["bootstrap_server"]:
         properties["bootstrap.servers"] = options["bootstrap_server"]
     if "bootstrap.servers" not in properties:
-        raise click.UsageError("give bootstrap.servers by --producer-props, or --bootstrap-server")
+        raise click.UsageError("give --bootstrap-server, or bootstrap.servers in --producer-props")
     _transactions(options, properties)
     from odradek.broker.commands.producer_perf_test import measure_producer
 

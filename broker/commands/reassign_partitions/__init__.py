@@ -47,11 +47,11 @@ _FILE = click.Path(exists=True, dir_okay=False)
 )
 @connection_options(required=False, broker_list=False)
 @zookeeper_option
-@flag("--generate", "Print where partitions are, and where they might be; changes nothing.")
-@flag("--execute", "Begin to move partitions to where the file says.")
-@flag("--verify", "Print how far that is; removes the throttle when all is done.")
-@flag("--cancel", "Move back what is still being moved.")
-@flag("--list", "Print all partitions that are being moved.")
+@flag("--generate", "Print the current and a proposed replica assignment; changes nothing.")
+@flag("--execute", "Start the reassignment that the file describes.")
+@flag("--verify", "Print the progress of the reassignment; removes the throttle when it is complete.")
+@flag("--cancel", "Cancel the reassignment of partitions that are still in progress.")
+@flag("--list", "Print all partition reassignments in progress.")
 @click.option(
     "--reassignment-json-file",
     metavar="FILE",
@@ -64,16 +64,16 @@ _FILE = click.Path(exists=True, dir_okay=False)
     type=_FILE,
     help='With --generate: {"version": 1, "topics": [{"topic": "clicks"}]}',
 )
-@click.option("--broker-list", metavar="ID,…", help="With --generate: the brokers that are to have them.")
-@flag("--disable-rack-aware", "With --generate: whatever racks the brokers are in.")
+@click.option("--broker-list", metavar="ID,…", help="With --generate: the brokers that get the replicas.")
+@flag("--disable-rack-aware", "With --generate: ignore the racks of brokers.")
 @click.option(
     "--throttle",
     type=click.IntRange(min=0),
     metavar="BYTES",
-    help="With --execute: the most a broker sends or gets in a second for what is being moved.",
+    help="With --execute: limit of the replication traffic of each broker for the moved replicas, in bytes per second.",
 )
-@flag("--additional", "With --execute: also while others are being moved; or to change the throttle.")
-@flag("--preserve-throttles", "Leave the throttle as it is.")
+@flag("--additional", "With --execute: allowed while other reassignments are in progress; also to change the throttle.")
+@flag("--preserve-throttles", "Do not change the throttle.")
 def command(**options: Any) -> None:
     """Move replicas of partitions to other brokers."""
     action = _checked(options)
@@ -108,7 +108,7 @@ def _numbers(text: str) -> list[int]:
     try:
         brokers = [int(part) for part in text.split(",") if part]
     except ValueError:
-        raise click.UsageError(f"--broker-list takes broker ids separated by commas, not '{text}'") from None
+        raise click.UsageError(f"--broker-list must be broker ids separated by commas, not '{text}'") from None
     if len(set(brokers)) != len(brokers):
         raise click.UsageError(f"--broker-list names a broker twice: {text}")
     return brokers

@@ -36,7 +36,9 @@ def targets(path: str) -> list[tuple[Partition, list[int]]]:
         if not isinstance(replicas, list) or not all(isinstance(broker, int) for broker in replicas):
             raise OdradekError(f"{path}: {topic}-{index} has no list of replicas")
         if any(folder != _ANY for folder in row.get("log_dirs", ())):
-            raise OdradekError(f'{path}: {topic}-{index}: moves to a log directory are not there yet: only "{_ANY}"')
+            raise OdradekError(
+                f'{path}: {topic}-{index}: moving to a log directory is not supported; log_dirs must be "{_ANY}"'
+            )
         found.append(((topic, index), replicas))
     return found
 
@@ -144,8 +146,8 @@ def execute(cluster: Cluster, options: Mapping[str, Any]) -> None:
     under_way = moving(cluster)
     if under_way and not options["additional"]:
         raise OdradekError(
-            "partitions are being moved already (see --list): --additional moves these as well, "
-            "or changes the throttle when they are the same"
+            "reassignments are already in progress (see --list): --additional starts this one too, or changes the "
+            "throttle if it is the same"
         )
     current = _current(cluster, proposed)
     click.echo(f"Current partition replica assignment\n\n{_document(current)}\n")

@@ -76,7 +76,7 @@ def clear(cluster: Cluster, wanted: Iterable[tuple[Partition, list[int]]], live:
     click.echo(f"Clearing topic-level throttles on topic{plural(topics)} {','.join(topics)}")
     _alter(cluster, TOPIC, {topic: {LEADERS: None, FOLLOWERS: None} for topic in topics})
     if dead := [broker for broker in brokers if broker not in live]:
-        raise OdradekError(f"not alive, so that a throttle may be left: broker{plural(dead)} {ids(dead)}")
+        raise OdradekError(f"a throttle may remain on broker{plural(dead)} {ids(dead)}: not alive")
 
 
 def _alter(

@@ -22,21 +22,33 @@ from odradek.broker.commands._shared.options import ClientCommand, connection_op
 )  # fmt: skip
 @click.option(
     "--time", type=int, default=-1, show_default=True,
-    help="Where to begin: milliseconds since 1970, -1 (the end), -2 (the beginning).",
+    help="Where to start: milliseconds since 1970, -1 (latest) or -2 (earliest).",
 )  # fmt: skip
 @click.option(
-    "--fetch-size", type=click.IntRange(min=1), default=1 << 20, show_default=True, help="Bytes of a partition."
+    "--fetch-size",
+    type=click.IntRange(min=1),
+    default=1 << 20,
+    show_default=True,
+    help="Bytes per partition in a fetch.",
 )
 @click.option(
-    "--max-wait-ms", type=click.IntRange(min=0), default=1000, show_default=True, help="Wait for new records."
+    "--max-wait-ms",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    help="Milliseconds that a fetch waits for new records.",
 )
 @click.option(
-    "--report-interval-ms", type=click.IntRange(min=0), default=30_000, show_default=True, help="Between reports."
+    "--report-interval-ms",
+    type=click.IntRange(min=0),
+    default=30_000,
+    show_default=True,
+    help="Milliseconds between reports.",
 )
 def command(**options: Any) -> None:
     """Read partitions from all their replicas and compare the checksums, up to the high watermark, until Ctrl-C.
 
-    Prints differences, and periodically the lag of the comparison. Exit code 1 when replicas have different offsets.
+    Prints differences, and periodically the lag of the comparison. Exit code 1 if replicas have different offsets.
     """
     wanted = topic_filter(options["topics"])
     end_on_sigterm()

@@ -92,7 +92,7 @@ def _fetch(
     found = {one: dict.fromkeys(of, Found(-1, [])) for one, of in replicas.items()}
     for broker, response in cluster.ask_each(requests).items():
         if isinstance(response, KafkaError):
-            _say(f"broker {broker} does not answer: {response}")
+            _say(f"broker {broker} does not respond: {response}")
             continue
         for topic in response.responses:
             for part in topic.partitions:
@@ -125,7 +125,9 @@ def _request(offsets: Mapping[Partition, int], options: Mapping[str, Any]) -> An
 
 def _found(broker: int, topic: str, part: Any) -> Found:
     if part.error_code:
-        _say(f"partition {topic}-{part.partition_index}: replica {broker} refuses: {explain(part.error_code)}")
+        _say(
+            f"partition {topic}-{part.partition_index}: replica {broker} returned an error: {explain(part.error_code)}"
+        )
         return Found(-1, [])
     return Found(part.high_watermark, list(_batches(bytes(part.records or b""))))
 
@@ -169,7 +171,7 @@ def _check(partition: Partition, first: int, expected: Batch, broker: int, batch
             f"{name}: replica {first}'s offset {expected.last_offset} doesn't match "
             f"replica {broker}'s offset {batch.last_offset}"
         )
-        raise OdradekError(f"the replicas of {name} have other offsets")
+        raise OdradekError(f"the replicas of {name} have different offsets")
     if batch.checksum != expected.checksum:
         _say(
             f"{name} has unmatched checksum at offset {batch.last_offset}; replica {first}'s checksum "

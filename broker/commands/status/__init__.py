@@ -15,13 +15,13 @@ from odradek.broker.commands._shared.options import ClientCommand, flag
 
 @click.command("status", cls=ClientCommand, no_args_is_help=False)
 @configured
-@flag("--cluster", "Show all brokers of the cluster, and what is wrong with it.")
+@flag("--cluster", "Show all brokers of the cluster, and its faults.")
+@click.option("--bootstrap-server", metavar="HOST:PORT,…", help="With --cluster: bootstrap brokers, on any machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch one per line.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
-    "--bootstrap-server", metavar="HOST:PORT,…", help="With --cluster: brokers to ask, on whatever machine they are."
+    "--interval", default=1.0, show_default=True, metavar="SECONDS", help="Time between updates with --watch."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (with --watch one a line).")
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
-@click.option("--interval", default=1.0, show_default=True, metavar="SECONDS", help="Between two looks with --watch.")
 def command(
     properties: Path | None, override: tuple[str, ...], cluster: bool, bootstrap_server: str | None, as_json: bool,
     watch: bool, interval: float,
@@ -29,8 +29,8 @@ def command(
     """Show the processes, partitions and rates of a running broker, or all brokers of its cluster.
 
     Finds the broker by the log.dirs of SERVER.PROPERTIES or --override; without either it is the broker on ./data,
-    or else the only running broker. Exit code 0 when it serves clients, 1 when it does not or no broker runs; with
-    --cluster 0 without faults, 1 with any.
+    or else the only running broker. Exit code 0 if the broker serves clients, otherwise 1; with --cluster 0 if there is
+    no fault, otherwise 1.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def command(
       odradek status --cluster --bootstrap-server localhost:9092
     """
     if bootstrap_server and not cluster:
-        raise click.UsageError("--bootstrap-server goes with --cluster")
+        raise click.UsageError("--bootstrap-server needs --cluster")
     show = _Show(as_json, watch, interval)
     well = _cluster(properties, override, bootstrap_server, show) if cluster else _broker(properties, override, show)
     if not well:

@@ -135,18 +135,18 @@ def _line(broker: int, node: Node | None, rows: Iterable[Row]) -> BrokerLine:
 
 def _of_controller(controller: int, nodes: Mapping[int, Node]) -> Iterator[str]:
     if controller not in nodes:
-        yield "no broker is the controller: nothing is decided"
+        yield "the cluster has no active controller"
 
 
 def _of_brokers(brokers: Iterable[BrokerLine]) -> Iterator[str]:
     for one in brokers:
         if one.state == DEAD:
-            yield f"broker {one.id} is dead, which has {one.replicas} replica{_s(one.replicas)}"
+            yield f"broker {one.id} is dead and has {one.replicas} replica{_s(one.replicas)}"
         elif one.state == SILENT:
-            yield f"broker {one.id} at {one.address} does not answer"
+            yield f"broker {one.id} at {one.address} does not respond"
         for folder in one.log_dirs:
             if folder["error"]:
-                yield f"broker {one.id} has lost log directory {folder['path']}: {folder['error']}"
+                yield f"log directory {folder['path']} of broker {one.id} is offline: {folder['error']}"
 
 
 def _of_partitions(fault: str, found: Sequence[Partition]) -> Iterator[str]:
@@ -170,7 +170,7 @@ def render(seen: Overview) -> str:
 
 def _head(seen: Overview) -> str:
     alive = sum(one.state == ALIVE for one in seen.brokers)
-    moved = f", {seen.being_moved} being moved" if seen.being_moved else ""
+    moved = f", {seen.being_moved} being reassigned" if seen.being_moved else ""
     return (
         f"cluster {cell(seen.cluster_id)}; {alive} of {len(seen.brokers)} brokers alive; "
         f"controller {seen.controller if seen.controller >= 0 else MISSING}, epoch {cell(seen.controller_epoch)}\n"

@@ -59,19 +59,23 @@ _OF_BROKERS = ("topic_id", "under_min_isr_partitions", "at_min_isr_partitions", 
 @flag("--create", "Create a topic.")
 @flag("--list", "Print the names of all topics, or of those that match --topic.")
 @flag("--describe", "Print leaders, replicas and overridden configurations.")
-@flag("--alter", "Give topics more partitions; with --zookeeper, other configurations (see odradek configs).")
+@flag(
+    "--alter", "Add partitions to topics; with --zookeeper also change configurations (otherwise see odradek configs)."
+)
 @flag("--delete", "Delete topics.")
 @click.option(
     "--topic",
     metavar="NAME",
-    help="The topic; but for --create a regular expression that the whole name must match.",
+    help="The topic; except with --create, a regular expression that must match the whole name.",
 )
-@click.option("--topic-id", metavar="ID", help="Describe the topic with this id.")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many partitions (default: the broker's).")
+@click.option("--topic-id", metavar="ID", help="With --describe: the topic with this id.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="Number of partitions (default: the broker's num.partitions)."
+)
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, 32767),
-    help="How many replicas (default: the broker's).",
+    help="Replication factor (default: the broker's default.replication.factor).",
 )
 @click.option(
     "--replica-assignment",
@@ -80,7 +84,10 @@ _OF_BROKERS = ("topic_id", "under_min_isr_partitions", "at_min_isr_partitions", 
 )
 @click.option("--config", multiple=True, metavar="NAME=VALUE", help="A configuration of the new topic.")
 @click.option(
-    "--delete-config", multiple=True, metavar="NAME", help="With --zookeeper --alter: no longer one of the topic's."
+    "--delete-config",
+    multiple=True,
+    metavar="NAME",
+    help="With --zookeeper --alter: a configuration override to delete.",
 )
 @flag("--if-not-exists", "With --create: no error when the topic exists.")
 @flag("--if-exists", "No error when no topic matches.")
@@ -88,8 +95,8 @@ _OF_BROKERS = ("topic_id", "under_min_isr_partitions", "at_min_isr_partitions", 
 @flag("--unavailable-partitions", "Only partitions without a live leader.")
 @flag("--under-min-isr-partitions", "Only partitions with fewer in-sync replicas than min.insync.replicas.")
 @flag("--at-min-isr-partitions", "Only partitions with just min.insync.replicas in sync.")
-@flag("--topics-with-overrides", "Only topics with configurations of their own, without partitions.")
-@flag("--exclude-internal", "Leave out __consumer_offsets and its like.")
+@flag("--topics-with-overrides", "Only topics with configuration overrides, without partitions.")
+@flag("--exclude-internal", "Exclude internal topics such as __consumer_offsets.")
 @json_option
 def command(**options: Any) -> None:
     """Create, list, describe, alter or delete topics."""
@@ -177,10 +184,10 @@ def _assignment(text: str | None) -> list[list[int]]:
     try:
         replicas = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
     except ValueError:
-        raise click.UsageError(f"--replica-assignment takes broker ids as 0:1,1:0, not '{text}'") from None
+        raise click.UsageError(f"--replica-assignment must be broker ids such as 0:1,1:0, not '{text}'") from None
     for index, brokers in enumerate(replicas):
         if len(set(brokers)) != len(brokers):
             raise click.UsageError(f"partition {index} names a broker twice: {text}")
         if len(brokers) != len(replicas[0]):
-            raise click.UsageError(f"partition {index} has another number of replicas than partition 0: {text}")
+            raise click.UsageError(f"partition {index} has a different number of replicas than partition 0: {text}")
     return replicas

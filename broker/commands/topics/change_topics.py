@@ -38,7 +38,8 @@ def warn_of_metrics(name: str) -> None:
     """Print the warning of Kafka's tool for a new topic with such a name."""
     if "." in name or "_" in name:
         click.echo(
-            "WARNING: names of metrics hold '.' and '_' to be the same; use only one of them in topic names.",
+            "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could "
+            "collide. To avoid issues it is best to use either, but not both.",
             err=True,
         )
 

@@ -123,7 +123,7 @@ def delete(tree: Tree, options: Options) -> None:
     """Mark each matching topic; the controller deletes it."""
     for name in wanted(tree, options):
         if name in topicnames.INTERNAL:
-            raise OdradekError(f"Topic {name} is the brokers' own: it is not deleted")
+            raise OdradekError(f"Topic {name} is a kafka internal topic and is not allowed to be marked for deletion.")
         try:
             tree.ensure(znodes.DELETE_TOPICS)
             tree.create(f"{znodes.DELETE_TOPICS}/{name}")
@@ -167,7 +167,7 @@ def _grow(tree: Tree, name: str, options: Options) -> None:
     try:
         tree.set(znodes.topic_path(name), znodes.encode_topic(grown), stat.version)
     except BadVersion:
-        raise OdradekError(f"Topic {name} has just been changed by somebody else; look at it, and try again") from None
+        raise OdradekError(f"Topic {name} was changed concurrently; describe it and try again") from None
     click.echo("Adding partitions succeeded!")
 
 
@@ -181,10 +181,10 @@ def _new_partitions(tree: Tree, replicas: dict[int, list[int]], options: Options
         return _assigned(tree, more, factor, _position(tree, replicas[0][0]), there)
     given = options["replica_assignment"][there:]
     if len(given) != more or len(given[0]) != factor:
-        raise OdradekError(f"--replica-assignment is not one of {there + more} partitions with {factor} replicas each")
+        raise OdradekError(f"--replica-assignment must list {there + more} partitions with {factor} replicas each")
     unknown = {broker for brokers in given for broker in brokers} - live_brokers(tree).keys()
     if unknown:
-        raise OdradekError(f"no such brokers are alive: {', '.join(map(str, sorted(unknown)))}")
+        raise OdradekError(f"these brokers are not alive: {', '.join(map(str, sorted(unknown)))}")
     return dict(enumerate(given, there))
 
 

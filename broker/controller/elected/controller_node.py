@@ -94,7 +94,7 @@ class ControllerLease:
     def _take(self) -> bool:
         data, stat = self._epoch_node()
         if not data.isdigit():
-            raise TreeUnavailable(f"{znodes.CONTROLLER_EPOCH} is {data[:50]!r}: nobody can be elected")
+            raise TreeUnavailable(f"{znodes.CONTROLLER_EPOCH} is {data[:50]!r}: no controller can be elected")
         epoch = int(data) + 1
         node = znodes.encode_controller(self._broker, time.time_ns() // 1_000_000)
         try:

@@ -160,7 +160,7 @@ class Deletions:
             self._elected.tree.multi([self._elected.fenced.in_office, *operations])
         except TreeError as error:
             self._elected.fenced.check_refusal(error)
-            raise TreeUnavailable(f"{error!r}: what was to be deleted has changed") from error
+            raise TreeUnavailable(f"{error!r}: the topic to delete has changed") from error
 
     def _drop_node(self, path: str) -> None:
         try:

@@ -85,7 +85,7 @@ class Administration(ABC):
         except TreeError as error:
             raise self._unwritable(error) from error
         except Malformed as error:
-            raise ApiError(UNKNOWN_SERVER_ERROR, f"A node in ZooKeeper makes no sense: {error}") from error
+            raise ApiError(UNKNOWN_SERVER_ERROR, f"A znode is malformed: {error}") from error
 
     def _unwritable(self, error: TreeError) -> ApiError:
         """The first two errors make clients retry; the others must not look like a disk error."""
@@ -94,12 +94,12 @@ class Administration(ABC):
         if isinstance(error, NotDone):
             return ApiError(NOT_CONTROLLER, f"There is no connection to {where}: nothing was changed.")
         if isinstance(error, TreeUnavailable):
-            return ApiError(REQUEST_TIMED_OUT, f"{where} has not answered: the change may have been made. {error}")
+            return ApiError(REQUEST_TIMED_OUT, f"{where} did not respond: the change may have been made. {error}")
         if isinstance(error, NoNode):
             return ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"{where} has no node {error}.")
         if isinstance(error, TooLarge):
-            return ApiError(INVALID_REQUEST, f"{where} cannot keep so much in one node: {error}.")
-        return ApiError(UNKNOWN_SERVER_ERROR, f"{where} has refused the change: {error!r}")
+            return ApiError(INVALID_REQUEST, f"{where} rejected the size of a znode: {error}.")
+        return ApiError(UNKNOWN_SERVER_ERROR, f"{where} rejected the change: {error!r}")
 
     def _in_office(self) -> Elected:
         if self.elected is None:

@@ -148,7 +148,7 @@ class PartitionDirs:
         """
         if (topic, partition) not in self._where:
             if self._failed():
-                raise OSError("its log is in none of the log directories that work")
+                raise OSError("its log is in no online log directory")
             if (topic, partition) in self._known:
                 log.error("%s-%d: directory missing: starting with an empty log", topic, partition)
         return self._placed(topic, partition, topic_id)
@@ -207,7 +207,7 @@ class PartitionDirs:
         failed = set(self._failed())
         usable = [number for number in range(len(self.log_dirs)) if number not in failed]
         if not usable:
-            raise OSError("no log directory is left that works")
+            raise OSError("no log directory is online")
         return min(usable, key=lambda number: self._counts[number])
 
     def _first_segment(self, directory: str) -> None:

@@ -57,7 +57,7 @@ class Codec:
         try:
             whole = fastavro.schema.expand_schema(json.loads(schema))
         except wrong as error:
-            raise OptionError(f"it is no Avro schema: {error!r}") from None
+            raise OptionError(f"not an Avro schema: {error!r}") from None
         rewriting = _Rewriting()
         part = rewriting.part(whole)
         self.type = part.type
@@ -84,7 +84,7 @@ class Codec:
         source = io.BytesIO(data)
         value = self._read(source, self._schema, None)
         if source.tell() != len(data):
-            raise ValueError("it goes on after its value")
+            raise ValueError("it has bytes after its value")
         return value
 
     def _encoded(self, value: Any) -> bytes:
@@ -141,14 +141,14 @@ class _Rewriting:
         if kind == "bytes" and _is_decimal(schema):
             return _Part(_decimal_schema(schema, {"type": "bytes"}), _decimal(schema))
         if kind == "null":
-            raise OptionError("a part of it is always null: Spark cannot keep such a column")
+            raise OptionError("a part of it is always null: Spark has no type for that")
         if kind not in _PLAIN:
-            raise OptionError(f"{kind} is within itself: Spark has no type for that")
+            raise OptionError(f"{kind} is recursive: Spark has no type for that")
         return _Part(kind, _PLAIN[kind])
 
     def _record(self, schema: dict) -> _Part:
         if not schema["fields"]:
-            raise OptionError(f"the record {schema['name']} has no fields: Spark cannot keep such a column")
+            raise OptionError(f"the record {schema['name']} has no fields: Spark has no type for that")
         parts = {field["name"]: self.part(field["type"]) for field in schema["fields"]}
         return self._of_fields(parts)
 
@@ -179,7 +179,7 @@ class _Rewriting:
         """Nulls stay; a single other type is that type, several become members of a struct."""
         parts = [self.part(branch) for branch in schema if not _is_null(branch)]
         if not parts:
-            raise OptionError("a part of it is always null: Spark cannot keep such a column")
+            raise OptionError("a part of it is always null: Spark has no type for that")
         if len(parts) == 1:
             whole, members = parts[0].type, parts
         else:

@@ -115,7 +115,7 @@ class Encoding(_Step):
         data = pc.coalesce(raw, self.encoded(values, taken.get(self.id)))
         lost = pc.and_(values.is_valid(), data.is_null())
         if pc.any(lost).as_py():
-            raise PipelineError(f"a {self.name} of the archive is not what its Avro schema says")
+            raise PipelineError(f"a {self.name} of the archive does not match its Avro schema")
         return {self.name: data}
 
 

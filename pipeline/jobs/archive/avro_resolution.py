@@ -43,7 +43,7 @@ class Resolution:
         alone = io.BytesIO(data)
         self._read(alone, self._writer, None)
         if alone.tell() != len(data):
-            raise ValueError("it goes on after its value")
+            raise ValueError("it has bytes after its value")
         try:
             return self._encoded(self._read(io.BytesIO(data), self._writer, self._reader, return_named_type=True))
         except Exception:  # for example a name where the reader has no union
@@ -85,7 +85,7 @@ def _converted(value: Any, writer: Any, reader: Any) -> Any:
         kind = reader["type"] if isinstance(reader, dict) else reader
         return float(value) if kind in ("float", "double") else value
     if "decimal" in (ours, theirs) and _digits(writer) != _digits(reader):
-        raise ValueError("decimals of other precision or scale do not match")
+        raise ValueError("decimals differ in precision or scale")
     units = [_UNITS.get(str(name).rpartition("-")[2]) for name in (ours, theirs)]
     return value * units[1] // units[0] if units[0] and units[1] else value
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _ROUNDS = 5  # where retention outruns reading each time, it will do so again
 _SAID = {
-    sums.EXTRA: "in the archive and not in the log",
-    sums.MISSING: "in the log and not in the archive",
+    sums.EXTRA: "in the archive but not in the log",
+    sums.MISSING: "in the log but not in the archive",
     sums.DOUBLED: "more often in the archive than in the log",
-    sums.CHANGED: "not the same in log and archive",
+    sums.CHANGED: "different in log and archive",
 }
 Bounds = dict[int, tuple[int, int]]
 """By partition the first offset and the end."""
@@ -48,7 +48,7 @@ class Beside:
         self._found = Report()
         has_records = any(first < end for first, end in self._bounds().values())
         tell = self._differs if named and has_records else self._notes
-        tell("the archive has nothing of it")
+        tell("the archive has no records of it")
         return self._found
 
     def report(self, chosen: list[File], ends: dict[int, int]) -> Report:
@@ -108,7 +108,7 @@ class Beside:
         bounds, found = self._bounds(), {}
         for index, end in ends.items():
             if index not in bounds:
-                self._notes(f"there is no partition {index} in the cluster, it is not compared")
+                self._notes(f"partition {index} is not in the cluster and is not compared")
             else:
                 first, last = bounds[index]
                 found[index] = Range(self._name, index, first, min(end, last))
@@ -120,7 +120,7 @@ class Beside:
         where = f"partition {range_.partition}"
         if archive_first < range_.start:
             last = min(archive_end, range_.start) - 1
-            self._notes(f"{where}: offsets {archive_first} to {last} are no more in the log, they are not compared")
+            self._notes(f"{where}: offsets {archive_first} to {last} are no longer in the log and are not compared")
         if range_.end < archive_end:
             self._differs(f"{where}: the log ends at {range_.end}, the archive at {archive_end}")
 
@@ -150,7 +150,7 @@ class Beside:
         for partition, kind, count, first, last in found:
             line = f"partition {partition}: {count} records are {_SAID[kind]}: offsets {first} to {last}"
             if kind == sums.EXTRA and self._compacted():
-                self._notes(f"{line}, as is right of a compacted topic")
+                self._notes(f"{line}, as expected of a compacted topic")
             else:
                 self._differs(line)
 

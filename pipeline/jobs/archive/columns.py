@@ -68,10 +68,12 @@ class Columns:
             return
         kinds = [field.dataType.simpleString() for field in shaped.selectExpr(self.event_time).schema.fields]
         if len(kinds) != 1:
-            raise OptionError(f"--event-time {self.event_time}: these are {len(kinds)} columns; name one")
+            raise OptionError(
+                f"--event-time {self.event_time}: the expression has {len(kinds)} columns; it must have one"
+            )
         if kinds[0] not in _TIMES:
             raise OptionError(
-                f"--event-time {self.event_time}: this is of type {kinds[0]}; make a timestamp of it, as by "
+                f"--event-time {self.event_time}: the type is {kinds[0]}; convert it to a timestamp, for example with "
                 "CAST(milliseconds / 1000 AS TIMESTAMP) or try_to_timestamp(text)"
             )
         self._with_hours(shaped).schema  # noqa: B018  # refuses aggregates and generators

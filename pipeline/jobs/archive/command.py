@@ -29,18 +29,33 @@ log = logging.getLogger(__name__)
 @click.command
 @click.option("--to", "uri", required=True, metavar="URI", help="The archive: /a/folder, hdfs://…, s3a://…")
 @click.option("--topics", metavar="TOPIC,…", help="The topics to archive.")
-@click.option("--topics-pattern", metavar="REGEX", help="Those whose names match, also ones that are made later.")
-@click.option("--continuous", is_flag=True, help="Do not end, but archive what comes.")
-@click.option("--trigger", default="1m", show_default=True, help="With --continuous: the time between batches.")
-@click.option("--target-file-size", default="128m", show_default=True, help="Small files of an hour become such.")
-@click.option("--no-compact", is_flag=True, help="Leave small files as they are.")
 @click.option(
-    "--event-time", metavar="SQL", help="The time to file a record under, over its columns; else its timestamp."
+    "--topics-pattern", metavar="REGEX", help="Topics whose names match, including topics that are created later."
 )
-@click.option("--table", type=click.Choice(["delta"]), help="Each topic is such a table, too, over the same files.")
-@click.option("--max-offsets", default="20000000", show_default=True, help="Of one batch.")
+@click.option("--continuous", is_flag=True, help="Keep running and archive new records.")
+@click.option("--trigger", default="1m", show_default=True, help="With --continuous: the time between batches.")
 @click.option(
-    "--no-fail-on-data-loss", is_flag=True, help="Go on, and say how much, where the log has deleted unread records."
+    "--target-file-size",
+    default="128m",
+    show_default=True,
+    help="Compact the small files of an hour to files of this size.",
+)
+@click.option("--no-compact", is_flag=True, help="Do not compact small files.")
+@click.option(
+    "--event-time",
+    metavar="SQL",
+    help="SQL expression over the columns of a record for its time in the archive (default: its timestamp).",
+)
+@click.option(
+    "--table",
+    type=click.Choice(["delta"]),
+    help="Also maintain a table of this format for each topic, over the same files.",
+)
+@click.option("--max-offsets", default="20000000", show_default=True, help="Maximum offsets per batch.")
+@click.option(
+    "--no-fail-on-data-loss",
+    is_flag=True,
+    help="If the log has deleted unread records, report their number and continue.",
 )
 @click.option(
     "--verify", is_flag=True, help="Do not archive: compare the archive with the log. Exit code 1 if they differ."
@@ -65,9 +80,9 @@ def archive(
     kafka: dict[str, str],
     conf: dict[str, str],
 ) -> None:
-    """Archive topics to Parquet files, by topic and hour, each record once.
+    """Archive topics to Parquet files, by topic and hour, each record exactly once.
 
-    Without --continuous it archives all existing records and exits; the next run continues where this one ended.
+    Without --continuous it archives all existing records and exits; the next run continues where this run ended.
     """
     kafka, registry = settings.split(kafka, KAFKA)
     job = Job(
@@ -101,7 +116,7 @@ def _source(kafka: dict[str, str], topics: str | None, pattern: str | None, fail
 
 def _check_table(table: str | None, uri: str, verify: bool) -> None:
     if table is not None and verify:
-        raise OptionError("--verify compares no tables, only what they are made of: leave --table out")
+        raise OptionError("--verify compares files, not tables: leave out --table")
     if table is not None:
         delta.check(uri)
 
@@ -110,7 +125,7 @@ def _check_names(formats: Formats, found: list[str], pattern: str | None) -> Non
     """A topic keeps its format, so reject a wrong name before the run. With a pattern the topic may appear later."""
     unknown = ", ".join(formats.unknown(found))
     if unknown and pattern is None:
-        raise OptionError(f"there is a format for {unknown}, which --topics does not name")
+        raise OptionError(f"a format is given for {unknown}, which --topics does not name")
     if unknown:
         log.warning("there is a format for %s, and no such topic among those that match '%s'", unknown, pattern)
 

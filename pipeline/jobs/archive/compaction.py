@@ -76,7 +76,7 @@ def _replace(spark: SparkSession, store: Store, chosen: list[Group], schema: Str
         moves.append((each.path, file.path))
         added.append(file)
     if len(added) != len(chosen):
-        raise PipelineError(f"{len(chosen)} groups of small files became {len(added)} files; all stays as it was")
+        raise PipelineError(f"{len(chosen)} groups of small files became {len(added)} files; no file was changed")
     removed = tuple(file.path for group in chosen for file in group)
     store.commit(moves, Commit(f"compaction-{name}", 0, {}, tuple(added), removed, now_ms()))
 
@@ -95,8 +95,8 @@ def _file(staged: Staged, group: Group, name: str) -> File:
     expected = together(group)
     if staged.partitions != expected:
         raise PipelineError(
-            f"small files of {group[0].folder} have {expected} and would become {staged.partitions}; "
-            "all stays as it was"
+            f"small files of {group[0].folder} have {expected} and would become {staged.partitions}; no file was "
+            "changed"
         )
     path = f"{group[0].folder}/{name}"
     return File(path, group[0].topic, staged.partitions, staged.size, staged.modified_ms, group[0].schema)

@@ -109,7 +109,7 @@ def _name(piece: Range) -> str:
 
 
 def _silent(piece: Range, at: int) -> str:
-    return f"{_name(piece)}: its leader sends no batch with offsets {at} to {piece.end - 1}, nor any behind them"
+    return f"{_name(piece)}: the leader sends no batch with offsets {at} to {piece.end - 1} or later"
 
 
 def _end(message: Message, piece: Range) -> int:
@@ -143,6 +143,6 @@ def _headers(message: Message) -> list[dict[str, Any]] | None:
         found: Any = message.headers()
     except (UnicodeDecodeError, KafkaException) as error:
         raise Unreadable(
-            f"{message.topic()}-{message.partition()}: headers of offset {message.offset()}: {error}"
+            f"{message.topic()}-{message.partition()}: headers at offset {message.offset()}: {error}"
         ) from None
     return [{"key": name, "value": value} for name, value in found] if found else None

@@ -80,7 +80,7 @@ def faults(files: Files, chosen: Iterable[File], folders: Iterable[str]) -> dict
         if file.path not in sizes:
             found[file.path] = f"{file.path} is missing ({file.rows} records)"
         elif sizes[file.path] != file.size:
-            found[file.path] = f"{file.path} has {sizes[file.path]} bytes, it was written with {file.size}"
+            found[file.path] = f"{file.path} has {sizes[file.path]} bytes, but was written with {file.size}"
     return found
 
 

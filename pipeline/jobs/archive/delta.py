@@ -39,7 +39,7 @@ def check(uri: str) -> None:
     except ImportError:
         raise OptionError("--table delta: deltalake is not installed: pip install 'odradek[delta]'") from None
     if urlsplit(uri).scheme not in ("", "file"):
-        raise OptionError(f"--table delta: tables are kept on file: URIs alone, and this is {uri}; leave it out")
+        raise OptionError(f"--table delta: tables need a file: URI, not {uri}; leave out --table")
 
 
 class Delta:
@@ -81,8 +81,8 @@ class Delta:
     def _check_number(self, topic: str, found: int | None, number: int) -> None:
         if found is not None and found > number:
             raise PipelineError(
-                f"{self._log(topic)} is of commit {found}, and the archive of {number}: is this an older copy of it? "
-                "Delete that folder, and the next run creates it again"
+                f"{self._log(topic)} is at commit {found}, the archive at {number}: the archive may be an older copy. "
+                "Delete that folder; the next run recreates it"
             )
 
     def _make(self, folder: str, topic: str, live: Sequence[File], number: int) -> int:
@@ -114,8 +114,8 @@ class Delta:
 
     def _failed(self, topic: str, error: Exception) -> PipelineError:
         return PipelineError(
-            f"{self._log(topic)}: the Delta table cannot be brought up to date: {cause(error)}; "
-            "if the log is damaged, delete that folder, and the next run creates it again"
+            f"{self._log(topic)}: the Delta table cannot be brought up to date: {cause(error)}; if the log is damaged, "
+            "delete that folder; the next run recreates it"
         )
 
     def _log(self, topic: str) -> str:

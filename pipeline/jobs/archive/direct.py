@@ -45,8 +45,9 @@ def staged(files: Files, told: DataFrame, folder: str) -> list[Staged]:
 def _staged(files: Files, row: Row, entry: Entry | None) -> Staged:
     if entry is None or entry.size != row.size:
         raise PipelineError(
-            f"{files.root}: a task wrote {row.path} ({row.size} bytes), and here "
-            f"{f'it has {entry.size}' if entry else 'is no such file'}: is this one folder for all executors?"
+            f"{files.root}: a task wrote {row.path} ({row.size} bytes), but here "
+            f"{f'it has {entry.size} bytes' if entry else 'it is missing'}: the folder must be the same for all "
+            "executors"
         )
     span = Span(row.rows, row.first, row.last)
     return Staged(entry.path, row.path.rpartition("/")[0], {row.partition: span}, row.size, entry.modified_ms)

@@ -103,7 +103,7 @@ def _format(option: str, text: str) -> Format:
     if kind == REGISTRY and schema.strip():
         return _registry(option, schema.strip())
     if kind not in (JSON, AVRO, CONFLUENT) or not schema.strip():
-        raise OptionError(f"{option} is {FORMS}, for one topic TOPIC=…, not '{text}'")
+        raise OptionError(f"{option} must be {FORMS}, for one topic TOPIC=…, not '{text}'")
     try:
         return _json(schema.strip()) if kind == JSON else _avro(kind, schema.strip())
     except OptionError as error:

@@ -82,8 +82,8 @@ def _check_columns(store: Store, digests: dict[str, str]) -> None:
     for file in store.state.files.values():
         if digests.get(file.topic, file.schema) != file.schema:
             raise OptionError(
-                f"{file.topic} is in {store.files.root} with keys and values in other formats; name those again "
-                "(--key-format, --value-format), or archive it to another folder"
+                f"{file.topic} was archived to {store.files.root} with other formats; give the same --key-format and "
+                "--value-format, or archive it to another folder"
             )
 
 
@@ -119,7 +119,7 @@ def _all_there_is(spark: SparkSession, store: Store, job: Job, rows: Rows, begin
         before = store.state
         _stream(spark, store, job, begin, Sink(store, begin, job.columns, job.options, rows), availableNow=True)
         if store.state.number == before.number:
-            raise PipelineError("the stream ended without a batch, though there are records to archive")
+            raise PipelineError("the stream ended without a batch although there are records to archive")
         begin = _start(store, job)
 
 

@@ -47,7 +47,9 @@ class Lease:
             if held is None:
                 continue  # its job has just ended
             if self._lives(held, sleep):
-                raise PipelineError(f"{self._files.root}: {_name(held)} is at work here; wait for its end, or stop it")
+                raise PipelineError(
+                    f"{self._files.root}: {_name(held)} is writing to this archive; wait until it ends, or stop it"
+                )
             self._remove(held)
         threading.Thread(target=self._renew, name="lease", daemon=True).start()
 
@@ -57,7 +59,7 @@ class Lease:
         if held is None or held.get("id") != self.id:
             other = _name(held) if held else "somebody"
             raise PipelineError(
-                f"{self._files.root}: {other} took this archive over, for this job gave no sign of life"
+                f"{self._files.root}: {other} took over this archive because the lease of this job expired"
             )
 
     def release(self) -> None:

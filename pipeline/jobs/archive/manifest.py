@@ -134,7 +134,7 @@ def live(files: Files) -> State:
     names = [entry.path.rpartition("/")[2] for entry in files.list(COMMITS)] if files.exists(COMMITS) else []
     state, rest = latest(names)
     if state is None and not rest:
-        raise PipelineError(f"{files.root} is no archive: there is nothing in its {COMMITS}")
+        raise PipelineError(f"{files.root} is not an archive: its {COMMITS} is empty")
     found = State() if state is None else state_from_json(files.read(f"{COMMITS}/{state}"))
     for name in rest:
         found = fold(found, commit_from_json(files.read(f"{COMMITS}/{name}")))
@@ -181,7 +181,9 @@ def fold(state: State, commit: Commit) -> State:
     files = dict(state.files)
     for path in commit.removed:
         if files.pop(path, None) is None:
-            raise PipelineError(f"the archive is damaged: commit {state.number + 1} removes {path}, which is not there")
+            raise PipelineError(
+                f"the archive is damaged: commit {state.number + 1} removes {path}, which does not exist"
+            )
     for file in commit.added:
         if file.path in files:
             raise PipelineError(f"the archive is damaged: commit {state.number + 1} adds {file.path} a second time")
@@ -268,7 +270,7 @@ class _Reading:
     def parse(self, text: str) -> Any:
         got = json.loads(text)
         if got["version"] != VERSION:
-            raise PipelineError(f"the archive is of version {got['version']}; this program knows version {VERSION}")
+            raise PipelineError(f"the archive has version {got['version']}; this release supports version {VERSION}")
         return got
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:

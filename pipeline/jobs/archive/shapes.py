@@ -52,8 +52,12 @@ _BY |= dict.fromkeys((AVRO, CONFLUENT, REGISTRY), avro_columns)
 def options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--key-format` and `--value-format`: passed on as `formats`, of type Formats."""
 
-    @click.option("--key-format", "key_formats", multiple=True, metavar="[TOPIC=]FORMAT", help=f"Of keys: {FORMS}.")
-    @click.option("--value-format", "value_formats", multiple=True, metavar="[TOPIC=]FORMAT", help="Of values, alike.")
+    @click.option(
+        "--key-format", "key_formats", multiple=True, metavar="[TOPIC=]FORMAT", help=f"Format of keys: {FORMS}."
+    )
+    @click.option(
+        "--value-format", "value_formats", multiple=True, metavar="[TOPIC=]FORMAT", help="Format of values, likewise."
+    )
     @functools.wraps(function)
     def with_formats(*args: Any, key_formats: tuple[str, ...], value_formats: tuple[str, ...], **rest: Any) -> Any:
         formats = Formats(parse_formats("--key-format", key_formats), parse_formats("--value-format", value_formats))

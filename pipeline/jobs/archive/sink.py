@@ -90,7 +90,7 @@ class Sink:
         """The offsets without a record, and why."""
         missing = {Range(*key, *both): both[1] - both[0] - count for key, both, count in _counts(ranges, added)}
         short = {one: count for one, count in missing.items() if count}
-        with progress.described(spark, f"archive {', '.join(sorted({one.topic for one in short}))}: what was skipped"):
+        with progress.described(spark, f"archive {', '.join(sorted({one.topic for one in short}))}: skipped offsets"):
             return skips.reasons(spark, self._source, short, partial(self._compacted, configs))
 
     def _compacted(self, configs: Configs, topic: str) -> bool:
@@ -154,8 +154,8 @@ def _check(files: list[File], ranges: Ranges) -> None:
             rows[file.topic, index] = rows.get((file.topic, index), 0) + span.rows
             if span.first < begin or span.last >= end or rows[file.topic, index] > end - begin:
                 raise PipelineError(
-                    f"{file.topic}-{index}: offsets {span.first} to {span.last} were written where {begin} to "
-                    f"{end - 1} were to be read; nothing of this batch is archived"
+                    f"{file.topic}-{index}: offsets {span.first} to {span.last} were written instead of {begin} to "
+                    f"{end - 1}; nothing of this batch is archived"
                 )
 
 

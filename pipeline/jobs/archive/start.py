@@ -70,7 +70,7 @@ def find(options: ReadOptions, archived: State) -> Start:
     begin = {key: archived.offsets.get(key, first[key]) for key in keys}
     lost = _lost(begin, end, first)
     if lost and options.fail_on_data_loss:
-        raise DataLoss(f"{_few([loss.text for loss in lost], '; ')}; --no-fail-on-data-loss goes on without them")
+        raise DataLoss(f"{_few([loss.text for loss in lost], '; ')}; --no-fail-on-data-loss continues without them")
     return Start({key: max(begin[key], first[key]) for key in keys}, end, ids, tuple(lost), tuple(others))
 
 
@@ -96,8 +96,8 @@ def configs(options: ReadOptions, topics: Iterable[str]) -> Mapping[str, Mapping
 def made_again(topics: Sequence[str]) -> PipelineError:
     """The error for topics that are not the archived ones."""
     return PipelineError(
-        f"{_few(topics, ', ')}: deleted and made again since it was archived, and the records of both would mix; "
-        "archive to another folder (--to), or leave it out"
+        f"{_few(topics, ', ')}: recreated since it was archived, and the records of both topics would mix; archive to "
+        "another folder (--to), or leave it out"
     )
 
 

@@ -129,12 +129,14 @@ class Store:
 
     def _commit(self, intent: Intent) -> None:
         if not self.files.create(PENDING, intent.to_json()):
-            raise PipelineError(f"{self.files.root}: another job has begun a commit here")
+            raise PipelineError(f"{self.files.root}: another job has started a commit here")
         self._carry_out(intent)
 
     def _check_folder(self) -> None:
         if not self.files.exists(OURS) and not self.files.empty():
-            raise PipelineError(f"{self.files.root} is no archive, and not empty: give a new folder, or an archive's")
+            raise PipelineError(
+                f"{self.files.root} is not empty and not an archive: give a new folder, or one with an archive"
+            )
         self.files.check_writable()
 
     def _check_tables(self) -> None:
@@ -144,7 +146,7 @@ class Store:
         if kept:
             topic = kept[0].parent.name.removeprefix("topic=")
             raise OptionError(
-                f"{topic} is a Delta table in {self.files.root}; name that again (--table delta), or delete {kept[0]}"
+                f"{topic} is a Delta table in {self.files.root}; give --table delta again, or delete {kept[0]}"
             )
 
     def _recover(self) -> None:

@@ -44,9 +44,9 @@ def types(text: str) -> StructType | ArrayType | MapType:
     try:
         found = StructType.fromJson(json.loads(text)) if text.startswith("{") else DataType.fromDDL(text)
     except (PySparkException, ValueError, KeyError, TypeError) as error:
-        raise OptionError(f"json: {_line(text)}: these are no types: {_line(str(error))}") from None
+        raise OptionError(f"json: {_line(text)}: invalid types: {_line(str(error))}") from None
     if not isinstance(found, StructType | ArrayType | MapType):
-        raise OptionError(f"json: {_line(text)}: only a struct, an array or a map can be read")
+        raise OptionError(f"json: {_line(text)}: the type must be a struct, an array or a map")
     return found
 
 

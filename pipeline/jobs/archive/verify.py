@@ -104,7 +104,7 @@ def _unaccounted(state: State, name: str) -> Iterator[str]:
         end = state.offsets[topic, index]
         told = rows[index] + sum(state.skipped.get((topic, index), {}).values())
         if topic == name and told != end - begun:
-            yield f"partition {index}: the manifest accounts for {told} of the offsets {begun} to {end - 1}"
+            yield f"partition {index}: the manifest covers {told} of the offsets {begun} to {end - 1}"
 
 
 def _contents(frame: DataFrame, chosen: Iterable[File]) -> Iterator[str]:
@@ -114,9 +114,9 @@ def _contents(frame: DataFrame, chosen: Iterable[File]) -> Iterator[str]:
     for file in chosen:
         here = found.get(file.path, {})
         if {index: span for index, (span, _) in here.items()} != file.partitions:
-            yield f"{file.path} has {_rows(here)} records, not the {file.rows} with the offsets it was written with"
+            yield f"{file.path} has {_rows(here)} records, not the {file.rows} records and offsets of the manifest"
         elif here != again.get(file.path):
-            yield f"{file.path}: what keys or values were decoded to is not what their bytes say"
+            yield f"{file.path}: the decoded keys or values do not match their bytes"
 
 
 def _counted(frame: DataFrame, shape: Shape | None = None) -> Counts:

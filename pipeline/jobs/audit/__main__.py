@@ -16,26 +16,28 @@ from odradek.pipeline.jobs.audit.asked import Asked
 
 @click.command("audit", no_args_is_help=True)
 @jobs.cluster_options
-@click.option("--audit-topic", metavar="TOPIC", help="Where producers tell what was acknowledged.")
+@click.option("--audit-topic", metavar="TOPIC", help="Topic to which producers report acknowledged records.")
 @click.option("--archive", metavar="URI", help="An archive made by `odradek pipeline archive`.")
 @click.option(
     "--stage", "stages", multiple=True, metavar="FROM=TO+…",
-    help="Topics that all records of a topic go on to; may be repeated.",
+    help="Topics to which a stage writes all records of a topic; may be repeated.",
 )  # fmt: skip
-@click.option("--topics", default="", metavar="TOPIC,…", help="Only these, not all that are told of or archived.")
-@click.option("--last", default="1d", show_default=True, help="How far back to look.")
-@click.option("--grace", default="10m", show_default=True, help="Windows that ended later than this are not judged.")
-@click.option("--window", metavar="DURATION", help="How long a window is; as long as the producers' without it.")
-@click.option("--all", "every", is_flag=True, help="Tell the windows that agree as well.")
+@click.option(
+    "--topics", default="", metavar="TOPIC,…", help="Topics to judge (default: all that are audited or archived)."
+)
+@click.option("--last", default="1d", show_default=True, help="Period to judge, back from now.")
+@click.option("--grace", default="10m", show_default=True, help="Do not judge windows that ended less than this ago.")
+@click.option("--window", metavar="DURATION", help="Length of a window (default: that of the producers).")
+@click.option("--all", "every", is_flag=True, help="Also print windows without differences.")
 @jobs.spark_options
 def command(conf: dict[str, str], every: bool, **options: Any) -> None:
     """Count the records of each topic and time window in every tier, and report what is missing.
 
     The first existing tier sets the expected counts: producers, the log, the archive, stages. The output is a table on
-    a terminal, else a line of JSON for each window that differs, and one for all. What cannot be judged is named, with
-    the reason. Exit code 1 when records are missing, or when that cannot be known: a topic of --topics or --stage
-    without a judged window, nothing judged at all, lost audit messages, a silent producer. Surplus records are named
-    only.
+    a terminal, otherwise a line of JSON for each window that differs, and one for the total. Windows that cannot be
+    judged are listed with the reason. Exit code 1 when records are missing, or when that is unknown: a topic of
+    --topics or --stage without a judged window, nothing judged at all, lost audit messages, a silent producer. Surplus
+    records are only reported.
 
     \b
     Example:

@@ -49,7 +49,7 @@ class Asked:
         )
         asked._check_compared()
         if asked.window == 0:
-            raise OptionError("--window is a duration above 0")
+            raise OptionError("--window must be a duration above 0")
         Period.before(now, asked.last, asked.grace, asked.window or 1)  # producers' windows are not shorter
         return asked
 
@@ -57,7 +57,7 @@ class Asked:
         if not (self.audit_topic or self.archive or self.stages):
             raise OptionError("nothing to compare the log with: give --audit-topic, --archive or --stage")
         if self.topics and (others := {stage.topic for stage in self.stages}.difference(self.topics)):
-            raise OptionError(f"--stage is of {', '.join(sorted(others))}, which --topics leaves out")
+            raise OptionError(f"--stage names {', '.join(sorted(others))}, which --topics does not name")
 
     def check(self) -> None:
         """Check that the topics exist and the settings are valid. PipelineError if not, or if no broker answers."""
@@ -69,7 +69,7 @@ def _stage(text: str) -> Stage:
     topic, _, several = text.partition("=")
     names = _names(several, "+")
     if not topic.strip() or not names:
-        raise OptionError(f"--stage is FROM=TO or FROM=TO+TO, not '{text}'")
+        raise OptionError(f"--stage must be FROM=TO or FROM=TO+TO, not '{text}'")
     return Stage(topic.strip(), tuple(names))
 
 

@@ -35,7 +35,7 @@ def topics(kafka: Mapping[str, str], named: Iterable[str]) -> set[str]:
         known = set(brokers.topics())
     missing = sorted(set(named) - known)
     if missing:
-        raise UnknownTopic(f"there is no topic {', '.join(missing)} (or this user may not see it)")
+        raise UnknownTopic(f"topic {', '.join(missing)} does not exist (or this user may not see it)")
     return known
 
 
@@ -70,5 +70,5 @@ def _cut(kafka: Mapping[str, str], names: Collection[str]) -> dict[Partition, li
 
 def _begins(offset: int, time: int | None) -> Whole:
     if time is None:
-        return Whole(_NEVER, f"all of its log before offset {offset} is deleted, and nothing is behind it")
-    return Whole(time, f"its log begins at offset {offset}, with a record of {utc(time)}")
+        return Whole(_NEVER, f"its log is deleted up to offset {offset}, and empty")
+    return Whole(time, f"its log starts at offset {offset}, with a record of {utc(time)}")

@@ -98,7 +98,7 @@ def archived(spark: SparkSession, root: str, topics: Collection[str] | None, per
     names = sorted(set(state.topics) & set(topics) if topics else state.topics)
     for name in names:
         lost = [file for file in state.of(name) if not files.exists(file.path)]
-        notes += [f"{files.uri(file.path)} is not there, with {file.rows} records of {name}" for file in lost]
+        notes += [f"{files.uri(file.path)} is missing, with {file.rows} records of {name}" for file in lost]
         paths = [files.uri(file.path) for file in state.of(name) if file not in lost]
         counts += _in_files(spark, name, paths, period)
     return Archived(counts, names, state.offsets, notes)

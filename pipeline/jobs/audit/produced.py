@@ -29,7 +29,7 @@ def messages(values: Iterable[bytes | None]) -> tuple[list[Message], list[str]]:
             others += 1
         else:
             found[message.instance, message.sequence] = message
-    return list(found.values()), [f"records of the audit topic that are no audit messages: {others}"] if others else []
+    return list(found.values()), [f"invalid records in the audit topic: {others}"] if others else []
 
 
 def add_up(told: Iterable[Message], period: Period, since: int) -> Produced:
@@ -54,6 +54,6 @@ def _doubts(told: list[Message], period: Period, since: int) -> Iterator[str]:
     lost = last.sequence - first.sequence + 1 - len(numbers) + before
     if lost:
         least = "at least " if before else ""
-        yield f"producer {last.producer}: {least}{lost} of its audit messages are lost, and what they counted"
+        yield f"producer {last.producer}: {least}{lost} of its audit messages are lost, and their counts are unknown"
     if not last.closed and last.until < period.end:
-        yield f"producer {last.producer} is silent since {utc(last.until)}: what it sent then is not counted"
+        yield f"producer {last.producer} is silent since {utc(last.until)}: its later records are not counted"

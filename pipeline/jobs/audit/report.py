@@ -61,7 +61,7 @@ def sentence(summed: dict[str, object]) -> str:
         "{missing:,} missing, {too many:,} too many"
     ).format(**summed)
     unjudged = summed["not judged"]
-    return f"{said}; {unjudged:,} windows of partitions were not judged" if unjudged else said
+    return f"{said}; {unjudged:,} partition windows were not judged" if unjudged else said
 
 
 def json_line(summed: dict[str, object]) -> str:

@@ -64,7 +64,7 @@ def _window(asked: int | None, told: Iterable[Message]) -> int:
     window = asked or max(theirs, default=WINDOW_MS)
     if wrong := [each for each in sorted(theirs) if window % each]:
         raise OptionError(
-            f"producers count in windows of {wrong[0]} ms, {window} ms is no multiple of it: see --window"
+            f"producers count in windows of {wrong[0]} ms, and {window} ms is not a multiple of that: see --window"
         )
     return window
 

@@ -182,7 +182,7 @@ def unjudged(rows: Iterable[Row], tiers: Sequence[Tier]) -> Iterator[str]:
 
 def _reason(tiers: Sequence[Tier], topic: str, partition: int) -> str:
     reasons = filter(None, (tier.why_not(topic, partition) for tier in tiers))
-    return "; ".join(reasons) or "only one of what is compared has the topic"
+    return "; ".join(reasons) or "only one tier has the topic"
 
 
 def _named(partitions: Sequence[int]) -> str:

@@ -98,7 +98,7 @@ def _finished(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame], trial:
     for declared in stage.enrich:
         trial.expression(rows, f"enrich.{declared.column}.on", declared.on)
         if declared.column.lower() in map(str.lower, (*rows.columns, *HIDDEN)):
-            trial.note(f"enrich.{declared.column}.as", "there is a column of that name")
+            trial.note(f"enrich.{declared.column}.as", "a column with this name exists")
     trial.sound()
     if stage.aggregate:
         before = plan.joined(plan.remembered(rows, stage), stage, tables)

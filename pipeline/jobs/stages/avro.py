@@ -53,7 +53,7 @@ def columns(how: Parse) -> StructType:
     except OptionError as error:
         raise OptionError(f"the schema of {how.subject}: {error}") from None
     if not isinstance(found, StructType):
-        raise OptionError(f"the schema of {how.subject} is no record, which has columns")
+        raise OptionError(f"the schema of {how.subject} is not a record")
     return found
 
 

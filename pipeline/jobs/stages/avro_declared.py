@@ -26,7 +26,7 @@ class Write:
 def registered(table: Table, topics: tuple[str, ...], client: Settings) -> tuple[Registry | None, str]:
     """The registry, and the subject that has the schema of the topics' values. None for an invalid URL."""
     several = len(topics) > 1
-    what = "the subject with the schema to read by" if several else "a subject of the registry"
+    what = "the subject of the reader schema" if several else "a subject of the registry"
     subject = table.text("subject", what, required=several)
     return _registry(table, client), subject or (f"{topics[0]}-value" if topics else "")
 
@@ -46,11 +46,11 @@ def write(table: Table | None, to: str, client: Settings) -> Write | None:
 
 def _name(table: Table, to: str) -> str:
     """Derived from the topic, unless given."""
-    name = table.text("name", "the name of a record in Avro, 'shop.Order'")
+    name = table.text("name", "an Avro record name such as 'shop.Order'")
     if name is None:
         return re.sub(r"\W", "_", to if to[:1].isalpha() else f"_{to}", flags=re.ASCII)
     if not _NAME.fullmatch(name):
-        table.wrong("name", f"is no name of a record in Avro: '{name}'")
+        table.wrong("name", f"is not an Avro record name: '{name}'")
     return name
 
 

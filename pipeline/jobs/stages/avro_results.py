@@ -60,7 +60,7 @@ def _record(columns: T.StructType, name: str, path: str) -> dict[str, Any]:
     for field in columns:
         where = f"{path}{field.name}"
         if not _NAME.fullmatch(field.name):
-            raise OptionError(f"the column '{where}' has no name that Avro can have: letters, digits and '_' only")
+            raise OptionError(f"the column '{where}' has a name that Avro does not allow: only letters, digits and '_'")
         kind = _type(field.dataType, f"{name}_{field.name}", where)
         fields.append({"name": field.name, "type": ["null", kind], "default": None})
     return {"type": "record", "name": name, "fields": fields}
@@ -77,7 +77,7 @@ def _type(kind: T.DataType, name: str, path: str) -> Any:
     if isinstance(kind, T.DecimalType):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if type(kind) not in _PLAIN:
-        raise OptionError(f"the column '{path}' is {kind.simpleString()}, which Avro has no type for")
+        raise OptionError(f"the column '{path}' is {kind.simpleString()}, for which Avro has no type")
     return _PLAIN[type(kind)]
 
 
@@ -104,7 +104,7 @@ class Encoding:
         """PipelineError for fields that do not fit the schema."""
         bodies = self._codec.encode(fields.cast(self._codec.type))
         if bodies.null_count != fields.null_count:
-            raise PipelineError("a result is not what its Avro schema says")
+            raise PipelineError("a result does not match its Avro schema")
         pairs = zip(bodies.to_pylist(), values.to_pylist(), strict=True)
         return pa.array([value if body is None else self._prefix + body for body, value in pairs], pa.binary())
 

@@ -44,8 +44,10 @@ def _named(stages: Iterable[Stage]) -> Iterator[tuple[Stage, str, str]]:
 
 def _unknown(topic: str, known: Iterable[str], key: str) -> str:
     near = difflib.get_close_matches(topic, known, 1)
-    hint = f"; did you mean {near[0]}?" if near else "; partitions = N would have it made" if key in _WRITTEN else ""
-    return f"there is no topic {topic} (or this user may not see it){hint}"
+    hint = (
+        f"; did you mean {near[0]}?" if near else "; with partitions = N the job creates it" if key in _WRITTEN else ""
+    )
+    return f"topic {topic} does not exist (or this user may not see it){hint}"
 
 
 def make(pipeline: Pipeline, new: Mapping[str, int]) -> None:

@@ -30,11 +30,9 @@ SETTINGS = {
 
 @click.command("stages")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--once", is_flag=True, help="Take what there is now, one stage after the other, and end.")
-@click.option("--trigger", default="10s", show_default=True, metavar="DURATION", help="How often there is a batch.")
-@click.option(
-    "--check", is_flag=True, help="Only check the file: no topic is looked at (a schema registry is), nothing is run."
-)
+@click.option("--once", is_flag=True, help="Process the existing records, one stage after the other, and exit.")
+@click.option("--trigger", default="10s", show_default=True, metavar="DURATION", help="Time between batches.")
+@click.option("--check", is_flag=True, help="Only check the file; contacts a schema registry, but not the brokers.")
 @spark_options
 def command(file: Path, once: bool, trigger: str, check: bool, conf: dict[str, str]) -> None:
     """Run the streams from topics to topics that FILE.toml declares.
@@ -58,7 +56,7 @@ def _run(file: Path, conf: dict[str, str], check: bool, every_ms: int | None) ->
     spark = start("stages", SETTINGS | conf)
     streams = _streams(spark, pipeline)
     if check:
-        click.echo(f"{file}: {len(pipeline.stages)} stages, nothing is wrong with them")
+        click.echo(f"{file}: {len(pipeline.stages)} stages, no errors")
         return
     streams = _ready(streams, new)
     from odradek.pipeline.jobs.stages import running
@@ -88,7 +86,7 @@ def _place(checkpoint: str) -> None:
     path = Path("/" + checkpoint.removeprefix("file:").lstrip("/"))
     there = next(each for each in (path, *path.parents) if os.path.exists(each))
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-        raise PipelineError(f"checkpoint: cannot write {path}: {there} is no folder that this user may write to")
+        raise PipelineError(f"checkpoint: cannot write {path}: {there} is not a folder that this user may write to")
 
 
 def _streams(spark: SparkSession, pipeline: Pipeline) -> Streams:

@@ -131,7 +131,7 @@ def declared(values: dict[str, Any], folder: Path) -> Pipeline:
     kafka, client = _kafka(top)
     pipeline = Pipeline(
         kafka=kafka,
-        checkpoint=top.text("checkpoint", "the folder, or URI, for what the queries remember", True) or "",
+        checkpoint=top.text("checkpoint", "the folder or URI for the checkpoints of the queries", True) or "",
         stages=_stages(top, _File(folder, client)),
     )
     top.left()
@@ -151,7 +151,7 @@ def _kafka(top: Table) -> tuple[dict[str, str], settings.Settings]:
     """The settings of Kafka's clients, and those of the registry's client among them."""
     given = top.flat("kafka", "a table of settings, with bootstrap.servers")
     if "kafka" in top and not given.get("bootstrap.servers", "").strip():
-        top.wrong("kafka.bootstrap.servers", "is missing: the brokers to connect to first, 'host:port, …'")
+        top.wrong("kafka.bootstrap.servers", "is missing: the bootstrap brokers, 'host:port, …'")
     try:
         return settings.split(given)
     except OptionError as error:
@@ -204,15 +204,15 @@ _DEAD_LETTERS = "the topic for records that cannot be parsed or break a rule"
 def _name(table: Table) -> str:
     name = table.text("name", "a name for the query and its checkpoint", required=True) or ""
     if name and not (_NAME.fullmatch(name) and name.strip(".")):
-        table.wrong("name", f"has letters, digits, '.', '_' and '-' only, and not dots alone, not '{name}'")
+        table.wrong("name", f"must have only letters, digits, '.', '_' and '-', and not only dots, not '{name}'")
     return name
 
 
 def _check(stage: Stage, table: Table) -> None:
     if stage.to in stage.reads:
-        table.wrong("to", f"is '{stage.to}', which the stage reads")
+        table.wrong("to", f"is '{stage.to}', which the stage also reads")
     if stage.dead_letters and stage.dead_letters in (*stage.reads, stage.to):
-        table.wrong("dead_letters", f"is '{stage.dead_letters}', which the stage reads or writes otherwise")
+        table.wrong("dead_letters", f"is '{stage.dead_letters}', which the stage also reads or writes")
     if ("deduplicate" in table or "aggregate" in table) and "watermark" not in table:
         table.missing("watermark", f"{SPAN}: how late a record may come (for deduplicate and aggregate)")
     for name in _OF_TIME:
@@ -220,7 +220,7 @@ def _check(stage: Stage, table: Table) -> None:
             table.wrong(name, "has no effect: it is for deduplicate and aggregate, and the stage has neither")
     for name in (RECORD, *(name for name in stage.normalise if name.startswith("__"))):
         if name in stage.normalise:
-            table.wrong(f"normalise.{name}", "is a name that odradek needs itself")
+            table.wrong(f"normalise.{name}", "is a reserved name")
 
 
 def _parse(table: Table | None, file: _File, topics: tuple[str, ...]) -> Parse | None:
@@ -249,7 +249,7 @@ def _schema(table: Table, folder: Path, kind: str) -> str:
     file = table.text("schema_file", "a path")
     schema = table.text("schema", "columns and types, 'id BIGINT, name STRING'", required=bool(kind) and not file)
     if file and schema:
-        table.wrong("schema_file", "is given beside schema: one of them")
+        table.wrong("schema_file", "cannot be given together with schema")
     return _of_file(table, folder / file) if file else schema or ""
 
 
@@ -259,7 +259,7 @@ def _of_file(table: Table, path: Path) -> str:
     except OSError as error:
         table.wrong("schema_file", f"cannot read {path}: {error.strerror}")
     except (ValueError, json_schema.SchemaError) as error:
-        table.wrong("schema_file", f"{path} is no JSON Schema that can be used: {error}")
+        table.wrong("schema_file", f"{path} is not a usable JSON Schema: {error}")
     return ""
 
 
@@ -272,13 +272,13 @@ def _deduplicate(table: Table | None) -> tuple[str, ...]:
 
 
 def _enrich(table: Table, file: _File) -> Enrich:
-    topic = table.topic("with", f"{TOPIC}, a compacted one", required=True) or ""
+    topic = table.topic("with", f"{TOPIC}, a compacted topic", required=True) or ""
     parse = _parse(table.table("parse"), file, (topic,) if topic else ())
     if "parse" not in table:
-        table.missing("parse", "how its values are read (format and schema)")
+        table.missing("parse", "the format and schema of its values")
     found = Enrich(
         topic=topic,
-        on=table.text("on", "an expression, compared with the topic's keys", required=True) or "",
+        on=table.text("on", "an expression to compare with the topic's keys", required=True) or "",
         column=table.text("as", "the new column", required=True) or "",
         inner=table.one_of("type", ("left", "inner")) == "inner",
         broadcast=table.flag("broadcast", True),
@@ -309,13 +309,13 @@ def _together(stages: tuple[Stage, ...]) -> Iterable[str]:
     """Mistakes between stages."""
     for name, count in Counter(stage.name for stage in stages if stage.name).items():
         if count > 1:
-            yield f"stage {name}: name: there are {count} stages of that name"
+            yield f"stage {name}: name: {count} stages have this name"
     for stage in stages:
         if stage.parse is None and stage.sources and not _known(stage, stages):
-            yield f"stage {stage.name}: parse: is missing: how the values of {', '.join(stage.sources)} are read"
+            yield f"stage {stage.name}: parse: is missing: the format of the values of {', '.join(stage.sources)}"
     circle = order.circle(stages)
     if circle:
-        yield f"stage {circle[0]}: from: the stages {' -> '.join(circle)} go in a circle"
+        yield f"stage {circle[0]}: from: the stages {' -> '.join(circle)} form a cycle"
 
 
 def _known(stage: Stage, stages: Iterable[Stage]) -> bool:

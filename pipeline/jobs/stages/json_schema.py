@@ -19,13 +19,13 @@ class SchemaError(Exception):
 def ddl(schema: Any) -> str:
     """The columns of an object, as `a` BIGINT, `b` STRUCT<…>."""
     if not isinstance(schema, Mapping) or _kind(schema, "the schema") != "object" or not schema.get("properties"):
-        raise SchemaError("the schema is not of an object with properties")
+        raise SchemaError("the schema is not an object with properties")
     return _columns(schema["properties"], " ", "")
 
 
 def _columns(properties: Any, between: str, path: str) -> str:
     if not isinstance(properties, Mapping):
-        raise SchemaError(f"{path or 'the schema'}: its properties are not an object")
+        raise SchemaError(f"{path or 'the schema'}: properties is not an object")
     return ", ".join(f"{_quoted(name)}{between}{_type(of, f'{path}{name}')}" for name, of in properties.items())
 
 
@@ -40,7 +40,7 @@ def _type(schema: Any, path: str) -> str:
     if kind == "string":
         return _FORMATS.get(schema.get("format", ""), "STRING")
     if kind not in _TYPES:
-        raise SchemaError(f"{path}: what is in this {kind} is not said")
+        raise SchemaError(f"{path}: the type of the elements of this {kind} is missing")
     return _TYPES[kind]
 
 
@@ -49,7 +49,7 @@ def _kind(schema: Any, path: str) -> str:
     told = schema.get("type") if isinstance(schema, Mapping) else None
     kinds = [kind for kind in (told if isinstance(told, list) else [told]) if kind != "null"]
     if len(kinds) != 1 or kinds[0] not in ("object", "array", "string", *_TYPES):
-        raise SchemaError(f"{path}: there is no one type")
+        raise SchemaError(f"{path}: there must be one type")
     return str(kinds[0])
 
 

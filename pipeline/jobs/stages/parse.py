@@ -49,7 +49,7 @@ class Reading:
             return cls(how, StructType([StructField(how.column, StringType())]))
         columns = StructType.fromDDL(how.schema)
         if not isinstance(columns, StructType):  # Spark also accepts the name of a type
-            raise OptionError(f"has columns and their types, 'id BIGINT, name STRING', not '{how.schema}'")
+            raise OptionError(f"must be columns and types such as 'id BIGINT, name STRING', not '{how.schema}'")
         return cls(how, columns)
 
 

@@ -88,7 +88,7 @@ class Table:
         found = self._take(key, "a table of expressions", required, lambda value: isinstance(value, dict)) or {}
         for name, expression in found.items():
             if not _is_text(expression):
-                self.wrong(f"{key}.{name}", f"is an expression, not {_shown(expression)}")
+                self.wrong(f"{key}.{name}", f"must be an expression, not {_shown(expression)}")
         return {name: expression for name, expression in found.items() if _is_text(expression)}
 
     def named(self, key: str, what: str) -> dict[str, str]:
@@ -126,8 +126,8 @@ class Table:
         for key in self._values:
             if key not in self._known:
                 near = difflib.get_close_matches(key, self._known, 1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(self._known))}"
-                self.wrong(key, f"there is no such key; {hint}")
+                hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(self._known))}"
+                self.wrong(key, f"unknown key; {hint}")
 
     def _below(self, path: str, values: Mapping[str, Any]) -> Table:
         return Table(self._where, values, self._mistakes, self._path + path)
@@ -138,7 +138,7 @@ class Table:
         if value is not None and right(value):
             return value
         if value is not None:
-            self.wrong(key, f"is {what}, not {_shown(value)}")
+            self.wrong(key, f"must be {what}, not {_shown(value)}")
         elif required:
             self.missing(key, what)
         return None

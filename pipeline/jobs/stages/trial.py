@@ -60,7 +60,7 @@ class Trial:
         """Check the names of new columns."""
         for name in names:
             if name in HIDDEN:
-                self.note(key, f"'{name}' is a name that odradek needs itself")
+                self.note(key, f"'{name}' is a reserved name")
 
     def columns(self, rows: DataFrame, key: str, names: Iterable[str]) -> None:
         """Check that columns exist."""
@@ -68,8 +68,8 @@ class Trial:
         for name in names:
             if name.lower() not in map(str.lower, there):
                 near = difflib.get_close_matches(name, there, 1)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
-                self.note(key, f"there is no column '{name}'; {hint}")
+                hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(there)}"
+                self.note(key, f"unknown column '{name}'; {hint}")
 
     def expressions(self, rows: DataFrame, key: str, given: Mapping[str, str], kinds: tuple[str, ...] = ()) -> None:
         """Check the expressions by name under `key`."""
@@ -93,7 +93,7 @@ class Trial:
             self.note(key, _said(error))
         else:
             if kinds and kind not in kinds:
-                self.note(key, f"is {kind}, not {' or '.join(kinds)}: {expression}")
+                self.note(key, f"is {kind} but must be {' or '.join(kinds)}: {expression}")
 
 
 def _said(error: Exception) -> str:

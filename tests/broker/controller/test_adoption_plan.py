@@ -72,7 +72,7 @@ def test_what_no_metadata_log_says_is_not_known(tmp_path: Path) -> None:
     found = topic(plan(tmp_path), "t")
     assert (found.id, found.partitions, found.epochs) == (A, 3, {0: 4, 1: 0, 2: 6})
     assert found.unknown == adoption_plan.NO_METADATA and found.configs == UNKNOWN_RETENTION
-    assert found.notes == ["no directory here, begins empty: partitions 1"]
+    assert found.notes == ["without a directory, start empty: partitions 1"]
 
 
 def test_internal_topics_are_what_they_must_be(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_one_broker_of_several(tmp_path: Path) -> None:
     assert [one.name for one in found.topics] == ["t"]
     assert topic(found, "t").partitions == 3
     assert topic(found, "t").notes == [
-        "no directory here, begins empty: partitions 0, 2",
-        "not in sync when the metadata log ended, may lack records: partitions 1",
+        "without a directory, start empty: partitions 0, 2",
+        "not in sync at the end of the metadata log, may lack records: partitions 1",
     ]
 
 
@@ -143,7 +143,7 @@ def test_directories_of_another_topic_of_that_name_are_put_aside(tmp_path: Path)
     partition(tmp_path, "t-1", B)
     metadata(tmp_path, made("t", B, replicas=[[0], [0]]))
     found = plan(tmp_path)
-    assert found.strays == {("t", 0): (old, "it is of another topic of that name")}
+    assert found.strays == {("t", 0): (old, "it belongs to another topic of that name")}
     assert (topic(found, "t").id, list(topic(found, "t").found)) == (B, [1])
 
 
@@ -237,7 +237,7 @@ def test_records_of_a_newer_kafka_leave_retention_unknown(tmp_path: Path) -> Non
     partition(tmp_path, "t-0", A)
     metadata(tmp_path, made("t", A, ("retention.ms", "1000"), ("min.insync.replicas", "2")), [kraft.UNKNOWN])
     found = topic(plan(tmp_path), "t")
-    assert found.unknown == "the metadata log has records that this version does not know: api keys 99"
+    assert found.unknown == "the metadata log has records that this version does not support: api keys 99"
     assert (found.id, found.configs) == (A, {"min.insync.replicas": "2"} | UNKNOWN_RETENTION)
 
 
@@ -248,8 +248,8 @@ def test_directories_with_marks_are_named(tmp_path: Path) -> None:
     found = plan(tmp_path)
     assert [note.partition(":")[0] for note in found.notes] == [
         "deleted by the former broker, will be removed",
-        "left alone, copies that had not ended",
-        "left alone, put aside before",
+        "ignored, incomplete copies",
+        "ignored, stray replicas",
     ]
     assert list(topic(found, "t").found) == [1]
 
@@ -260,7 +260,7 @@ def test_users_acls_and_quotas_are_counted(tmp_path: Path) -> None:
     group = kraft.config(32, "billing", "consumer.session.timeout.ms", "50000")
     metadata(tmp_path, made("t", A), [user, kraft.frame(18, A), kraft.frame(18, B), group])
     found = plan(tmp_path)
-    assert "not in force, kept in the metadata log alone: 2 ACLs, 1 user, configs of billing" in found.notes
+    assert "not in force, kept only in the metadata log: 2 ACLs, 1 user, configs of billing" in found.notes
     assert "secret" not in repr(found)
 
 
@@ -271,7 +271,7 @@ def test_topics_that_go_by_server_properties_are_named_where_it_sets_nothing(tmp
         tmp_path, made("plain", A), made("compacted", B, ("cleanup.policy", "compact")), made("kept", C, *KEEP.items())
     )
     (warning,) = plan(tmp_path).warnings
-    assert warning.endswith("so 7 days count: plain")
+    assert warning.endswith("so the default of 7 days applies: plain")
     assert plan(tmp_path, log_retention_hours="168").warnings == []
     assert plan(tmp_path, log_cleanup_policy="compact").warnings == []
     shutil.rmtree(tmp_path / "__cluster_metadata-0")
@@ -286,7 +286,7 @@ def test_a_metadata_log_from_before_an_odradek_served_the_directories(tmp_path: 
     metadata(tmp_path, made("t", A, ("retention.ms", "1000")))
     boot_id.note_boot(tmp_path)
     found = plan(tmp_path)
-    assert topic(found, "t").unknown == "the metadata log is older than what an Odradek broker did here"
+    assert topic(found, "t").unknown == "the metadata log is older than the changes of an Odradek broker here"
     assert (topic(found, "t").configs, topic(found, "t").id, found.strays) == (UNKNOWN_RETENTION, B, {})
 
 
@@ -297,4 +297,4 @@ def test_a_metadata_log_of_another_cluster(tmp_path: Path) -> None:
     partition(tmp_path / "data", "t-0", A)
     metadata(tmp_path / "apart", made("t", A, *KEEP.items()))
     found = plan(tmp_path / "data", metadata_log_dir=str(tmp_path / "apart"))
-    assert topic(found, "t").unknown == "the metadata log is of another cluster"
+    assert topic(found, "t").unknown == "the metadata log belongs to another cluster"

@@ -168,7 +168,7 @@ def test_sockets_find_their_listeners() -> None:
         }
         with pytest.raises(BootError, match="no socket was passed for B://"):
             sockets.by_listener([("odradek.socket", one)], endpoints)
-        with pytest.raises(BootError, match="which is in no listener"):
+        with pytest.raises(BootError, match="but no listener has this port"):
             sockets.by_listener([("odradek.socket", one)], endpoints[1:])
 
 

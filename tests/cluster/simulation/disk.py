@@ -215,7 +215,7 @@ class Dirs:
 
     def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
         if (topic, partition) not in self._where and self._failed():
-            raise OSError("its log is in none of the log directories that work")
+            raise OSError("its log is in no online log directory")
         if (topic, partition) in self._where and self.topic_id(topic, partition) == topic_id:
             return self._where[topic, partition]
         return self.create(topic, partition, topic_id)
@@ -227,7 +227,7 @@ class Dirs:
             self.retire(topic, partition)
         usable = [log_dir for log_dir in self.log_dirs if log_dir.number not in self._failed()]
         if not usable:
-            raise OSError("no log directory is left that works")
+            raise OSError("no log directory is online")
         log_dir = min(usable, key=lambda one: len(one.directories))
         log_dir.write()
         log_dir.directories[topic, partition] = Directory(log_dir, topic, partition, topic_id)

@@ -69,4 +69,4 @@ def test_there_was_something_to_hide(story: Told, broker: Any) -> None:
 def test_the_straggler_was_refused(story: Told) -> None:
     """Its rows are there, and those of later batches."""
     strayed = (story.stream.folder / "strayed").read_text()
-    assert "has written batch 4, and is to write 1: a checkpoint was set back" in strayed
+    assert "has already written batch 4, and now gets batch 1: a checkpoint was reset" in strayed

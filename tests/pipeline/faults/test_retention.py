@@ -39,7 +39,7 @@ def test_what_was_removed_is_named(spark: SparkSession, broker: Broker, tmp_path
     run("true")
     sent += stream.feed(broker, source, range(READ, READ + UNREAD), 1)
     first = overtaken(broker, source)
-    gone = f"{source}-0: offsets 50 to {first - 1} are gone, the log begins at {first}"
+    gone = f"{source}-0: offsets 50 to {first - 1} are gone; the log starts at {first}"
     with pytest.raises(Exception, match=gone):
         run("true")
     run("false")

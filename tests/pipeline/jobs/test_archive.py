@@ -163,7 +163,7 @@ def test_formats_and_the_event_s_own_time(spark: SparkSession, broker: Any, tmp_
     nowhere = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
     assert folders(tmp_path, events) == {*wanted, nowhere}
     archive(spark, tmp_path, Job(source(broker, plain, events), Columns(formats)))
-    with pytest.raises(OptionError, match=f"{events} is in .* with keys and values in other formats"):
+    with pytest.raises(OptionError, match=f"{events} was archived to .* with other formats"):
         archive(spark, tmp_path, Job(source(broker, plain, events)))
     assert_whole(spark, tmp_path, events, [(0, n) for n in range(5)])
     assert_whole(spark, tmp_path, plain, [(0, 0)])
@@ -182,9 +182,9 @@ def test_formats_and_the_event_s_own_time(spark: SparkSession, broker: Any, tmp_
     ("time", "message"),
     [
         ("nothing", "--event-time nothing: .*nothing"),
-        ("offset", "--event-time offset: this is of type bigint; make a timestamp of it"),
+        ("offset", "--event-time offset: the type is bigint; convert it to a timestamp"),
         ("((", r"--event-time \(\(: "),
-        ("*", r"--event-time \*: these are 8 columns; name one"),
+        ("*", r"--event-time \*: the expression has 8 columns; it must have one"),
         ("max(timestamp)", r"--event-time max\(timestamp\): .*MISSING_GROUP_BY"),
         ("explode(array(timestamp))", r"--event-time explode\(array\(timestamp\)\): .*GENERATOR"),
     ],
@@ -205,8 +205,8 @@ def test_retention_was_faster(
     archive(spark, tmp_path, Job(source(broker, topic)))
     sent += send(broker, topic, range(10, 30))
     delete_before(broker, topic, 15)
-    gone = f"{topic}-0: offsets 10 to 14 are gone, the log begins at 15"
-    with pytest.raises(PipelineError, match=f"{gone}; --no-fail-on-data-loss goes on without them"):
+    gone = f"{topic}-0: offsets 10 to 14 are gone; the log starts at 15"
+    with pytest.raises(PipelineError, match=f"{gone}; --no-fail-on-data-loss continues without them"):
         archive(spark, tmp_path, Job(source(broker, topic)))
     with caplog.at_level(logging.WARNING):
         archive(spark, tmp_path, Job(source(broker, topic, failOnDataLoss="false")))

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
         (["--topics", "a", "--topics-pattern", "b"], "give --topics or --topics-pattern"),
         (["--topics", " , "], "there is none in ' , '"),
         (["--topics-pattern", "("], "subscribePattern is not a regular expression"),
-        (["--topics", "nowhere,no-place"], "there is no no-place, nowhere"),
+        (["--topics", "nowhere,no-place"], "no-place, nowhere does not exist"),
         (["--topics-pattern", "^nowhere$"], r"no topic matches '\^nowhere\$'"),
-        (["--topics", "a", "--trigger", "often"], "--trigger is a duration such as"),
-        (["--topics", "a", "--target-file-size", "large"], "--target-file-size is a size such as"),
-        (["--topics", "a", "--max-offsets", "0"], "--max-offsets is a whole number above 0"),
-        (["--topics", "a", "--value-format", "xml"], "--value-format is raw, string, json"),
-        (["--topics", "a", "--property", "isolation.level=none"], "isolation.level is read_uncommitted or"),
+        (["--topics", "a", "--trigger", "often"], "--trigger must be a duration such as"),
+        (["--topics", "a", "--target-file-size", "large"], "--target-file-size must be a size such as"),
+        (["--topics", "a", "--max-offsets", "0"], "--max-offsets must be a whole number above 0"),
+        (["--topics", "a", "--value-format", "xml"], "--value-format must be raw, string, json"),
+        (["--topics", "a", "--property", "isolation.level=none"], "isolation.level must be read_uncommitted or"),
     ],
 )
 def test_mistakes(broker: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str) -> None:
@@ -58,7 +58,7 @@ def test_formats_of_topics_that_are_not_archived(
     topic = create_topic(broker)
     always = ["--bootstrap-server", broker.bootstrap, "--to", "/nowhere/archive"]
     always += ["--key-format", f"{topic}=string", "--value-format", "raw", "--value-format", "ordrs=string"]
-    with pytest.raises(PipelineError, match=r"^there is a format for ordrs, which --topics does not name$"):
+    with pytest.raises(PipelineError, match=r"^a format is given for ordrs, which --topics does not name$"):
         CliRunner().invoke(command, [*always, "--topics", topic], catch_exceptions=False)
     with caplog.at_level(logging.WARNING), pytest.raises(PipelineError, match="/nowhere"):
         CliRunner().invoke(command, [*always, "--topics-pattern", f"^{topic}$"], catch_exceptions=False)

@@ -130,7 +130,7 @@ def test_files_are_looked_for_where_they_are(archive: Any) -> None:
     contents.check(archive, [state.files[A], state.files[B]])
     assert archive.listed == ["topic=t/date=2026-11-23/hour=01"]
     archive.sizes[B] = 9
-    with pytest.raises(PipelineError, match=f"{B} has 9 bytes, it was written with 10$"):
+    with pytest.raises(PipelineError, match=f"{B} has 9 bytes, but was written with 10$"):
         contents.check(archive, [state.files[A], state.files[B]])
     del archive.sizes[A]
     with pytest.raises(PipelineError, match=f"{A} is missing .1 records.; and 1 more$"):

@@ -84,7 +84,7 @@ def test_an_archive_that_was_there_before(spark: SparkSession, broker: Any, tmp_
     assert all(each["dataChange"] for each in said(found.entries[0], "add"))
     assert tabled(tmp_path, empty) == []
     sent += send(broker, topic, range(20, 25), 2)
-    with pytest.raises(OptionError, match=f"{topic} is a Delta table in .*; name that again"):
+    with pytest.raises(OptionError, match=f"{topic} is a Delta table in .*; give --table delta again"):
         archive(spark, tmp_path, Job(names))
     assert tabled(tmp_path, topic) == ids(sent[:20])
     shutil.rmtree(tmp_path / f"topic={topic}/_delta_log")
@@ -178,9 +178,9 @@ def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--to", "s3a://bucket/archive"], "--table delta: tables are kept on file: URIs alone, .*s3a://bucket/arch"),
-        (["--to", "hdfs://name/archive"], "--table delta: tables are kept on file: URIs alone"),
-        (["--verify"], "--verify compares no tables, only what they are made of: leave --table out"),
+        (["--to", "s3a://bucket/archive"], "--table delta: tables need a file: URI, not s3a://bucket/arch"),
+        (["--to", "hdfs://name/archive"], "--table delta: tables need a file: URI"),
+        (["--verify"], "--verify compares files, not tables: leave out --table"),
     ],
 )
 def test_where_there_are_none(broker: Any, words: list[str], message: str) -> None:
@@ -202,5 +202,5 @@ def test_deltalake_is_not_installed(broker: Any, monkeypatch: pytest.MonkeyPatch
 
 def test_another_file_system(spark: SparkSession, tmp_path: Path) -> None:
     """Though its folder may be here."""
-    with pytest.raises(OptionError, match="--table delta: tables are kept on file: URIs alone, and this is viewfs:"):
+    with pytest.raises(OptionError, match="--table delta: tables need a file: URI, not viewfs:"):
         Delta(Files(spark, folder_uri(spark, tmp_path / "a", "viewfs")))

@@ -120,7 +120,7 @@ def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path) -> None:
             batch(first, 2, ("t", SECOND))
         except PipelineError as error:
             assert second.state.number > 1, error
-            assert "took this archive over" in str(error)
+            assert "took over this archive" in str(error)
         slow.left = None
         first.__exit__()
         if second.state.number < 0:
@@ -303,7 +303,7 @@ def test_an_archive_that_was_set_back(spark: SparkSession, tmp_path: Path) -> No
         batch(store, 2, ("t", SECOND))
     shutil.rmtree(tmp_path / "_odradek/commits")
     (tmp_path / "_commits").rename(tmp_path / "_odradek/commits")
-    with pytest.raises(PipelineError, match=r"topic=t/_delta_log is of commit 2, and the archive of 1: .*Delete that"):
+    with pytest.raises(PipelineError, match=r"topic=t/_delta_log is at commit 2, the archive at 1: .*Delete that"):
         opened(spark, tmp_path).__enter__()
     assert tabled(tmp_path, "t") == ALL
 

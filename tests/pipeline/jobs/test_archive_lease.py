@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_one_job_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
-    busy = pytest.raises(PipelineError, match=f"the job of process {os.getpid()} on .* is at work here")
+    busy = pytest.raises(PipelineError, match=f"the job of process {os.getpid()} on .* is writing to this archive")
     with Store(Files(spark, str(tmp_path))), busy:
         Store(Files(spark, str(tmp_path))).__enter__()
     with Store(Files(spark, str(tmp_path))):
@@ -47,7 +47,7 @@ def test_a_job_of_another_machine(spark: SparkSession, tmp_path: Path, lives: bo
 
     lease = Lease(files)
     if lives:
-        with pytest.raises(PipelineError, match="process 1 on far-away is at work here"):
+        with pytest.raises(PipelineError, match="process 1 on far-away is writing to this archive"):
             lease.take(sleep)
     else:
         lease.take(sleep)
@@ -71,7 +71,7 @@ def test_of_two_who_find_a_dead_lease_one_takes_it(spark: SparkSession, tmp_path
         try:
             slow.take()
         except PipelineError as error:
-            assert "is at work here" in str(error)
+            assert "is writing to this archive" in str(error)
             fast.check()
             fast.release()
         else:
@@ -142,7 +142,7 @@ def test_a_lease_that_was_taken_over(spark: SparkSession, tmp_path: Path) -> Non
     lease.take()
     lease.check()
     files.write(LEASE, files.read(LEASE).replace('"id": "', '"id": "x'))
-    with pytest.raises(PipelineError, match="took this archive over"):
+    with pytest.raises(PipelineError, match="took over this archive"):
         lease.check()
     lease.release()
     assert files.exists(LEASE), "it is another's"

@@ -143,7 +143,7 @@ def test_files_are_grouped_once_for_all_topics() -> None:
     ("commits", "message"),
     [
         ([Commit("s", 0, added=(FILE,)), Commit("s", 1, added=(FILE,))], "commit 1 adds topic=a/.* a second time"),
-        ([Commit("s", 0, removed=(FILE.path,))], "commit 0 removes topic=a/.*, which is not there"),
+        ([Commit("s", 0, removed=(FILE.path,))], "commit 0 removes topic=a/.*, which does not exist"),
     ],
 )
 def test_commits_that_cannot_be(commits: list[Commit], message: str) -> None:
@@ -160,7 +160,7 @@ def test_a_commit_that_is_missing() -> None:
 
 @pytest.mark.parametrize("texts", [{}, {f"{COMMITS}/.0.json.tmp": "", "else": ""}])
 def test_a_folder_that_is_no_archive(texts: dict[str, str]) -> None:
-    with pytest.raises(PipelineError, match="memory:/archive is no archive"):
+    with pytest.raises(PipelineError, match="memory:/archive is not an archive"):
         manifest.live(Folder(texts))  # type: ignore[arg-type]
 
 
@@ -170,7 +170,7 @@ def test_a_folder_that_is_no_archive(texts: dict[str, str]) -> None:
         ("", "a commit cannot be read"),
         ("[]", "a commit cannot be read"),
         ('{"version":1}', "a commit cannot be read"),
-        ('{"version":2}', "the archive is of version 2; this program knows version 1"),
+        ('{"version":2}', "the archive has version 2; this release supports version 1"),
         (manifest.commit_to_json(Commit("s", 0, added=(FILE,))).replace("[3,", '["'), "cannot be read"),
     ],
 )

@@ -111,7 +111,7 @@ def test_keys_and_the_command_line(spark: SparkSession, broker: Any, registry: S
     with Door(registry, USER) as door:
         words = ["--bootstrap-server", broker.bootstrap, "--topics", topic, "--to", str(tmp_path / "archive")]
         words += ["--key-format", f"{topic}=avro-registry:{door.url}"]
-        with pytest.raises(PipelineError, match=f"^the schema registry {door.url} answers 401: Unauthorized; see"):
+        with pytest.raises(PipelineError, match=f"^the schema registry {door.url} returned 401: Unauthorized; see"):
             CliRunner().invoke(command, words, catch_exceptions=False)
         words += ["--property", f"schema.registry.basic.auth.user.info={USER}"]
         assert CliRunner().invoke(command, words, catch_exceptions=False).exit_code == 0
@@ -128,11 +128,11 @@ def test_a_registry_that_goes_away(spark: SparkSession, broker: Any, registry: S
         door.closed_for = "/schemas/ids"
         with pytest.raises(Exception, match="registry") as caught:
             archive(spark, tmp_path, job(broker, topic, door.url))
-        assert cause(caught.value).startswith(f"the schema registry {door.url} does not answer: ")
+        assert cause(caught.value).startswith(f"the schema registry {door.url} does not respond: ")
         assert live(spark, tmp_path).files == {}
         door.closed_for = "nothing"
         archive(spark, tmp_path, job(broker, topic, door.url))
-    with pytest.raises(PipelineError, match=f"^the schema registry {door.url} does not answer: "):
+    with pytest.raises(PipelineError, match=f"^the schema registry {door.url} does not respond: "):
         archive(spark, tmp_path, job(broker, topic, door.url))
     assert rows(spark, tmp_path, topic, "value.id", "value_raw") == [(0, None), (1, None), (2, None)]
 
@@ -167,7 +167,7 @@ def test_what_is_refused(spark: SparkSession, broker: Any, registry: SchemaRegis
             archive(spark, tmp_path, job(broker, topic, registry.url))
     registry.register(subject, FIRST)
     archive(spark, tmp_path, job(broker, topic, registry.url))
-    with pytest.raises(OptionError, match=f"{topic} is in .* with keys and values in other formats"):
+    with pytest.raises(OptionError, match=f"{topic} was archived to .* with other formats"):
         archive(spark, tmp_path, Job(source=source(broker, topic)))
 
 

@@ -89,4 +89,4 @@ def test_what_is_not_accounted_for_is_a_difference(spark: SparkSession, broker: 
     begin = text.index('"skipped"')
     path.write_text(text[:begin] + text[begin:].replace(f'"{topic.name}":', '"another":'))
     [line] = verify(spark, Files(spark, str(tmp_path)), kafka, [topic.name]).differences
-    assert line.startswith(f"{topic.name}: partition 0: the manifest accounts for ")
+    assert line.startswith(f"{topic.name}: partition 0: the manifest covers ")

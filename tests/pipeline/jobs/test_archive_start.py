@@ -56,7 +56,7 @@ def test_a_topic_that_was_made_again(broker: Any, fail: str, records: int) -> No
     assert start.find(read, archived).ids == known(broker, topic) | known(broker, other)
     make_again(broker, topic)
     send(broker, topic, range(records))
-    with pytest.raises(PipelineError, match=f"^{topic}: deleted and made again since it was archived, .*--to"):
+    with pytest.raises(PipelineError, match=f"^{topic}: recreated since it was archived, .*--to"):
         start.find(read, archived)
     if records == 30:
         assert start.find(read, State(1, {}, archived.offsets)).begin[topic, 0] == 10, "an archive without ids"
@@ -96,7 +96,7 @@ def test_a_topic_that_is_made_again_while_it_is_read(spark: SparkSession, broker
         assert sink._new([(topic, 0), (late, 0)]) == known(broker, topic) | known(broker, late)
         for name in (topic, late):
             make_again(broker, name)
-            with pytest.raises(PipelineError, match=f"^{name}: deleted and made again"):
+            with pytest.raises(PipelineError, match=f"^{name}: recreated since"):
                 sink._new([(topic, 0), (late, 0), (other, 0)])
             sink._ids = known(broker, topic) | {late: sink._ids[late]}
 
@@ -114,12 +114,12 @@ def test_a_pattern_that_matches_a_topic_that_was_made_again(spark: SparkSession,
     make_again(broker, topic)
     send(broker, topic, range(9))
     sent = send(broker, other, range(7))
-    with pytest.raises(PipelineError, match=f"^{topic}: deleted and made again"):
+    with pytest.raises(PipelineError, match=f"^{topic}: recreated since"):
         archive(spark, tmp_path, both)
     assert visible(spark, tmp_path, other) == ids(sent)
     assert len(visible(spark, tmp_path, topic)) == 5
     alone = Job({"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"^{topic}"})
-    with pytest.raises(PipelineError, match=f"^{topic}: deleted and made again"):
+    with pytest.raises(PipelineError, match=f"^{topic}: recreated since"):
         start.find(alone.options, live(spark, tmp_path))
 
 
@@ -148,5 +148,5 @@ def test_a_partition_that_no_answer_told_of_at_the_start(spark: SparkSession, br
         sink = Sink(store, start.find(options(broker, other), store.state), Columns(), options(broker, other), {})
         ranges = sink._ranges({(topic, 0): 12, (other, 0): 3})
     assert ranges == {(topic, 0): (10, 12), (other, 0): (3, 3)}
-    with pytest.raises(PipelineError, match=f"^{topic}-0: offsets 0 to 11 were written where 10 to 11 were to be read"):
+    with pytest.raises(PipelineError, match=f"^{topic}-0: offsets 0 to 11 were written instead of 10 to 11"):
         check_written([File("f", topic, {0: Span(12, 0, 11)}, 1, 1, "")], ranges)

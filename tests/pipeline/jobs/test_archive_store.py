@@ -115,7 +115,7 @@ def test_folders_that_are_no_archive(spark: SparkSession, tmp_path: Path) -> Non
     other.mkdir()
     (other / "holiday.jpeg").touch()
     closed.touch()
-    with pytest.raises(PipelineError, match="photos is no archive, and not empty"):
+    with pytest.raises(PipelineError, match="photos is not empty and not an archive"):
         Store(Files(spark, str(other))).__enter__()
     assert [path.name for path in other.iterdir()] == ["holiday.jpeg"]
     with pytest.raises(PipelineError, match=r"file/below: .*Not a directory"):

@@ -56,7 +56,7 @@ def test_a_writer_that_was_taken_for_dead(spark: SparkSession, tmp_path: Path) -
         (tmp_path / "_odradek/lease.json").unlink()
         with Store(Files(spark, str(tmp_path))) as store:
             batch(store, 1, ("t", FIRST))
-            with pytest.raises(PipelineError, match="took this archive over"):
+            with pytest.raises(PipelineError, match="took over this archive"):
                 batch(slow, 2, ("t", SECOND))
             slow._lease.id = store._lease.id  # it had looked just before
             with pytest.raises(PipelineError, match=r"cannot write .*/_odradek/pending\.json"):

@@ -173,7 +173,7 @@ def test_one_emptied_partition_hides_no_loss_in_another(full: World, audit: Call
     result = audit(*words)
     assert (result.exit_code, [line["missing"] for line in told(result)]) == (1, [{"log": 7}])
     assert f"{full.name}, partitions 0: 2 windows from" in result.stderr
-    assert "all of its log before offset 75 is deleted" in result.stderr
+    assert "its log is deleted up to offset 75" in result.stderr
     assert json.loads(result.stdout.splitlines()[-1])["summary"]["not judged"] == 2
 
 
@@ -205,7 +205,7 @@ def test_a_loss_in_the_archive(full: World, audit: Callable[..., Result]) -> Non
     lost.unlink()
     result = audit(*full.tiers)
     assert (result.exit_code, told(result)) == (1, [])
-    assert f"{lost.name} is not there" in result.stderr
+    assert f"{lost.name} is missing" in result.stderr
     lost.with_name("1.parquet").unlink()
     assert [(line["missing"], line["counts"]["log"]) for line in told(audit(*full.tiers))] == [({"archive": 50}, 50)]
 
@@ -365,7 +365,7 @@ def test_a_message_that_is_there_twice_counts_once() -> None:
         ([message(3).encoded(), message(6).encoded()], "producer web-1: 2 of its audit messages are lost"),
         ([message(3, since=1).encoded(), message(5).encoded()], "web-1: at least 2 of its audit messages are lost"),
         ([message(0, until=WINDOW).encoded()], "producer web-1 is silent since 1970-01-01T00:10:00Z"),
-        ([None, b"{}", b"[1]", b"no", b'{"audit": 1}'], "no audit messages: 5"),
+        ([None, b"{}", b"[1]", b"no", b'{"audit": 1}'], "invalid records in the audit topic: 5"),
     ],
 )
 def test_what_may_not_have_been_counted_is_told(values: list[bytes | None], note: str) -> None:
@@ -403,11 +403,11 @@ def test_what_may_not_have_been_counted_is_told(values: list[bytes | None], note
 def test_a_message_with_a_wrong_part_is_none(wrong: dict[str, Any]) -> None:
     """One stray record must not stop every audit."""
     told, notes = messages([message(0).encoded(), replace(message(1), **wrong).encoded()])
-    assert (told, notes) == ([message(0)], ["records of the audit topic that are no audit messages: 1"])
+    assert (told, notes) == ([message(0)], ["invalid records in the audit topic: 1"])
 
 
 def test_a_record_as_deep_as_the_sea_is_no_message() -> None:
-    assert messages([b"[" * 1_000_000]) == ([], ["records of the audit topic that are no audit messages: 1"])
+    assert messages([b"[" * 1_000_000]) == ([], ["invalid records in the audit topic: 1"])
 
 
 def test_a_producer_that_was_closed_is_not_silent() -> None:
@@ -467,23 +467,23 @@ def test_a_failed_delivery_is_not_counted(world: World) -> None:
     ("words", "line"),
     [
         ([], "nothing to compare the log with: give --audit-topic, --archive or --stage"),
-        (["--stage", "a"], "--stage is FROM=TO or FROM=TO+TO, not 'a'"),
+        (["--stage", "a"], "--stage must be FROM=TO or FROM=TO+TO, not 'a'"),
         (
             ["--topics", "orders", "--stage", "payments=b", "--stage", "a=b"],
-            "--stage is of a, payments, which --topics leaves out",
+            "--stage names a, payments, which --topics does not name",
         ),
         (
             ["--archive", "x", "--last", "5m"],
             "nothing to judge: no window ends between --last (300000 ms) and --grace (600000 ms) ago",
         ),
-        (["--audit-topic", "nix"], "there is no topic nix (or this user may not see it)"),
-        (["--archive", "x", "--last", "soon"], "--last is a duration such as 90s, 15m or 2h, not 'soon'"),
-        (["--archive", "x", "--window", "0"], "--window is a duration above 0"),
+        (["--audit-topic", "nix"], "topic nix does not exist (or this user may not see it)"),
+        (["--archive", "x", "--last", "soon"], "--last must be a duration such as 90s, 15m or 2h, not 'soon'"),
+        (["--archive", "x", "--window", "0"], "--window must be a duration above 0"),
         (
             ["--archive", "x", "--property", "acks=some"],
             'kafka.*: Invalid value for configuration property "request.required.acks"',
         ),
-        (["--archive", "file:/nix"], "file:/nix is no archive: there is nothing in its _odradek/commits"),
+        (["--archive", "file:/nix"], "file:/nix is not an archive: its _odradek/commits is empty"),
     ],
 )
 def test_one_line_says_what_is_wrong(audit: Callable[..., Result], words: list[str], line: str) -> None:
@@ -493,7 +493,7 @@ def test_one_line_says_what_is_wrong(audit: Callable[..., Result], words: list[s
 def test_a_window_must_hold_the_producers_windows(full: World, audit: Callable[..., Result]) -> None:
     result = audit(*full.tiers, "--window", "15m")
     assert isinstance(result.exception, PipelineError)
-    assert "producers count in windows of 600000 ms, 900000 ms is no multiple of it" in str(result.exception)
+    assert "producers count in windows of 600000 ms, and 900000 ms is not a multiple of that" in str(result.exception)
     every = told(audit(*full.tiers, "--window", "20m", "--all"))
     assert sum(line["counts"]["producers"] for line in every) == 150
 

@@ -28,8 +28,8 @@ def told(broker: Any, topic: str) -> Report:
 def test_differences_are_told_whatever_else_is_wrong(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
     """With settings that only readers have, and where nobody says how the topic is cleaned up."""
     compacted, other, gone = create_topic(broker, cleanup_policy="compact"), create_topic(broker), unique("gone")
-    line = "partition 0: 1 records are in the archive and not in the log: offsets 2 to 2"
-    assert told(broker, compacted) == Report([], [f"{compacted}: {line}, as is right of a compacted topic"])
+    line = "partition 0: 1 records are in the archive but not in the log: offsets 2 to 2"
+    assert told(broker, compacted) == Report([], [f"{compacted}: {line}, as expected of a compacted topic"])
     assert told(broker, other) == Report([f"{other}: {line}"])
     assert not caplog.records
     assert told(broker, gone) == Report([f"{gone}: {line}"])

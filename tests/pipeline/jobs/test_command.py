@@ -104,7 +104,7 @@ def test_an_error_is_one_line() -> None:
     server = f"127.0.0.1:{free_port()}"
     done = odradek("pipeline", "audit", "--bootstrap-server", server, "--archive", "a", "--last", "x")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "odradek pipeline audit: --last is a duration such as 90s, 15m or 2h, not 'x'\n"
+    assert done.stderr == "odradek pipeline audit: --last must be a duration such as 90s, 15m or 2h, not 'x'\n"
     assert odradek("pipeline", "audit", "--nix").returncode == 2
     assert odradek("pipeline", "nix").returncode == 2
 
@@ -129,7 +129,7 @@ def test_a_streams_own_cause_is_told(spark: SparkSession, tmp_path: Path, where:
         writer = rows.writeStream.option("checkpointLocation", str(tmp_path))
         writer.foreachBatch(told(fail) if where == "batch" else _all).start().awaitTermination(WAIT)
     assert expected(raised.value)
-    line = "no broker answers" if where == "plan" else "orders-0: it is so"
+    line = "no broker responds" if where == "plan" else "orders-0: it is so"
     assert cause(raised.value).startswith(line) and "\n" not in cause(raised.value)
 
 

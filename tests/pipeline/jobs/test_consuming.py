@@ -54,5 +54,5 @@ def test_silence_is_no_end(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 20)
     assert len(consumed(broker, topic, 0, 60)) == 60
-    with pytest.raises(MissingOffsets, match=f"^{topic}-0: its leader sends no batch with offsets 60 to 69"):
+    with pytest.raises(MissingOffsets, match=f"^{topic}-0: the leader sends no batch with offsets 60 to 69"):
         consumed(broker, topic, 0, 70)

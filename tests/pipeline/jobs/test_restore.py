@@ -208,14 +208,14 @@ def test_some_of_it(made: Made) -> None:
 
 
 def test_what_is_refused(made: Made, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=f"^{made.topic} has records: --append writes behind them, --prefix"):
+    with pytest.raises(PipelineError, match=f"^{made.topic} has records: --append appends to them, --prefix"):
         made.restore("")
     with pytest.raises(PipelineError, match=f"^the archive has no topic other; it has {made.topic}$"):
         made._replace(topic="other").restore("x-")
     topics.create({"bootstrap.servers": made.broker.bootstrap}, {f"narrow-{made.topic}": 1}, {})
     with pytest.raises(PipelineError, match=f"narrow-{made.topic} has 1 partitions, the archive 2: .*--by-key"):
         made.restore("narrow-")
-    with pytest.raises(PipelineError, match="is no archive"):
+    with pytest.raises(PipelineError, match="is not an archive"):
         made._replace(folder=tmp_path).restore("x-")
 
 
@@ -230,14 +230,14 @@ def test_a_damaged_archive(spark: SparkSession, broker: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--since", "yesterday"], "--since is a time such as 2026-11-23T01:00 .UTC., not 'yesterday'"),
+        (["--since", "yesterday"], "--since must be a time such as 2026-11-23T01:00 .UTC., not 'yesterday'"),
         (
             ["--since", "2026-11-23T02:00", "--until", "2026-11-23T03:00+01:00"],
             "--since 2026-11-23T02:00 is not before",
         ),
-        (["--topics", ""], "names topics, separated by commas; there is none in ''"),
-        (["--step", "0"], "--step is a whole number above 0, not '0'"),
-        (["--property", "akcs=all"], "the writer has no setting kafka.akcs"),
+        (["--topics", ""], "must be topic names, separated by commas; there is none in ''"),
+        (["--step", "0"], "--step must be a whole number above 0, not '0'"),
+        (["--property", "akcs=all"], "unknown producer setting kafka.akcs"),
         (["--property", "acks=some"], r"kafka\.\*: .*acks"),
         (["--property", "transactional.id=mine"], "odradek.transactional=true gives each task its own"),
         (["--property", "default.api.timeout.ms=300", "--property", "group.id=x"], "127.0.0.1:1"),

@@ -119,14 +119,14 @@ def test_what_avro_becomes() -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("{", "it is no Avro schema"),
-        ('"strong"', "it is no Avro schema"),
-        ('{"type": "fixed", "name": "f"}', "it is no Avro schema"),
+        ("{", "not an Avro schema"),
+        ('"strong"', "not an Avro schema"),
+        ('{"type": "fixed", "name": "f"}', "not an Avro schema"),
         ('{"type": "record", "name": "r", "fields": []}', "the record r has no fields"),
         ('["null"]', "always null"),
         (
             '{"type": "record", "name": "r", "fields": [{"name": "next", "type": ["null", "r"]}]}',
-            "r is within itself",
+            "r is recursive",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_value_that_the_schema_cannot_say() -> None:
     """Of a file that somebody changed."""
     form = Format("avro", '{"type": "enum", "name": "e", "symbols": ["A"]}')
     changed = {"key": pa.array(["B"]), "key_raw": pa.array([None], pa.binary())}
-    with pytest.raises(PipelineError, match="a key of the archive is not what its Avro schema says"):
+    with pytest.raises(PipelineError, match="a key of the archive does not match its Avro schema"):
         Encoding("key", form).converted(changed)
 
 
@@ -177,7 +177,7 @@ def test_formats_by_topic(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--value-format", "yaml"], "--value-format is raw, string, json:TYPES, .*not 'yaml'"),
+        (["--value-format", "yaml"], "--value-format must be raw, string, json:TYPES, .*not 'yaml'"),
         (["--value-format", "orders=json:"], "not 'json:'"),
         (["--key-format", "string:x"], "not 'string:x'"),
         (["--key-format", "avro:/not/there"], "--key-format avro:/not/there: cannot read /not/there: No such file"),
@@ -193,7 +193,7 @@ def test_formats_that_are_none(words: list[str], said: str) -> None:
 
 @pytest.mark.parametrize("types", ["a NOTHING", "INT", '{"type": "struct"}', "{"])
 def test_types_that_are_none(spark: SparkSession, types: str) -> None:
-    with pytest.raises(OptionError, match=r"json: .*(these are no types|only a struct)") as caught:
+    with pytest.raises(OptionError, match=r"json: .*(invalid types|the type must be a struct)") as caught:
         Formats({}, {"": Format("json", types)}).check()
     assert "\n" not in str(caught.value)
 

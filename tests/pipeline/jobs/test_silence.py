@@ -36,7 +36,7 @@ def test_no_job_takes_silence_for_an_end(spark: SparkSession, broker: Any, tmp_p
     fill(broker, topic, 20)
     whole, part = tmp_path / "whole", tmp_path / "part"
     archive(spark, whole, Job(source(broker, topic)))
-    why = f"{topic}-0: its leader sends no batch with offsets 30 to 59"
+    why = f"{topic}-0: the leader sends no batch with offsets 30 to 59"
     with StandIn(broker.bootstrap, {FETCH: silent_from(30), LOG_DIRS: nowhere}) as stand_in:
         options = {**source(stand_in, topic), **SHORT}
         with pytest.raises(Exception) as told:

@@ -86,7 +86,7 @@ def test_mistakes_are_told_before_spark_starts(tmp_path: Path) -> None:
     file.write_text("checkpont = 3")
     result = CliRunner().invoke(command, [str(file)])
     assert result.exit_code == 1
-    assert f"{file}: checkpont: there is no such key; did you mean checkpoint?\n" in result.stderr
+    assert f"{file}: checkpont: unknown key; did you mean checkpoint?\n" in result.stderr
     assert len(result.stderr.splitlines()) == 3
 
 
@@ -94,7 +94,7 @@ def test_the_file_alone(shop: Shop) -> None:
     """No topic is looked at."""
     shop.file.write_text(shop.file.read_text().replace(shop.broker.bootstrap, "localhost:1"))
     result = run(shop.file, "--check")
-    assert (result.exit_code, result.stdout) == (0, f"{shop.file}: 4 stages, nothing is wrong with them\n")
+    assert (result.exit_code, result.stdout) == (0, f"{shop.file}: 4 stages, no errors\n")
     shop.file.write_text(shop.file.read_text().replace("amount > 0", "amunt > 0"))
     result = run(shop.file, "--check")
     assert result.exit_code == 1
@@ -109,10 +109,10 @@ def test_unknown_topics() -> None:
     new, mistakes = cluster.missing(pipeline(one, two), ["orders", "people", "dead"])
     assert new == {"end": 3}
     assert mistakes == [
-        "stage one: from: there is no topic ordrs (or this user may not see it); did you mean orders?",
-        "stage one: enrich.person.with: there is no topic peple (or this user may not see it); did you mean people?",
-        "stage one: to: there is no topic out (or this user may not see it); partitions = N would have it made",
-        "stage two: from: there is no topic out (or this user may not see it)",
+        "stage one: from: topic ordrs does not exist (or this user may not see it); did you mean orders?",
+        "stage one: enrich.person.with: topic peple does not exist (or this user may not see it); did you mean people?",
+        "stage one: to: topic out does not exist (or this user may not see it); with partitions = N the job creates it",
+        "stage two: from: topic out does not exist (or this user may not see it)",
     ]
 
 

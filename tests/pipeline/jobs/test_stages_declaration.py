@@ -124,49 +124,67 @@ values = { orders = "count(*)" }
     ("text", "expected"),
     [
         ("", ["kafka: is missing", "checkpoint: is missing", "stage: is missing: at least one [[stage]]"]),
-        (HEAD.replace("partitions", "partitons") + CLEANED, ["partitons: there is no such key; did you mean partiti"]),
+        (HEAD.replace("partitions", "partitons") + CLEANED, ["partitons: unknown key; did you mean partiti"]),
         (HEAD.replace("bootstrap.servers", "servers") + CLEANED, ["kafka.bootstrap.servers: is missing"]),
-        (HEAD + "[stage]\nname = 'a'", ["stage: is an array of tables, [[stage]], not {"]),
-        (HEAD + CLEANED.replace("from", "form"), ["stage cleaned: form: there is no such key; did you mean from?"]),
-        (HEAD + CLEANED.replace('"raw"', '["raw", 3]'), ["stage cleaned: from: is a topic or a list of topics, not ["]),
-        (HEAD + CLEANED.replace('"raw"', '"r/w"'), ["stage cleaned: from: is a topic or a list of topics, not 'r/w'"]),
+        (HEAD + "[stage]\nname = 'a'", ["stage: must be an array of tables, [[stage]], not {"]),
+        (HEAD + CLEANED.replace("from", "form"), ["stage cleaned: form: unknown key; did you mean from?"]),
+        (
+            HEAD + CLEANED.replace('"raw"', '["raw", 3]'),
+            ["stage cleaned: from: must be a topic or a list of topics, not ["],
+        ),
+        (
+            HEAD + CLEANED.replace('"raw"', '"r/w"'),
+            ["stage cleaned: from: must be a topic or a list of topics, not 'r/w'"],
+        ),
         (HEAD + CLEANED.replace('name = "cleaned"', ""), ["stage 1: name: is missing: a name"]),
-        (HEAD + CLEANED.replace('"cleaned"', '"a b"', 1), ["stage a b: name: has letters"]),
-        (HEAD + CLEANED.replace('"cleaned"', '".."', 1), ["stage ..: name: has letters"]),
-        (HEAD + CLEANED.replace(PARSE, CSV) + 'separator = ""', ["stage cleaned: parse.separator: is a text, not ''"]),
+        (HEAD + CLEANED.replace('"cleaned"', '"a b"', 1), ["stage a b: name: must have only letters"]),
+        (HEAD + CLEANED.replace('"cleaned"', '".."', 1), ["stage ..: name: must have only letters"]),
+        (
+            HEAD + CLEANED.replace(PARSE, CSV) + 'separator = ""',
+            ["stage cleaned: parse.separator: must be a text, not ''"],
+        ),
         (
             HEAD + CLEANED.replace(PARSE, CSV) + 'quote = "##"',
-            ["stage cleaned: parse.quote: is one character, or '' for none, not"],
+            ["stage cleaned: parse.quote: must be one character, or '' for none, not"],
         ),
         (
             HEAD + CLEANED.replace("[stage.p", 'event_time = "at"\nwatermark = "1 day"\n[stage.p'),
             [f"stage cleaned: {key}: has no effect: it is for dedup" for key in ("event_time", "watermark")],
         ),
-        (HEAD + CLEANED.replace("[stage.p", 'ahead = "soon"\n[stage.p'), ["stage cleaned: ahead: is a span such as"]),
+        (
+            HEAD + CLEANED.replace("[stage.p", 'ahead = "soon"\n[stage.p'),
+            ["stage cleaned: ahead: must be a span such as"],
+        ),
         (
             HEAD + CLEANED.replace("json", "jsn"),
-            ["stage cleaned: parse.format: is json, csv, string or avro, not 'jsn'"],
+            ["stage cleaned: parse.format: must be json, csv, string or avro, not 'jsn'"],
         ),
-        (HEAD + CLEANED.replace("schema", "shema"), ["stage cleaned: parse.shema: there is no such key; did you mean"]),
-        (HEAD + CLEANED + 'sep = ";"', ["stage cleaned: parse.sep: there is no such key; known are"]),
-        (HEAD + CLEANED.replace(PARSE, ""), ["stage cleaned: parse: is missing: how the values of raw are read"]),
+        (HEAD + CLEANED.replace("schema", "shema"), ["stage cleaned: parse.shema: unknown key; did you mean"]),
+        (HEAD + CLEANED + 'sep = ";"', ["stage cleaned: parse.sep: unknown key; the keys are"]),
+        (HEAD + CLEANED.replace(PARSE, ""), ["stage cleaned: parse: is missing: the format of the values of raw"]),
         (HEAD.replace("dead_letters", "#") + CLEANED, ["stage cleaned: dead_letters: is missing: the topic for"]),
-        (HEAD.replace('"dead"', '"raw"') + CLEANED, ["stage cleaned: dead_letters: is 'raw', which the stage reads"]),
-        (HEAD + CLEANED.replace('"raw"', '"cleaned"'), ["stage cleaned: to: is 'cleaned', which the stage reads"]),
-        (HEAD + CLEANED * 2, ["stage cleaned: name: there are 2 stages of that name"]),
-        (HEAD + CLEANED + "[stage.validate]\na = 3", ["stage cleaned: validate.a: is an expression, not 3"]),
-        (HEAD + CLEANED + "[stage.normalise]\nrecord = '3'", ["stage cleaned: normalise.record: is a name that"]),
-        (HEAD + CLEANED + HOURLY.replace("10 min", "10 mn"), ["stage hourly: watermark: is a span such as '10 minute"]),
+        (
+            HEAD.replace('"dead"', '"raw"') + CLEANED,
+            ["stage cleaned: dead_letters: is 'raw', which the stage also reads"],
+        ),
+        (HEAD + CLEANED.replace('"raw"', '"cleaned"'), ["stage cleaned: to: is 'cleaned', which the stage also reads"]),
+        (HEAD + CLEANED * 2, ["stage cleaned: name: 2 stages have this name"]),
+        (HEAD + CLEANED + "[stage.validate]\na = 3", ["stage cleaned: validate.a: must be an expression, not 3"]),
+        (HEAD + CLEANED + "[stage.normalise]\nrecord = '3'", ["stage cleaned: normalise.record: is a reserved name"]),
+        (
+            HEAD + CLEANED + HOURLY.replace("10 min", "10 mn"),
+            ["stage hourly: watermark: must be a span such as '10 minute"],
+        ),
         (HEAD + CLEANED + HOURLY.replace("watermark", "#"), ["stage hourly: watermark: is missing: a span"]),
-        (HEAD + CLEANED + HOURLY.replace("window", "windw"), ["stage hourly: aggregate.windw: there is no such key"]),
-        (HEAD + CLEANED + HOURLY.replace('"1 hour"', "1"), ["stage hourly: aggregate.window: is a span such as"]),
+        (HEAD + CLEANED + HOURLY.replace("window", "windw"), ["stage hourly: aggregate.windw: unknown key"]),
+        (HEAD + CLEANED + HOURLY.replace('"1 hour"', "1"), ["stage hourly: aggregate.window: must be a span such as"]),
         (HEAD + CLEANED + HOURLY.replace("values", "by"), ["stage hourly: aggregate.values: is missing"]),
         (
             HEAD + CLEANED + "[stage.deduplicate]",
             ["stage cleaned: watermark: is missing", "deduplicate.by: is missing"],
         ),
         (HEAD + CLEANED + "[stage.enrich]", [f"stage cleaned: enrich.{key}: is m" for key in ("with", "on", "as")]),
-        (HEAD.replace("3", "0") + CLEANED, ["partitions: is a whole number above 0, not 0"]),
+        (HEAD.replace("3", "0") + CLEANED, ["partitions: must be a whole number above 0, not 0"]),
         (HEAD + CLEANED.replace("schema", "schema_file"), ["cannot read id BIGINT: No such file"]),
     ],
 )
@@ -181,10 +199,10 @@ def test_a_mistake(text: str, expected: list[str]) -> None:
 def test_all_mistakes_at_once() -> None:
     text = HEAD.replace("checkpoint", "chekpoint") + CLEANED.replace("to =", "too =") + HOURLY.replace('"1 hour"', '""')
     assert mistakes(text) == [
-        "stage cleaned: too: there is no such key; did you mean to?",
-        "stage hourly: aggregate.window: is a span such as '10 minutes', not ''",
-        "chekpoint: there is no such key; did you mean checkpoint?",
-        "stage hourly: parse: is missing: how the values of cleaned are read",
+        "stage cleaned: too: unknown key; did you mean to?",
+        "stage hourly: aggregate.window: must be a span such as '10 minutes', not ''",
+        "chekpoint: unknown key; did you mean checkpoint?",
+        "stage hourly: parse: is missing: the format of the values of cleaned",
     ]
 
 
@@ -211,18 +229,18 @@ def test_dead_letters_are_read_when_they_are_written() -> None:
         + CLEANED.replace("to =", 'dead_letters = "dead"\nto =')
     )
     assert [stage.name for stage in declared(tomllib.loads(text), Path()).stages] == ["cleaned", "again"]
-    assert mistakes(text.replace(PARSE, "", 1)) == ["stage again: parse: is missing: how the values of dead are read"]
+    assert mistakes(text.replace(PARSE, "", 1)) == ["stage again: parse: is missing: the format of the values of dead"]
 
 
 def test_bad_records_in_a_circle() -> None:
     text = HEAD + CLEANED + again("dead", "raw").replace("to =", 'dead_letters = "worse"\nto =')
-    assert mistakes(text) == ["stage cleaned: from: the stages cleaned -> again -> cleaned go in a circle"]
+    assert mistakes(text) == ["stage cleaned: from: the stages cleaned -> again -> cleaned form a cycle"]
 
 
 def test_a_circle() -> None:
     there = CLEANED.replace('"raw"', '"hourly"')
     assert mistakes(HEAD + there + HOURLY) == [
-        "stage cleaned: from: the stages cleaned -> hourly -> cleaned go in a circle"
+        "stage cleaned: from: the stages cleaned -> hourly -> cleaned form a cycle"
     ]
 
 
@@ -270,11 +288,14 @@ def test_json_schema(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ([], "not of an object with properties"),
-        ({"type": "array"}, "not of an object with properties"),
-        ({"type": "object", "properties": {"a": {"type": ["string", "integer"]}}}, "a: there is no one type"),
-        ({"type": "object", "properties": {"a": {"type": "object"}}}, "a: what is in this object is not said"),
-        ({"type": "object", "properties": {"a": {"type": "array", "items": {}}}}, r"a\[\]: there is no one type"),
+        ([], "not an object with properties"),
+        ({"type": "array"}, "not an object with properties"),
+        ({"type": "object", "properties": {"a": {"type": ["string", "integer"]}}}, "a: there must be one type"),
+        (
+            {"type": "object", "properties": {"a": {"type": "object"}}},
+            "a: the type of the elements of this object is missing",
+        ),
+        ({"type": "object", "properties": {"a": {"type": "array", "items": {}}}}, r"a\[\]: there must be one type"),
     ],
 )
 def test_json_schemas_that_spark_has_no_types_for(schema: Any, words: str) -> None:

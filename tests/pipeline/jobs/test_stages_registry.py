@@ -122,7 +122,7 @@ def test_from_avro_to_avro_to_json(broker: Any, registry: SchemaRegistry, tmp_pa
         file.write_text(TOML.format(**words, url=door.url, normalise='id = "string(id)", at = "id"'))
         refused = run(file, "--once")
     assert refused.exit_code == 1
-    line = f"{file}: stage cleaned: write: the subject {stem}.cleaned-value of {door.url} has a schema that this one is"
+    line = f"{file}: stage cleaned: write: the subject {stem}.cleaned-value of {door.url} has a schema with which this"
     assert refused.output.splitlines()[-1].startswith(line)
     assert "Word1" not in refused.output
 
@@ -154,9 +154,9 @@ def test_all_mistakes_at_once(broker: Any, registry: SchemaRegistry, tmp_path: P
         [
             "wrong: validate.x: ",
             f"unknown: parse.registry: {url} has no subject no-such",
-            f"silent: parse.registry: the schema registry {none} does not answer: ",
-            "unnamed: write: the column 'the id' has no name that Avro can have",
-            "untyped: write: the column 'every' is interval day, which Avro has no type for",
+            f"silent: parse.registry: the schema registry {none} does not respond: ",
+            "unnamed: write: the column 'the id' has a name that Avro does not allow",
+            "untyped: write: the column 'every' is interval day, for which Avro has no type",
         ],
         strict=True,
     ):
@@ -176,19 +176,19 @@ def json_toml(value: Any) -> str:
         ({"parse": {"format": "avro"}}, "stage one: parse.registry: is missing: the URL of a schema registry"),
         (
             {"parse": {"format": "avro", "registry": "http://ann:Word1@h"}},
-            "stage one: parse.registry: the registry's URL has a user in it, which would be shown; give --property",
+            "stage one: parse.registry: the registry's URL contains a user, which logs would show; give --property",
         ),
         (
             {"parse": {"format": "avro", "registry": "http://h"}, "from_": ["a", "b"]},
-            "stage one: parse.subject: is missing: the subject with the schema to read by",
+            "stage one: parse.subject: is missing: the subject of the reader schema",
         ),
         ({"write": {"format": "avro"}}, "stage one: write.registry: is missing: the URL of a schema registry"),
-        ({"write": {"format": "xml"}}, "stage one: write.format: is json or avro, not 'xml'"),
+        ({"write": {"format": "xml"}}, "stage one: write.format: must be json or avro, not 'xml'"),
         (
             {"write": {"format": "avro", "registry": "http://h", "name": "a b"}},
-            "stage one: write.name: is no name of a record in Avro: 'a b'",
+            "stage one: write.name: is not an Avro record name: 'a b'",
         ),
-        ({"write": {"format": "json", "registry": "http://h"}}, "stage one: write.registry: there is no such key"),
+        ({"write": {"format": "json", "registry": "http://h"}}, "stage one: write.registry: unknown key"),
     ],
 )
 def test_declarations_that_are_wrong(changed: dict[str, Any], line: str) -> None:
@@ -250,10 +250,10 @@ def plain(part: Any) -> Any:
 
 def test_what_cannot_be_a_schema(spark: SparkSession) -> None:
     for columns, words in (
-        ("`a b` INT", "the column 'a b' has no name"),
-        ("x STRUCT<`1`: INT>", "the column 'x.1' has no name"),
-        ("x MAP<INT, INT>", "the column 'x' is map<int,int>, which"),
-        ("x ARRAY<INTERVAL DAY>", r"the column 'x\[\]' is interval day, which"),
+        ("`a b` INT", "the column 'a b' has a name"),
+        ("x STRUCT<`1`: INT>", "the column 'x.1' has a name"),
+        ("x MAP<INT, INT>", "the column 'x' is map<int,int>, for which"),
+        ("x ARRAY<INTERVAL DAY>", r"the column 'x\[\]' is interval day, for which"),
     ):
         with pytest.raises(OptionError, match=f"^{words}"):
             avro_results.schema(T.StructType.fromDDL(columns), "r")
@@ -261,7 +261,7 @@ def test_what_cannot_be_a_schema(spark: SparkSession) -> None:
 
 def test_a_result_that_the_schema_cannot_say() -> None:
     output = Output('{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}')
-    with pytest.raises(PipelineError, match="a result is not what its Avro schema says"):
+    with pytest.raises(PipelineError, match="a result does not match its Avro schema"):
         Encoding(output).converted(
             pa.array([{"a": None}], pa.struct([("a", pa.int32())])), pa.array([None], pa.binary())
         )

@@ -46,7 +46,7 @@ def test_the_first_batch_again_when_some_of_it_is_gone(spark: SparkSession, brok
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         [done] = admin.delete_records([TopicPartition(source, 1, 3)]).values()
         done.result(30)
-        with pytest.raises(Exception, match=f"{source}-1: offsets 0 to 2 are gone, the log begins at 3"):
+        with pytest.raises(Exception, match=f"{source}-1: offsets 0 to 2 are gone; the log starts at 3"):
             once()
         once(fail_on_data_loss=False)
     assert sorted(record.value or b"" for record in committed(broker, to)) == sorted(values)
@@ -101,4 +101,4 @@ def test_a_checkpoint_that_cannot_be_is_told_before_spark_starts(tmp_path: Path)
     file = tmp_path / "stages.toml"
     file.write_text(TOML.format(folder=file, bootstrap="localhost:1", source="raw", stem="x"))
     told = str(run(file).exception)
-    assert told == f"checkpoint: cannot write {file}/checkpoint: {file} is no folder that this user may write to"
+    assert told == f"checkpoint: cannot write {file}/checkpoint: {file} is not a folder that this user may write to"

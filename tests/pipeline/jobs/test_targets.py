@@ -42,7 +42,7 @@ def test_a_topic_is_made_as_the_archived_one_was(broker: Any, caplog: pytest.Log
 
 
 def test_a_topic_that_cannot_be_made(broker: Any) -> None:
-    with pytest.raises(PipelineError, match=r"^cannot make the topic not/a/name: "):
+    with pytest.raises(PipelineError, match=r"^cannot create the topic not/a/name: "):
         targets.make(client(broker), "not/a/name", 1, {})
 
 

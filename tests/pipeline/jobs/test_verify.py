@@ -93,7 +93,7 @@ def test_a_topic_that_is_not_in_the_archive(spark: SparkSession, original: Made)
     files = Files(spark, str(original.folder))
     empty, full = sorted(create_topic(original.broker) for _ in range(2))
     send(original.broker, full, range(1))
-    line = "the archive has nothing of it"
+    line = "the archive has no records of it"
     named = verify(spark, files, kafka(original.broker), [empty, full])
     assert named == Report([f"{full}: {line}"], [f"{empty}: {line}"])
     found = verify(spark, files, kafka(original.broker), [empty, full], named=False)
@@ -127,20 +127,20 @@ def doubled(table: pa.Table) -> pa.Table:
 CHANGES: dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]] = {
     "a value": (
         lambda table: with_cell(table, "value", 0, {"id": 77, "name": None}),
-        ("1 records are not the same in log and archive: offsets 0 to 0",),
+        ("1 records are different in log and archive: offsets 0 to 0",),
     ),
     "what was decoded": (
         lambda table: with_cell(table, "value", 1, {"id": 78, "name": None}),
-        ("what keys or values were decoded to is not what their bytes say",),
+        ("the decoded keys or values do not match their bytes",),
     ),
     "doubled": (
         doubled,
         (
             "1 records are more often in the archive than in the log: offsets 2 to 2",
-            "1 records are in the log and not in the archive: offsets 3 to 3",
+            "1 records are in the log but not in the archive: offsets 3 to 3",
         ),
     ),
-    "one less": (lambda table: table.slice(1), (r"has \d+ records, not the \d+ with the offsets",)),
+    "one less": (lambda table: table.slice(1), (r"has \d+ records, not the \d+ records and offsets",)),
 }
 
 
@@ -192,9 +192,9 @@ def test_a_damaged_file(spark: SparkSession, made: Made, damage: str) -> None:
         if damage == "flipped":
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     report = made.verified(spark)
-    expected = {"gone": "is missing", "cut": "bytes, it was written with"}.get(damage, "cannot be read: ")
+    expected = {"gone": "is missing", "cut": "bytes, but was written with"}.get(damage, "cannot be read: ")
     assert_says(report, f"{path} {'has .* ' if damage == 'cut' else ''}{expected}")
-    assert_says(report, "in the log and not in the archive")
+    assert_says(report, "in the log but not in the archive")
 
 
 def test_what_cannot_be_compared(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_what_cannot_be_compared(spark: SparkSession, broker: Any, tmp_path: Pat
     archive(spark, made.folder, Job(source(broker, made.topic)))
     delete_before(broker, made.topic, 5)
     produce(broker, made.topic, 4)
-    note = "partition 0: offsets 0 to 4 are no more in the log, they are not compared"
+    note = "partition 0: offsets 0 to 4 are no longer in the log and are not compared"
     assert made.verified(spark) == Report([], [f"{made.topic}: {note}"], COUNT - 5)
 
 
@@ -225,7 +225,7 @@ def test_retention_while_it_is_compared(
         return found
 
     monkeypatch.setattr(Beside, "_ranges", look_and_delete)
-    note = "partition 0: offsets 0 to 4 are no more in the log, they are not compared"
+    note = "partition 0: offsets 0 to 4 are no longer in the log and are not compared"
     assert made.verified(spark) == Report([], [f"{made.topic}: {note}"], COUNT - 5)
 
 
@@ -249,7 +249,7 @@ def test_what_the_archives_own_reader_loses(spark: SparkSession, broker: Any, tm
         archive(spark, made.folder, Job(source(broker, made.topic)))
         report = made.verified(spark)
     line = (
-        f"{made.topic}: partition 1: 2 records are in the log and not in the archive: offsets {LOST[0]} to {LOST[-1]}"
+        f"{made.topic}: partition 1: 2 records are in the log but not in the archive: offsets {LOST[0]} to {LOST[-1]}"
     )
     assert report.differences == [line]
 
@@ -264,6 +264,6 @@ def test_more_than_the_log_has(spark: SparkSession, broker: Any, tmp_path: Path,
         await_stable(broker, made.topic)  # or the marker may come behind the next record
     archive(spark, made.folder, Job(source(broker, made.topic, kafka_isolation_level="read_uncommitted")))
     report = made.verified(spark)
-    line = f"{made.topic}: partition 0: 1 records are in the archive and not in the log: offsets 2 to 2"
+    line = f"{made.topic}: partition 0: 1 records are in the archive but not in the log: offsets 2 to 2"
     assert report.differences == ([line] if policy == "delete" else [])
-    assert report.notes == ([] if policy == "delete" else [f"{line}, as is right of a compacted topic"])
+    assert report.notes == ([] if policy == "delete" else [f"{line}, as expected of a compacted topic"])

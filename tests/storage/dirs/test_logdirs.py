@@ -104,7 +104,7 @@ def test_directories_agree_on_who_they_are(tmp_path: Path) -> None:
     with pytest.raises(LogDirError, match=r"belongs to broker\.id 3, not 4"):
         logdirs.agree_on_identity(dirs, 4)
     checkpoints.write_meta_properties(dirs[1].path, MetaProperties("other", 3))
-    with pytest.raises(LogDirError, match="not one broker's"):
+    with pytest.raises(LogDirError, match="they belong to different brokers"):
         logdirs.agree_on_identity(dirs, 3)
 
 

@@ -116,7 +116,7 @@ def test_a_partition_that_never_holds_still_is_named(data: Path) -> None:
     flip(f"t-0/{names.offset_name(0)}.log", 118 * 50 + 90)(data)
     spoil = lambda read: (data / "t-0" / f"{next(changing)}").touch()  # noqa: E731
     assert [str(fault) for fault in check(data / "t-0", progress=spoil)] == [
-        f"{data / 't-0'}: its files change all the time: stop the broker that uses it, then check again"
+        f"{data / 't-0'}: its files keep changing: stop the broker that uses it, then check again"
     ]
 
 
@@ -180,7 +180,7 @@ PAST = snapshots.encode({7: ProducerEntry(0, -1, 5, -1, [ProducedBatch(0, 0, 50,
         (remove(LOG0 + ".timeindex"), LOG0 + ".timeindex", "is missing"),
         (write(LOG0 + ".timeindex", b""), LOG0 + ".timeindex", "the segment's largest is 1099"),
         (write(LOG100 + ".timeindex", time_entry(100, 9, 110)), LOG100 + ".timeindex", "is 1110"),
-        (write("t-0/00000000000000000005.index", b""), "t-0/00000000000000000005.index", "no log beside it"),
+        (write("t-0/00000000000000000005.index", b""), "t-0/00000000000000000005.index", "has no .log file"),
         (write(LOG100 + ".snapshot", b"\0\1x"), LOG100 + ".snapshot", "are too few"),
         (
             write("t-0/00000000000000000900.snapshot", PAST),

@@ -137,7 +137,7 @@ def test_in_a_swap_nothing_is_believed_until_it_is_done(
     with monkeypatch.context() as patched:
         patched.setattr(offline_reader, "_PATIENCE", 0.1)
         for state in states[:-1]:
-            with pytest.raises(Unsettled, match="come to rest"):
+            with pytest.raises(Unsettled, match="keeps changing"):
                 offsets(partition, directory=str(state))
     assert offsets(partition, directory=str(states[-1])) == list(range(13))
 
