@@ -159,9 +159,11 @@ def refuses(broker: Broker, address: str) -> bool:
 
 
 def test_max_connection_creation_rate(fresh_broker: Callable[..., Broker]) -> None:
-    """Twenty a second: sixty more than a second's worth take three seconds, and none is refused."""
+    """Twenty a second: sixty more than a second's worth take three seconds, and none is refused.
+
+    A rate has no other measure than time; a busy machine only takes longer.
+    """
     broker = fresh_broker(max_connection_creation_rate=20)
-    time.sleep(1.2)
     began = time.monotonic()
     socks = connect(broker, 80)
     ask_all(socks, API_VERSIONS, 60)

@@ -168,8 +168,8 @@ def test_half_a_frame_does_not_hold_a_draining_worker(fresh_broker: Callable[...
     broker = fresh_broker()
     wires = [broker.wire() for _ in range(6)]
     for wire in wires:
-        wire.send_raw(struct.pack(">i", 1000) + header(0, 7, 1))
-    time.sleep(0.5)  # what was sent has arrived
+        wire.send_raw(METADATA + struct.pack(">i", 1000) + header(0, 7, 1))
+        wire.read_frame()  # so what was sent behind that request has arrived
     worker = broker.pids("worker")[0]
     os.kill(worker, signal.SIGTERM)
     wait_until(lambda: worker not in broker.pids("worker"), 25, "the worker ends")
