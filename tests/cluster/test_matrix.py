@@ -47,12 +47,12 @@ def combinations() -> list[object]:
 @pytest.mark.parametrize(("name", "whose"), combinations())
 def test_fault(ground: Ground, name: str, whose: str) -> None:
     """Nothing that acks=all was promised is lost, doubled or reordered; nobody skips; all replicas are the same."""
-    world, dice = World(ground), random.Random(0)
+    world, rng = World(ground), random.Random(0)
     with world.running():
         if name.startswith("five of "):
-            blow = bounce(world, name.removeprefix("five of "), partial(target, world, whose, dice), 0.2)
+            blow = bounce(world, name.removeprefix("five of "), partial(target, world, whose, rng), 0.2)
         else:
-            blow = strike(world, name, target(world, whose, dice), STRUCK[name])
+            blow = strike(world, name, target(world, whose, rng), STRUCK[name])
         verdict = world.verify()
     print(f"{name} of the {whose}: nothing for {blow.gap:.1f} s; acked {verdict.acked}, lost {verdict.lost}")
     assert verdict.faults == [], "\n".join([f"{len(verdict.faults)} faults", *verdict.faults[:20]])

@@ -37,7 +37,7 @@ class LogComparison(LogSteps):
     def compare(self) -> None:
         self.reading(super().compare)
         self.reading(self._compare_raw)
-        if self.dice.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.compare_files()
 
     def _compare_raw(self) -> None:
@@ -52,7 +52,7 @@ class LogComparison(LogSteps):
         """From any offset on a reader gets the batch that holds the next record, whatever the index is like."""
         reader = self.live.partition(5)
         values = reader.slot.read()
-        for offset in self.dice.sample(found, min(len(found), 10)):
+        for offset in self.rng.sample(found, min(len(found), 10)):
             piece = read.fetch(reader, values, offset, self.model.leo, 1)
             assert piece is not None or offset < self.model.log_start
             first = next(iter(convert.split(piece.read()))) if piece is not None else b""
@@ -73,8 +73,8 @@ class LogComparison(LogSteps):
         reader, first = self.live.partition(6), names.segment_bases(str(self.directory))[0]
         values = reader.slot.read()
         for _ in range(4):
-            start = self.dice.randrange(self.model.log_start, self.model.leo + 1)
-            end = self.dice.randrange(start, self.model.leo + 1)
+            start = self.rng.randrange(self.model.log_start, self.model.leo + 1)
+            end = self.rng.randrange(start, self.model.leo + 1)
             rows = transactions.aborted_between(reader, values, start, end)
             assert len(rows) == len(set(rows)), "one is there twice"
             self.model.compare_aborted(rows, start, end, first, there)
@@ -83,10 +83,10 @@ class LogComparison(LogSteps):
         """By a look at every record: those of markers count too, as in Kafka."""
         reader = self.live.partition(7)
         values = reader.slot.read()
-        limit = self.dice.choice([self.model.leo, self.model.lso])
+        limit = self.rng.choice([self.model.leo, self.model.lso])
         stamps = sorted({one.timestamp for one in found})
         for _ in range(4 if stamps else 0):
-            wanted = max(0, self.dice.choice(stamps) + self.dice.choice([-1, 0, 0, 1]))
+            wanted = max(0, self.rng.choice(stamps) + self.rng.choice([-1, 0, 0, 1]))
             expected = next(
                 (one for one in found if self.model.log_start <= one.offset < limit and one.timestamp >= wanted), None
             )

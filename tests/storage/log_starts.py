@@ -34,7 +34,7 @@ class LogStarts(LogDamage):
         self.spoiled.clear()
         for _ in range(damages):
             self.damage(clean, bases, point)
-        if not damages and self.dice.random() < 0.1:
+        if not damages and self.rng.random() < 0.1:
             self.start_over()
         self._open(clean)
         self._new_start()
@@ -105,7 +105,7 @@ class LogStarts(LogDamage):
     def _look(self) -> Any:
         noted = self._checkpoint(checkpoints.RECOVERY_POINT)
         what = super()._look()
-        if self.dice.random() < 0.5:  # it is written each minute, and the cleaner was faster
+        if self.rng.random() < 0.5:  # it is written each minute, and the cleaner was faster
             checkpoints.write_offsets(self.root, checkpoints.RECOVERY_POINT, {} if noted is None else {TP: noted})
         self.gapped |= what is not None
         return what

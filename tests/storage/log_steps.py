@@ -20,8 +20,8 @@ class LogSteps(World):
     model: LogModel
     model_class = LogModel
 
-    def __init__(self, root: Path, dice: random.Random, **config: Any) -> None:
-        self.dice = dice
+    def __init__(self, root: Path, rng: random.Random, **config: Any) -> None:
+        self.rng = rng
         self.said: list[str] = []
         self.excused: set[str] = set()  # files in which an entry may be wrong until a reader meets it
         self.spoiled: set[str] = set()  # transaction indexes, at this stop
@@ -100,7 +100,7 @@ class LogSteps(World):
         """Clocks differ."""
         if self.stamps:
             return self.stamps.pop()
-        return self.now_ms + self.dice.choice([0, 0, 0, 700, -10, -5000])
+        return self.now_ms + self.rng.choice([0, 0, 0, 700, -10, -5000])
 
     def _checkpoint(self, name: str) -> int | None:
         """What it says of the log; None where it does not read, too."""

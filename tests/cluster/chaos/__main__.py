@@ -28,15 +28,15 @@ def say(text: str) -> None:
     print(f"{time.strftime('%X')} {text}", flush=True)
 
 
-def take(world: World, step: plan.Step, dice: random.Random) -> Blow:
+def take(world: World, step: plan.Step, rng: random.Random) -> Blow:
     """One step."""
-    whose = partial(target, world, step.whose, dice)
+    whose = partial(target, world, step.whose, rng)
     if step.bounce:
         return bounce(world, step.kind, whose, step.seconds)
     broker = whose()
     if not step.second:
         return strike(world, step.kind, broker, step.seconds)
-    other = target(world, step.second_whose, dice)
+    other = target(world, step.second_whose, rng)
     if other == broker:
         other = (broker + 1) % len(world.ground.ids)
     return strike_both(world, (step.kind, broker), (step.second, other), step.seconds)
@@ -44,12 +44,12 @@ def take(world: World, step: plan.Step, dice: random.Random) -> Blow:
 
 def play(ground: Ground, one: plan.Round, summary: Summary) -> None:
     """A round, judged."""
-    dice = random.Random(f"{summary.seed}/{one.number}/targets")
+    rng = random.Random(f"{summary.seed}/{one.number}/targets")
     world = World(ground)
     with world.running():
         for step in one.steps:
             say(f"round {one.number}: {step}")
-            blow = take(world, step, dice)
+            blow = take(world, step, rng)
             summary.blow(blow.name, blow.gap)
             say(f"    broker {blow.broker}, nothing acknowledged for {blow.gap:.1f} s")
         verdict = world.verify()

@@ -25,9 +25,9 @@ class Blow:
     gap: float
 
 
-def target(world: World, whose: str, dice: random.Random) -> int:
+def target(world: World, whose: str, rng: random.Random) -> int:
     """The broker that is meant."""
-    drawn = dice.choice(world.ground.ids)  # in any case, so that the sequence is the same
+    drawn = rng.choice(world.ground.ids)  # in any case, so that the sequence is the same
     if whose == LEADER:
         return world.leader()
     return world.ground.controller() if whose == CONTROLLER else drawn

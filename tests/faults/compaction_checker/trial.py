@@ -40,7 +40,7 @@ class Trial:
 
     def __init__(self, ground: OneBroker | ThreeBrokers, seed: int, minutes: float) -> None:
         self.summary = Summary(seed, minutes, ground.replicas)
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.ground = ground
         self.ledger, self.gate = Ledger(), Gate()
         self.writers: list[Writer] = []
@@ -73,9 +73,9 @@ class Trial:
         end = time.monotonic() + self.summary.minutes * 60
         due = time.monotonic() + FAULT_EVERY_S
         while time.monotonic() < end:
-            time.sleep(self.dice.uniform(0.5, 1) * READ_EVERY_S)  # the writers are at work
+            time.sleep(self.rng.uniform(0.5, 1) * READ_EVERY_S)  # the writers are at work
             if harm and time.monotonic() > due:
-                self.summary.faults[self.ground.harm(self.dice)] += 1
+                self.summary.faults[self.ground.harm(self.rng)] += 1
                 due = time.monotonic() + FAULT_EVERY_S
             self.compare()
 
