@@ -103,7 +103,7 @@ def test_who_has_not_fetched_does_not_join(chaos_cluster: ChaosCluster) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         cut = chaos_cluster.network.cut(follower, chaos_cluster.network.address(leader))
         cut.__enter__()
-    wait(LAG_S)
+    wait(LAG_S)  # the fault: in that time it would have joined, and nothing comes after that
     try:
         assert follower not in state(chaos_cluster, leader, topic).isr_nodes
     finally:
@@ -120,9 +120,9 @@ def test_a_follower_that_could_not_join_does_not_hold_up_the_rest(chaos_cluster:
         with chaos_cluster.network.cut(follower, *(chaos_cluster.network.address(one) for one in (leader, other))):
             assert put(chaos_cluster, leader, topic, 60_000) == 0  # once the follower is out of the ISR
             suspension.enter_context(zookeeper_suspended(chaos_cluster))
-        wait(3)  # it fetches, and is to join
+        wait(3)  # it fetches, and is to join, which ZooKeeper does not take: nothing tells when
         chaos_cluster.broker(follower).kill()
-        wait(8)  # the connections to ZooKeeper are given up
+        wait(8)  # the fault: for so long that the connections to ZooKeeper are given up
     try:
         wait_until(
             lambda: put(chaos_cluster, chaos_cluster.leader(topic), topic, 2000) == 0,
