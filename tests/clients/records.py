@@ -66,9 +66,9 @@ def _binary_value(number: int) -> bytes | None:
     if number % 11 == 4:
         return b""
     size = _size(number)
-    dice = random.Random(number)
+    rng = random.Random(number)
     if number % 2:
-        return dice.randbytes(size)
+        return rng.randbytes(size)
     return (b"%d the same words again, " % number * (1 + size // 20))[:size]
 
 
@@ -101,7 +101,7 @@ def text(number: int) -> Record:
 
 
 def _text_value(number: int) -> bytes:
-    dice = random.Random(number)
+    rng = random.Random(number)
     if _size(number) >= LARGE_BYTES:
         return (f"{number} large " * (1 + _size(number) // 8)).encode()[: _size(number)]
-    return (f"{number}:" + "".join(dice.choices(TEXT, k=_size(number) // 4))).encode()
+    return (f"{number}:" + "".join(rng.choices(TEXT, k=_size(number) // 4))).encode()

@@ -63,12 +63,12 @@ def test_what_stands_behind_a_request_is_passed_over(broker: Any) -> None:
 
 def test_noise(broker: Any) -> None:
     """Random bytes never stop the broker; each of these connections ends or waits for more."""
-    dice = random.Random(4)
+    rng = random.Random(4)
     for _ in range(60):
         with broker.wire() as wire:
             wire.socket.settimeout(0.05)  # not to connect: the backlog may be full
-            size = dice.randrange(1, 200)
-            wire.send_raw(struct.pack(">i", size) + dice.randbytes(size))
+            size = rng.randrange(1, 200)
+            wire.send_raw(struct.pack(">i", size) + rng.randbytes(size))
             try:
                 wire.closed_by_peer()
             except TimeoutError:
@@ -83,10 +83,10 @@ def test_mangled_requests(broker: Any) -> None:
     request = produce_request(topic, batch([b"x" * 50]), version=9)
     request.with_header(correlation_id=1, client_id="mangled")
     good = bytes(request.encode(header=True, framed=True))
-    dice = random.Random(5)
+    rng = random.Random(5)
     for _ in range(80):
         bad = bytearray(good)
-        bad[dice.randrange(4, len(bad))] = dice.randrange(256)
+        bad[rng.randrange(4, len(bad))] = rng.randrange(256)
         with broker.wire() as wire:
             wire.socket.settimeout(0.05)  # not to connect: the backlog may be full
             wire.send_raw(bytes(bad))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +175,8 @@ def test_clients_of_different_make_share_a_group(broker: Any, tmp_path: Path) ->
     try:
         with broker.wire(60) as wire:
             wait_until(lambda: shared_by(wire, group, 4), 120, "four members share all partitions")
-        time.sleep(0.5)
+        so_far = len(feed.written)
+        wait_until(lambda: len(feed.written) >= so_far + 9 * PARTITIONS, 60, "records of all partitions")
         written = feed.finish()
         wait_until(lambda: written <= seen(members), 60, "everything is processed")
     finally:

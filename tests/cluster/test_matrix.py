@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from .chaos.ground import Ground
+from .chaos.chaos_cluster import ChaosCluster
 from .chaos.trial import CONTROLLER, LEADER, bounce, strike, target
 from .chaos.world import World
 
@@ -30,9 +30,9 @@ pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def chaos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosCluster]:
     """One for all combinations; at its end every data directory passes `odradek check`."""
-    with Ground(tmp_path_factory.mktemp("matrix")) as made:
+    with ChaosCluster(tmp_path_factory.mktemp("matrix")) as made:
         yield made
         assert made.check() == []
 
@@ -45,14 +45,14 @@ def combinations() -> list[object]:
 
 
 @pytest.mark.parametrize(("name", "whose"), combinations())
-def test_fault(ground: Ground, name: str, whose: str) -> None:
+def test_fault(chaos_cluster: ChaosCluster, name: str, whose: str) -> None:
     """Nothing that acks=all was promised is lost, doubled or reordered; nobody skips; all replicas are the same."""
-    world, dice = World(ground), random.Random(0)
+    world, rng = World(chaos_cluster), random.Random(0)
     with world.running():
         if name.startswith("five of "):
-            blow = bounce(world, name.removeprefix("five of "), partial(target, world, whose, dice), 0.2)
+            blow = bounce(world, name.removeprefix("five of "), partial(target, world, whose, rng), 0.2)
         else:
-            blow = strike(world, name, target(world, whose, dice), STRUCK[name])
+            blow = strike(world, name, target(world, whose, rng), STRUCK[name])
         verdict = world.verify()
     print(f"{name} of the {whose}: nothing for {blow.gap:.1f} s; acked {verdict.acked}, lost {verdict.lost}")
     assert verdict.faults == [], "\n".join([f"{len(verdict.faults)} faults", *verdict.faults[:20]])

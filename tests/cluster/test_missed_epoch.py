@@ -23,8 +23,8 @@ from ..clients.raw.calls import produce, produce_request
 from ..harness.process import wait_until
 from ..harness.wire import Wire
 from .chaos import admin_requests
+from .chaos.chaos_cluster import ChaosCluster
 from .chaos.divergence import batches, differences
-from .chaos.ground import Ground
 
 TOPIC = "t"
 HALF = 20
@@ -34,11 +34,11 @@ PATIENCE_S = 120
 class Scene:
     """`leader` leads, `former` has led before and is preferred, `copy` only follows; `office` is the controller."""
 
-    def __init__(self, ground: Ground, tree: ZooKeeperTree) -> None:
-        self.ground = ground
+    def __init__(self, chaos_cluster: ChaosCluster, tree: ZooKeeperTree) -> None:
+        self.chaos_cluster = chaos_cluster
         self._tree = tree
-        self.office = ground.controller()
-        self.leader, self.former, self.copy = [broker for broker in ground.ids if broker != self.office]
+        self.office = chaos_cluster.controller()
+        self.leader, self.former, self.copy = [broker for broker in chaos_cluster.ids if broker != self.office]
 
     # -- looking
 
@@ -47,7 +47,7 @@ class Scene:
         return znodes.decode_state(self._tree.get(znodes.state_path(TOPIC, 0))[0])
 
     def folder(self, broker: int) -> Path:
-        return self.ground.data(broker) / f"{TOPIC}-0"
+        return self.chaos_cluster.data(broker) / f"{TOPIC}-0"
 
     def end(self, broker: int) -> int:
         """The end of a broker's log, by its files."""
@@ -63,7 +63,7 @@ class Scene:
 
     def leads(self, broker: int, epoch: int) -> bool:
         """Whether a broker says it leads in an epoch, or the next: a controller may begin one (decisions.lives)."""
-        answer = self.ground.metadata(broker, TOPIC)
+        answer = self.chaos_cluster.metadata(broker, TOPIC)
         rows = answer.topics[0].partitions if answer is not None else []
         return [(row.leader_id, row.leader_epoch >= epoch) for row in rows] == [(broker, True)]
 
@@ -72,28 +72,30 @@ class Scene:
     def make(self) -> None:
         """The topic; who leads it is not who is preferred to."""
         first = [self.leader, self.former, self.copy]
-        with self.ground.broker(self.office).wire() as wire:
+        with self.chaos_cluster.broker(self.office).wire() as wire:
             assert admin_requests.create(wire, TOPIC, {0: first}) == [0]
             self.await_state(self.leader, {*first})
             wait_until(lambda: self.leads(self.leader, self.state().leader_epoch), PATIENCE_S, "it to be told")
             other = [self.former, self.leader, self.copy]
             assert admin_requests.reassign(wire, {(TOPIC, 0): other}) == [0, 0]
-        wait_until(lambda: self.ground.cluster.partition(TOPIC).replica_nodes == other, PATIENCE_S, "the other order")
+        wait_until(
+            lambda: self.chaos_cluster.cluster.partition(TOPIC).replica_nodes == other, PATIENCE_S, "the other order"
+        )
         assert self.state().leader == self.leader
 
     def cut(self, broker: int, other: int) -> Any:
         """Nothing goes between two brokers, by rules on the host of the first."""
-        return self.ground.network.cut(broker, self.ground.network.address(other))
+        return self.chaos_cluster.network.cut(broker, self.chaos_cluster.network.address(other))
 
     def another_office(self) -> None:
         """The controller dies, and nobody waits for the end of its session."""
-        self.ground.broker(self.office).kill()
+        self.chaos_cluster.broker(self.office).kill()
         self._tree.delete(znodes.CONTROLLER)
 
     @contextmanager
     def stalled_controller(self, broker: int) -> Iterator[None]:
         """The process is stopped, for less than its session lasts, and so is the supervisor, which would end it."""
-        one = self.ground.broker(broker)
+        one = self.chaos_cluster.broker(broker)
         stopped = [psutil.Process(pid) for pid in (*one.pids("supervisor"), *one.pids("controller"))]
         for process in stopped:
             process.suspend()
@@ -107,10 +109,10 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     lag = {"replica_lag_time_max_ms": 600_000, "auto_leader_rebalance_enable": "false"}  # the ISR stays as it is
-    with Ground(tmp_path, 4, **lag) as ground:
-        tree = ZooKeeperTree(ground.zookeeper.connect)
+    with ChaosCluster(tmp_path, 4, **lag) as chaos_cluster:
+        tree = ZooKeeperTree(chaos_cluster.zookeeper.connect)
         try:
-            yield Scene(ground, tree)
+            yield Scene(chaos_cluster, tree)
         finally:
             tree.close()
 
@@ -123,9 +125,9 @@ def fill(wire: Wire) -> None:
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(400)
 def test_a_leader_that_missed_an_epoch_acknowledges_nothing_that_only_it_has(scene: Scene) -> None:
-    ground, leader, former, copy = scene.ground, scene.leader, scene.former, scene.copy
+    chaos_cluster, leader, former, copy = scene.chaos_cluster, scene.leader, scene.former, scene.copy
     scene.make()
-    with ExitStack() as cuts, ground.broker(leader).wire(PATIENCE_S) as wire:
+    with ExitStack() as cuts, chaos_cluster.broker(leader).wire(PATIENCE_S) as wire:
         fill(wire)
         scene.await_end(former, HALF)
         cuts.enter_context(scene.cut(former, leader))
@@ -135,12 +137,12 @@ def test_a_leader_that_missed_an_epoch_acknowledges_nothing_that_only_it_has(sce
         # Another leads, and `copy` follows it; `leader` hears of neither.
         cuts.enter_context(scene.cut(copy, leader))
         cuts.enter_context(scene.cut(scene.office, leader))
-        with ground.broker(scene.office).wire() as admin:
+        with chaos_cluster.broker(scene.office).wire() as admin:
             assert admin_requests.elect(admin, admin_requests.PREFERRED, [(TOPIC, 0)]) == [0, 0]
         missed = scene.await_state(former, {leader, former, copy})
         scene.await_end(copy, HALF)
         # It leads again, by a controller that dies with what it had to tell; the next one tells the outcome.
-        ground.broker(former).kill()
+        chaos_cluster.broker(former).kill()
         epoch = scene.await_state(leader, {leader, copy})
         assert epoch == missed + 1
         with scene.stalled_controller(copy):
@@ -148,9 +150,9 @@ def test_a_leader_that_missed_an_epoch_acknowledges_nothing_that_only_it_has(sce
             wait_until(lambda: scene.leads(leader, epoch), PATIENCE_S, "it to hear of its own epoch")
         acknowledged = wire.take(waiting).responses[0].partition_responses[0].error_code == 0
         assert not acknowledged or scene.end(copy) == 2 * HALF, f"acknowledged, and {copy} may be elected"
-    ground.start_all()
+    chaos_cluster.start_all()
     scene.await_state(leader, {leader, former, copy})
-    with ground.broker(leader).wire() as wire:
+    with chaos_cluster.broker(leader).wire() as wire:
         assert produce(wire, TOPIC, batch([b"all well"])).error_code == 0
     folders = [scene.folder(broker) for broker in (leader, former, copy)]
     assert differences(f"{TOPIC}-0", folders, 2 * HALF + 1) == []

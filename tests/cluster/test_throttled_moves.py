@@ -1,6 +1,6 @@
 """Partitions that are moved under a throttle (KIP-73) take the time that it gives them; everybody else goes on.
 
-What is moved is throttled for about as long as its bytes need; the bounds are loose, for the machine may be slow.
+A rate has no other measure than bytes and time: what is moved may be no faster. A slow machine breaks none of that.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.needs("java-3.9.1")
 
 KB = bytes(range(256)) * 4
 MB = 1 << 20
+SLOW = 50_000  # bytes a second
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +142,7 @@ def test_a_move_takes_its_time_and_nobody_else_does(cluster: Cluster, admin: Adm
     assert len(cluster.partition(steady).isr_nodes) == 3
     await_move(cluster, file, 60)
     took = time.monotonic() - began
-    assert 5 <= took <= 60, f"{took:.1f} s"
+    assert took >= 5, f"{took:.1f} s"
     assert "Clearing broker-level throttles on brokers 0,1,2" in reassign(cluster, "--verify", file)
     left = lambda: {name for name in rates(cluster, admin) if not name.startswith(steady)}  # noqa: E731
     wait_until(lambda: not left(), 30, "`--verify` to remove what `--execute` set")
@@ -152,25 +153,26 @@ def test_a_move_takes_its_time_and_nobody_else_does(cluster: Cluster, admin: Adm
 @pytest.mark.parametrize("side", ["leader", "follower"])
 @pytest.mark.parametrize("client", ["confluent", "kafka-python"])
 def test_each_side_alone(cluster: Cluster, admin: AdminClient, tmp_path: Path, side: str, client: str) -> None:
-    """Set by an AdminClient, lifted long before the end: the rest comes at once."""
-    topic = make(admin, 0)
-    fill(cluster, topic, 30)
+    """Set by an AdminClient, lifted long before the end: the rest comes, and not at that rate.
+
+    Another partition of that size, moved at the same time without a throttle, is there before half of this one is.
+    """
+    topic, other = make(admin, 0), make(admin, 0)
+    for one in (topic, other):
+        fill(cluster, one, 10)
     broker, rate, who = {"leader": (0, LEADER_RATE, LEADERS), "follower": (1, FOLLOWER_RATE, FOLLOWERS)}[side]
     set_config = change if client == "confluent" else python_change
-    set_config(admin, ResourceType.BROKER, str(broker), {rate: str(MB)}, cluster)
+    set_config(admin, ResourceType.BROKER, str(broker), {rate: str(SLOW)}, cluster)
     set_config(admin, ResourceType.TOPIC, topic, {who: f"0:{broker}"}, cluster)
     wait_until(lambda: f"{topic} {who}" in rates(cluster, admin), 30, "the throttle to be known")
-    file = move_to(tmp_path, topic, 1)
-    began = time.monotonic()
+    file, freely = move_to(tmp_path, topic, 1), move_to(tmp_path, other, 1)
     reassign(cluster, "--execute", file)
-    time.sleep(3)
+    reassign(cluster, "--execute", freely, "--additional")
     wait_until(lambda: copied(cluster, topic, 1), 60, "the move to begin")
-    moved_bytes, took = copied(cluster, topic, 1), time.monotonic() - began
-    assert 0 < moved_bytes < 2 * MB * took, f"{moved_bytes} bytes in {took:.1f} s"
-    lifted, throttled = time.monotonic(), (30 * MB - moved_bytes) / MB  # s that the rest would take
+    await_move(cluster, freely, 60)
+    assert copied(cluster, topic, 1) < 5 * MB
     set_config(admin, ResourceType.BROKER, str(broker), {rate: None}, cluster)
-    await_move(cluster, file, 60)
-    assert time.monotonic() - lifted < 0.8 * throttled, "the rest of 30 MB has gone on at 1 MB/s"
+    await_move(cluster, file, 60)  # at that rate the rest would take 100 s
     assert reassign(cluster, "--verify", file)
     assert not rates(cluster, admin).keys() & {f"{topic} {who}", f"{broker} {rate}"}
 

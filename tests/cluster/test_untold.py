@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +10,12 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
+from odradek.ipc import processes, roles
+from odradek.ipc.rundir import shm_prefix
+from odradek.ipc.shm import Shared
 
 from ..harness.broker import Broker
-from ..harness.process import wait_until
+from ..harness.process import await_turns, wait_until
 from ..harness.zookeeper import ZooKeeper
 
 ELSEWHERE = 99  # a broker that does nothing with its office
@@ -53,7 +55,11 @@ def test_it_is_ready_when_it_has_been_told(zookeeper: ZooKeeper, tree: ZooKeeper
     try:
         broker.launch()
         wait_until(lambda: tree.exists(f"{znodes.BROKER_IDS}/7"), 30, "the broker to register")
-        time.sleep(1)
+        table = Shared.attach(shm_prefix(broker.data_dir)).processes
+        others = (roles.FIRST_WORKER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
+        running = lambda: all(table.get(role, "state") == processes.RUNNING for role in others)  # noqa: E731
+        wait_until(running, 30, "all processes but the controller to run")
+        await_turns(broker.process.pid)
         assert "READY" not in broker.log
         tree.delete(znodes.CONTROLLER)
         broker.await_ready()

@@ -120,9 +120,9 @@ class Client:
         """Send the request of a step."""
         if self._sock is None:
             self._sock = socket.create_connection(self._address, 30)
-        dice = random.Random(step.seed)
+        rng = random.Random(step.seed)
         request = request_class(step.api)
-        values = Values(dice, self._pools, dice.choice(SPICES), step.api, step.version, self._sequences)
+        values = Values(rng, self._pools, rng.choice(SPICES), step.api, step.version, self._sequences)
         flexible = request.flexible_version_q(step.version)
         body = values.cut(valid_body(request, step.version, values))
         silent = request.API_KEY == 0 and _acks(step.version, body) == 0
@@ -258,8 +258,8 @@ class Pair:
     ) -> Played:  # fmt: skip
         """Send it all, up to the first difference that does not pass; what comes after that says nothing."""
         names = Names(pools[0]["topic_id"], suffix), Names(pools[1]["topic_id"], suffix)
-        dice = random.Random(played.name)
-        clients = [self._both(own, pools, names, dice.choice(CLIENT_IDS)) for own in played.clients]
+        rng = random.Random(played.name)
+        clients = [self._both(own, pools, names, rng.choice(CLIENT_IDS)) for own in played.clients]
         before: list[tuple[Step, Any]] = []
         produced: list[tuple[Step, bytes]] = []
         passed: list[Difference] = []

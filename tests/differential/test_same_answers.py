@@ -27,7 +27,7 @@ from ..harness.wire import Wire
 from . import families
 from .families import Family
 from .pair import SETTLED_S, Address, Pair, Played
-from .reasons import passes, reason
+from .reasons.table import passes, reason
 
 pytestmark = pytest.mark.needs("java-3.9.1")
 

@@ -19,7 +19,7 @@ ONCE = {
     "groups_names", "groups", "group_id", "transactional_id", "transactional_ids", "resources.resource_name",
     "configuration_keys", "configs.name", "protocols.name", "markers.producer_id",
 }  # fmt: skip
-"""Fields that no element of an array shares with another, unless the dice want it odd."""
+"""Fields that no element of an array shares with another, unless the generator makes it odd."""
 NEVER_TWICE = {"groups", "protocols", "transactions", "markers", "resources", "topic_data", "partition_data"}
 """Arrays whose elements are never of the same thing. Kafka counts a protocol that a member names twice as those of two
 members, mixes up what it is told of one transaction twice (v4+, for brokers) or asked of one group, does not answer
@@ -52,10 +52,10 @@ class Values(OddValues):
     MANY, EQUAL, LARGE_SHARE = 300, (1,), 0.0  # how much a request may hold is each broker's own
 
     def __init__(
-        self, dice: random.Random, pools: Mapping[str, Sequence[Any]], spice: float, api: str, version: int,
+        self, rng: random.Random, pools: Mapping[str, Sequence[Any]], spice: float, api: str, version: int,
         sequences: dict[Any, int],
     ) -> None:  # fmt: skip
-        super().__init__(dice, pools, spice)
+        super().__init__(rng, pools, spice)
         self._api = api
         self._pool_share = POOL_SHARE if spice else 0.99
         self._version = version
@@ -94,17 +94,17 @@ class Values(OddValues):
         """What was learnt last, mostly; else any of the pool."""
         pool = self.pool(api, name)
         if isinstance(pool, tuple):
-            return self.dice.choice(pool)
-        if name not in STRICT and (not pool or self.odd() or self.dice.random() > self._pool_share):
+            return self.rng.choice(pool)
+        if name not in STRICT and (not pool or self.odd() or self.rng.random() > self._pool_share):
             return None
         assert pool
-        return pool[-1] if name in LEARNT and self.dice.random() < LATEST_SHARE else self.dice.choice(pool)
+        return pool[-1] if name in LEARNT and self.rng.random() < LATEST_SHARE else self.rng.choice(pool)
 
     def cut(self, body: bytes) -> bytes:
         """The request's body, rarely cut short or with something behind it."""
         if not self.odd() or not self.odd():
             return body
-        return self.dice.choice((body[: self.dice.randrange(len(body) + 1)], body + b"\0", body + b"more"))
+        return self.rng.choice((body[: self.rng.randrange(len(body) + 1)], body + b"\0", body + b"more"))
 
     def null(self, name: str) -> bool:
         """Kafka does not answer a Produce request without records."""
@@ -117,7 +117,7 @@ class Values(OddValues):
     def text(self, compact: bool) -> bytes:
         """A name that no other sequence has, as its topic may be made by asking for it."""
         own = self._pools.get("unknown")
-        return self.dice.choice(own) if own and not self.odd() else super().text(compact)
+        return self.rng.choice(own) if own and not self.odd() else super().text(compact)
 
     def count(self, name: str, depth: int) -> int:
         """As of any request, but no hundreds, for which Kafka takes its time, nor what names all topics there are."""
@@ -148,39 +148,39 @@ class Values(OddValues):
 
     def _config_value(self) -> bytes:
         values = VALUES.get(self._config.decode("utf-8", "replace"), ("1",))
-        return self.dice.choice(values).encode()
+        return self.rng.choice(values).encode()
 
     def _records(self) -> bytes:
         if self.odd():
-            return self.dice.choice((b"", b"x", bytes(61), self._batch()[:-1], 2 * self._batch(), self._old()))
+            return self.rng.choice((b"", b"x", bytes(61), self._batch()[:-1], 2 * self._batch(), self._old()))
         return self._batch() if self._version >= 3 else self._set()
 
     def _set(self) -> bytes:
         """Of Produce below version 3: a message set, rarely one that is made of several, or of a newer format."""
-        if self.dice.random() < 0.85:
+        if self.rng.random() < 0.85:
             return self._old()
-        return b"".join(self.dice.choice((self._old, self._batch))() for _ in range(self.dice.choice((1, 2, 2, 3))))
+        return b"".join(self.rng.choice((self._old, self._batch))() for _ in range(self.rng.choice((1, 2, 2, 3))))
 
     def _batch(self) -> bytes:
-        dice = self.dice
-        values = [dice.choice((b"x", b"", None, b"y" * 50)) for _ in range(dice.choice((1, 1, 2, 3, 40)))]
-        if dice.random() < LARGE_SHARE:
-            values = [b"z" * dice.choice(LARGE)]
-        fields: dict[str, Any] = {"timestamp": dice.choice(TIMES) if self.odd() else NOW, "step": dice.choice((0, 1))}
-        if dice.random() < 0.6:
+        rng = self.rng
+        values = [rng.choice((b"x", b"", None, b"y" * 50)) for _ in range(rng.choice((1, 1, 2, 3, 40)))]
+        if rng.random() < LARGE_SHARE:
+            values = [b"z" * rng.choice(LARGE)]
+        fields: dict[str, Any] = {"timestamp": rng.choice(TIMES) if self.odd() else NOW, "step": rng.choice((0, 1))}
+        if rng.random() < 0.6:
             fields |= self._producer(len(values))
         if self.odd():
-            fields |= dice.choice(
+            fields |= rng.choice(
                 ({"break_crc": True}, {"count": 7}, {"count": 0}, {"last_delta": 9}, {"last_delta": -1})
             )
-        bits = fields.pop("bits", 0) | (dice.choice((CONTROL, APPEND_TIME, 6, 1 << 6, -1 << 15)) if self.odd() else 0)
-        key = dice.choice((None, b"k", b"k"))
-        headers = dice.choice(HEADERS)
+        bits = fields.pop("bits", 0) | (rng.choice((CONTROL, APPEND_TIME, 6, 1 << 6, -1 << 15)) if self.odd() else 0)
+        key = rng.choice((None, b"k", b"k"))
+        headers = rng.choice(HEADERS)
         payload = b"".join(record(at, value, key, at * fields["step"], headers) for at, value in enumerate(values))
         if self.odd():
             payload = self._poisoned(payload)
-        if dice.random() < 0.3 and not bits & 7:
-            codec = dice.choice(CODECS)
+        if rng.random() < 0.3 and not bits & 7:
+            codec = rng.choice(CODECS)
             payload, bits = compress(codec, payload), bits | CODEC_BITS[codec]
             if self.odd():
                 payload = self._poisoned(payload)
@@ -188,10 +188,10 @@ class Values(OddValues):
 
     def _poisoned(self, payload: bytes) -> bytes:
         """Bytes that are no records, or not those that the header tells."""
-        dice, cut = self.dice, self.dice.randrange(len(payload) + 1)
-        at = dice.randrange(len(payload) or 1)
-        flipped = payload[:at] + bytes((dice.randrange(256),)) + payload[at + 1 :]
-        return dice.choice((
+        rng, cut = self.rng, self.rng.randrange(len(payload) + 1)
+        at = rng.randrange(len(payload) or 1)
+        flipped = payload[:at] + bytes((rng.randrange(256),)) + payload[at + 1 :]
+        return rng.choice((
             payload[:cut], payload + b"\0", payload + record(0, b"more"), payload[::-1], flipped, flipped, b"",
             varint(1 << 30) + payload, varint(-1) + payload, payload[:1] + b"\xff" * 9 + payload[1:],
         ))  # fmt: skip
@@ -203,10 +203,10 @@ class Values(OddValues):
             return {}
         epoch = self.known("", "producer_epoch") or 0
         key = producer, epoch, *self._place.values()
-        sequence = self.dice.choice((0, 1, 5, 2**31 - 1)) if self.odd() else self._sequences.get(key, 0)
-        if self.dice.random() < 0.85:
+        sequence = self.rng.choice((0, 1, 5, 2**31 - 1)) if self.odd() else self._sequences.get(key, 0)
+        if self.rng.random() < 0.85:
             self._sequences[key] = (sequence + count) & 0x7FFFFFFF
-        bits = TRANSACTIONAL if self.dice.random() < self._transactional() else 0
+        bits = TRANSACTIONAL if self.rng.random() < self._transactional() else 0
         return {"producer": producer, "epoch": epoch, "sequence": sequence, "bits": bits}
 
     def _transactional(self) -> float:
@@ -214,12 +214,12 @@ class Values(OddValues):
 
     def _old(self) -> bytes:
         """A message set, of magic 0 or 1, perhaps compressed."""
-        magic = self.dice.choice((0, 1)) if self._version >= 2 or self.odd() else 0
-        values = [self.dice.choice((b"x", b"", None)) for _ in range(self.dice.choice((1, 2, 3)))]
-        key = self.dice.choice((None, b"k"))
-        if self.dice.random() < 0.3:
-            return wrapped(values, self.dice.choice(CODECS[:3]), magic=magic)
-        at = self.dice.choice(TIMES) if self.odd() else NOW
+        magic = self.rng.choice((0, 1)) if self._version >= 2 or self.odd() else 0
+        values = [self.rng.choice((b"x", b"", None)) for _ in range(self.rng.choice((1, 2, 3)))]
+        key = self.rng.choice((None, b"k"))
+        if self.rng.random() < 0.3:
+            return wrapped(values, self.rng.choice(CODECS[:3]), magic=magic)
+        at = self.rng.choice(TIMES) if self.odd() else NOW
         broken = self.odd()
         return b"".join(
             message(v, key, magic=magic, offset=n, timestamp=at, break_crc=broken) for n, v in enumerate(values)

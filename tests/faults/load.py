@@ -42,7 +42,7 @@ class Client:
 
     def __init__(self, bootstrap: str, seed: int) -> None:
         self.bootstrap = bootstrap
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.problems: list[str] = []
         self.patient = True  # at the end: until what is in flight is decided
         self.longest_gap = 0.0  # between two answers on a connection that lived, while something was asked for
@@ -117,7 +117,7 @@ class Producer(Client):
         self._flying: deque[tuple[int, Request]] = deque()
         self._again: deque[Request] = deque()
         self._correlation = 0
-        self._move_in = self.dice.randint(*MOVE_AFTER)
+        self._move_in = self.rng.randint(*MOVE_AFTER)
 
     def _run(self) -> None:
         while not self._stop.is_set() or (self.patient and (self._flying or self._again)):
@@ -155,7 +155,7 @@ class Producer(Client):
         """Now and then another connection, between two requests."""
         if self._move_in > 0:
             return False
-        self._move_in = self.dice.randint(*MOVE_AFTER)
+        self._move_in = self.rng.randint(*MOVE_AFTER)
         self._drop()
         return True
 
@@ -168,10 +168,10 @@ class Producer(Client):
     def _burst(self) -> list[Request]:
         if self._stop.is_set():
             return []
-        return [self._next() for _ in range(self.dice.randint(1, IN_FLIGHT))]
+        return [self._next() for _ in range(self.rng.randint(1, IN_FLIGHT))]
 
     def _next(self) -> Request:
-        partition, count = self.dice.randrange(self._partitions), self.dice.randint(1, 3)
+        partition, count = self.rng.randrange(self._partitions), self.rng.randint(1, 3)
         first = self.history.sent.get(partition, 0)
         self.history.sent[partition] = first + count
         records = wires.record_batch(self.history.producer, first, count, self._identity)

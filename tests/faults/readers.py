@@ -20,7 +20,7 @@ class Tail(Client):
         self.errors: dict[int, int] = {}
         self._topic = topic
         self._offsets = dict.fromkeys(range(partitions), 0)
-        self._move_in = self.dice.randint(*MOVE_AFTER)
+        self._move_in = self.rng.randint(*MOVE_AFTER)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -42,7 +42,7 @@ class Tail(Client):
                 self._take(partition, error, data)
         self._move_in -= 1
         if self._move_in <= 0:
-            self._move_in = self.dice.randint(*MOVE_AFTER)
+            self._move_in = self.rng.randint(*MOVE_AFTER)
             self._drop()
 
     def _frame(self, frames: Frames) -> Iterator[bytes]:

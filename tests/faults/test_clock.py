@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ def skewed(fresh_broker: Any, tmp_path: Path) -> Any:
     return broker
 
 
+def janitor_looks(broker: Any, old: str) -> None:
+    """Until the janitor has looked at every log since now: it has twice deleted what is too old by any clock."""
+    with broker.wire() as wire:
+        for _ in range(2):
+            last = produce(wire, old, batch([b"x"], timestamp=1)).base_offset
+            begins_behind = lambda last=last: list_offsets(wire, old, -2).offset > last  # noqa: E731
+            wait_until(begins_behind, 30, "retention")
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("whose", ["one worker's", "the coordinator's", "everybody's"])
 def test_jumps(skewed: Any, whose: str) -> None:
@@ -45,6 +55,8 @@ def test_jumps(skewed: Any, whose: str) -> None:
     pids = [pid for role in chosen for pid in broker.pids(role)][: 1 if whose == "one worker's" else None]
     # A session that a busy machine keeps, and a jump does not.
     group = {"group.id": "g", "session.timeout.ms": 30_000, "auto.offset.reset": "earliest", "log_level": 0}
+    group |= {"heartbeat.interval.ms": 300, "statistics.interval.ms": 100, "stats_cb": lambda text: told.append(text)}
+    told: list[str] = []
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "enable.auto.commit": False, **group})
     lost: list[Any] = []
     consumer.subscribe([topic], on_revoke=lambda *_: lost.append("revoked"), on_lost=lambda *_: lost.append("lost"))
@@ -63,11 +75,18 @@ def test_jumps(skewed: Any, whose: str) -> None:
             read.append(int(message.value()))
         return read[-1] if read else -1
 
+    def heartbeats() -> int:
+        brokers = json.loads(told[-1])["brokers"].values() if told else []
+        return sum(one["req"].get("Heartbeat", 0) for one in brokers)
+
+    old = create_topic(broker, "old")
     try:
         for number, skew in enumerate((0, HOUR_MS, 0, -HOUR_MS, 0, HOUR_MS)):
             broker.jump(pids, skew)
             exchange(2 * number)
-            time.sleep(1)  # time for a heartbeat and a look of the janitor's
+            goal = heartbeats() + 2  # the second is sent when the first was answered
+            wait_until(lambda goal=goal: take() >= 0 and heartbeats() >= goal, 60, "a heartbeat")  # type: ignore[misc]
+            janitor_looks(broker, old)
             exchange(2 * number + 1)
     finally:
         consumer.close() if not lost else None
@@ -92,6 +111,7 @@ def test_timestamps_and_retention(skewed: Any) -> None:
         now = time.time() * 1000
         assert abs(found[1].timestamp - now - HOUR_MS) < 60_000
         assert list_offsets(wire, topic, int(now + HOUR_MS / 2)).offset == 1
+        old = create_topic(skewed, "old")
         skewed.jump(skewed.pids("janitor"), HOUR_MS)  # younger than two hours by that clock too
-        time.sleep(1)
+        janitor_looks(skewed, old)
         assert len(parse(fetch(wire, topic, 0).records)) == 4

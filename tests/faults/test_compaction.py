@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .compaction_checker.grounds import OneBroker
 from .compaction_checker.ledger import Fate, Found, Ledger, Reading, Unit, Write
+from .compaction_checker.targets import OneBroker
 from .compaction_checker.trial import Trial
 
 

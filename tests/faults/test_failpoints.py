@@ -44,8 +44,8 @@ SHORT = (
 class Drill:
     """One broker and its load, led through points."""
 
-    def __init__(self, broker: Any, arming: Arming, dice: random.Random) -> None:
-        self.broker, self.arming, self.dice = broker, arming, dice
+    def __init__(self, broker: Any, arming: Arming, rng: random.Random) -> None:
+        self.broker, self.arming, self.rng = broker, arming, rng
         self.world = World(broker, sides=True)
         self.through: dict[str, Callable[[Point], None]] = {
             "load": self.load, "respawn": self.respawn, "repair": self.repair, "retire": self.retire,
@@ -85,7 +85,7 @@ class Drill:
 
     def load(self, point: Point) -> None:
         """What goes on reaches it."""
-        hit = 1 if point.roles != ("worker",) or point.path else self.dice.randint(1, 40)
+        hit = 1 if point.roles != ("worker",) or point.path else self.rng.randint(1, 40)
         self.arming.arm(point.name, hit)
         self.reached(point)
 
@@ -106,7 +106,7 @@ class Drill:
         first = "append.before-producer" if "publish" in point.name else "append.between-write-and-index"
         self.arming.arm(point.name)
         for _ in range(DEATHS):
-            self.arming.arm(first, self.dice.randint(1, 5))
+            self.arming.arm(first, self.rng.randint(1, 5))
             if wait_until(lambda: self.arming.fired(point.name), REACHED_S / DEATHS, fail=False):
                 break
         self.reached(point)

@@ -26,27 +26,27 @@ class Killer:
 
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.broker = world, world.broker
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.killed: Counter[str] = Counter()
 
     def kill_one(self) -> None:
         """One process, or the whole broker, and a pause."""
-        if self.dice.randrange(WHOLE) == 0:
+        if self.rng.randrange(WHOLE) == 0:
             self.broker.kill()
             self.killed["supervisor"] += 1
             self.broker.start()
             self.world.await_more()
-        elif self.dice.randrange(WHOLE) == 0:
+        elif self.rng.randrange(WHOLE) == 0:
             self._kill_fork_server()
         else:
-            self._kill(self.dice.choice(VICTIMS))
-        time.sleep(self.dice.choice([0.05, 0.2, 0.4, 0.8]))
+            self._kill(self.rng.choice(VICTIMS))
+        time.sleep(self.rng.choice([0.05, 0.2, 0.4, 0.8]))
 
     def _kill(self, role: str) -> None:
         """One of `role`, or of the next that has a process to kill; the last worker is spared."""
         order = list(dict.fromkeys(VICTIMS))
         at = order.index(role)
-        which = self.dice.random()
+        which = self.rng.random()
         for other in wait_until(lambda: self._living([*order[at:], *order[:at]]), 30, "a process to kill"):
             self.broker.kill_role(other, int(which * len(self.broker.pids(other))))
             self.killed[other] += 1

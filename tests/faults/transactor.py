@@ -38,7 +38,7 @@ class Transactor(Client):
             time.sleep(PAUSE_S)
 
     def _transaction(self, raw: Raw, value: bytes, turn: int) -> None:
-        commit = self.dice.random() < 0.7
+        commit = self.rng.random() < 0.7
         assert raw.add(self._topic, *PARTITIONS) == [0, 0]
         for partition in PARTITIONS:
             raw.sequence = turn  # each partition counts for itself

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -120,7 +119,10 @@ class World:
         return max(client.longest_gap for client in [*self.producers, *self.tails])
 
     def within(self, seconds: float) -> None:
-        """No client whose own connection lived waited for longer; what the machine held everyone up is not counted."""
+        """No client whose own connection lived waited for longer; what the machine held everyone up is not counted.
+
+        That others are not held up has no other measure than how long they wait.
+        """
         gap, hiccup = self.longest_gap(), self.hiccups.longest
         clients = [*self.producers, *self.tails]
         _, until = max((client.longest_gap, client.gap_ended) for client in clients)
@@ -186,9 +188,3 @@ def checked(broker: Any) -> None:
 def await_role(broker: Any, role: str, count: int, seconds: float = 30) -> None:
     """Wait until `count` processes of `role` run again, whichever."""
     wait_until(lambda: len(broker.pids(role)) >= count, seconds, f"{count} {role} again")
-
-
-def settled(world: World, seconds: float = 0.3) -> None:
-    """A little undisturbed load."""
-    time.sleep(seconds)
-    world.await_more()

@@ -21,24 +21,24 @@ class Golden:
             _encoded(request(request_class, version, topic, topic_id, group)) for request_class, version in grammar.rows
         ]
 
-    def mutated(self, dice: random.Random) -> bytes:
+    def mutated(self, rng: random.Random) -> bytes:
         """One good frame, changed, with a size that fits it: what follows on its connection is still understood."""
-        frame = dice.choice(self.frames)
-        if dice.random() < 0.2:
-            frame = self._spliced(frame, dice)
-        start = dice.choice((4, 14, 14, 14))  # at times also the header
-        return framed(frame[4:start] + mangled(frame[start:], dice))
+        frame = rng.choice(self.frames)
+        if rng.random() < 0.2:
+            frame = self._spliced(frame, rng)
+        start = rng.choice((4, 14, 14, 14))  # at times also the header
+        return framed(frame[4:start] + mangled(frame[start:], rng))
 
-    def _spliced(self, frame: bytes, dice: random.Random) -> bytes:
-        other = dice.choice(self.frames)
-        return frame[: dice.randrange(4, len(frame))] + other[dice.randrange(4, len(other)) :]
+    def _spliced(self, frame: bytes, rng: random.Random) -> bytes:
+        other = rng.choice(self.frames)
+        return frame[: rng.randrange(4, len(frame))] + other[rng.randrange(4, len(other)) :]
 
-    def torn(self, dice: random.Random) -> bytes:
+    def torn(self, rng: random.Random) -> bytes:
         """A good frame that lies about its own size, or is cut off: nothing may follow it."""
-        frame = dice.choice(self.frames)
-        if dice.random() < 0.5:
-            return frame[: dice.randrange(1, len(frame))]
-        return struct.pack(">i", dice.choice(_SIZES)) + frame[4:]
+        frame = rng.choice(self.frames)
+        if rng.random() < 0.5:
+            return frame[: rng.randrange(1, len(frame))]
+        return struct.pack(">i", rng.choice(_SIZES)) + frame[4:]
 
 
 def _encoded(asked: Any) -> bytes:
@@ -46,11 +46,11 @@ def _encoded(asked: Any) -> bytes:
     return bytes(asked.encode(header=True, framed=True))
 
 
-def noise(dice: random.Random) -> bytes:
+def noise(rng: random.Random) -> bytes:
     """Random bytes; half of them behind a size that fits."""
-    data = dice.randbytes(dice.choice((1, 3, 4, 10, 40, 400)))
-    if dice.random() < 0.3:
+    data = rng.randbytes(rng.choice((1, 3, 4, 10, 40, 400)))
+    if rng.random() < 0.3:
         return data
-    if dice.random() < 0.5:  # an API key that exists, so that it gets further
-        data = struct.pack(">hh", dice.randrange(76), dice.randrange(14)) + data
+    if rng.random() < 0.5:  # an API key that exists, so that it gets further
+        data = struct.pack(">hh", rng.randrange(76), rng.randrange(14)) + data
     return framed(data)

@@ -46,17 +46,17 @@ class Grammar:
             for version in range(low, min(high, classes[key].max_version) + 1)
         ]
 
-    def frame(self, dice: random.Random) -> bytes:
+    def frame(self, rng: random.Random) -> bytes:
         """One request with its size; mostly well formed, at times not."""
-        request, version = dice.choice(self.rows)
-        return framed(self.request(request, version, dice))
+        request, version = rng.choice(self.rows)
+        return framed(self.request(request, version, rng))
 
-    def request(self, request: Any, version: int, dice: random.Random) -> bytes:
+    def request(self, request: Any, version: int, rng: random.Random) -> bytes:
         """Header and body of one request of a class of kafka-python's."""
         flexible = request.flexible_version_q(version)
-        spice = dice.choice((0.0, 0.02, 0.1, 0.3))  # how much of it is at the edges
-        body = b"".join(_Body(self, dice, version, flexible, spice).struct(request._struct, 0))
-        return header(request.API_KEY, version, dice.randrange(1 << 31), flexible=flexible, client="fuzz") + body
+        spice = rng.choice((0.0, 0.02, 0.1, 0.3))  # how much of it is at the edges
+        body = b"".join(_Body(self, rng, version, flexible, spice).struct(request._struct, 0))
+        return header(request.API_KEY, version, rng.randrange(1 << 31), flexible=flexible, client="fuzz") + body
 
 
 def framed(request: bytes) -> bytes:
@@ -67,9 +67,9 @@ def framed(request: bytes) -> bytes:
 class _Body:
     """One request's body being made up."""
 
-    def __init__(self, grammar: Grammar, dice: random.Random, version: int, flexible: bool, spice: float) -> None:
+    def __init__(self, grammar: Grammar, rng: random.Random, version: int, flexible: bool, spice: float) -> None:
         self._grammar = grammar
-        self._dice = dice
+        self._dice = rng
         self._version = version
         self._flexible = flexible
         self._spice = spice
@@ -161,12 +161,12 @@ class _Body:
         return struct.pack(">h" if kind == "string" else ">i", max(-(1 << 15), min(length, (1 << 15) - 1)))
 
     def _records(self) -> bytes:
-        dice = self._dice
-        if dice.random() < 0.2:
-            return message(b"old", b"k", magic=dice.choice((0, 1)), attributes=self._number("int8"))
+        rng = self._dice
+        if rng.random() < 0.2:
+            return message(b"old", b"k", magic=rng.choice((0, 1)), attributes=self._number("int8"))
         fields = {name: self._number(kind) for name, kind in _HEADER_FIELDS.items() if self._edge()}
-        good = batch([b"v" * dice.choice((0, 10, 200))] * dice.choice((1, 1, 3)), break_crc=self._edge(), **fields)
-        return bytes(good) if not self._edge() else mangled(good, dice)
+        good = batch([b"v" * rng.choice((0, 10, 200))] * rng.choice((1, 1, 3)), break_crc=self._edge(), **fields)
+        return bytes(good) if not self._edge() else mangled(good, rng)
 
     def _tags(self, schema: Any, depth: int) -> Iterator[bytes]:
         if not self._edge():
@@ -191,22 +191,22 @@ _HEADER_FIELDS = {
 }
 
 
-def mangled(data: bytes, dice: random.Random) -> bytes:
+def mangled(data: bytes, rng: random.Random) -> bytes:
     """`data` with something done to it: bits, lengths, cuts, repetitions."""
     out = bytearray(data)
-    for _ in range(dice.choice((1, 1, 2, 8))):
-        at = dice.randrange(len(out)) if out else 0
-        what = dice.randrange(6)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        at = rng.randrange(len(out)) if out else 0
+        what = rng.randrange(6)
         if what == 0 and out:
-            out[at] ^= 1 << dice.randrange(8)
+            out[at] ^= 1 << rng.randrange(8)
         elif what == 1 and len(out) - at >= 4:
-            out[at : at + 4] = struct.pack(">i", dice.choice((-1, 0, 1 << 20, (1 << 31) - 1, -(1 << 31), len(out))))
+            out[at : at + 4] = struct.pack(">i", rng.choice((-1, 0, 1 << 20, (1 << 31) - 1, -(1 << 31), len(out))))
         elif what == 2 and len(out) - at >= 2:
-            out[at : at + 2] = dice.choice((b"\xff\xff", b"\x7f\xff", b"\x80\x00", b"\0\0"))
+            out[at : at + 2] = rng.choice((b"\xff\xff", b"\x7f\xff", b"\x80\x00", b"\0\0"))
         elif what == 3:
-            del out[at : at + dice.choice((1, 2, 10, 1000))]
+            del out[at : at + rng.choice((1, 2, 10, 1000))]
         elif what == 4:
-            out[at:at] = out[at : at + dice.choice((1, 4, 30))] * dice.choice((1, 3, 50))
+            out[at:at] = out[at : at + rng.choice((1, 4, 30))] * rng.choice((1, 3, 50))
         else:
-            out[at:at] = dice.randbytes(dice.choice((1, 2, 8)))
+            out[at:at] = rng.randbytes(rng.choice((1, 2, 8)))
     return bytes(out)

@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
     broker: Broker
     watch: Watch
-    innocent: Client
+    background: Client
     player: Player
     made: Callable[[int], Script]
     seed: int
@@ -44,7 +44,7 @@ class Target(NamedTuple):
         harm = self.watch.fault() or "\n".join(faults)
         if harm:
             pytest.fail(f"seed {self.seed}, sequences {numbers}:\n{harm}\n{self._culprit(numbers)}")
-        self.innocent.check()
+        self.background.check()
 
     def _play(self, number: int) -> str:
         try:

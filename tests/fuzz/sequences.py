@@ -1,7 +1,8 @@
 """Sequences of valid requests: a few clients of groups and transactions that believe what they are answered, and err.
 
-A `Script` is known by its number and the seed: the same clients and steps each time. Each step has dice of its own, so
-that leaving out another does not change it; what it sends also depends on the answers before (member ids, epochs).
+A `Script` is known by its number and the seed: the same clients and steps each time. Each step has a generator of its
+own, so that leaving out another does not change it; what it sends also depends on the answers before (member ids,
+epochs).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Step(NamedTuple):
 
     def __str__(self) -> str:
         given = {name: values if len(repr(values)) < 100 else "…" for name, values in self.given.items()}
-        return f"client {self.client}: {self.api} v{self.version} (dice {self.seed!r}) {given or ''}"
+        return f"client {self.client}: {self.api} v{self.version} (rng {self.seed!r}) {given or ''}"
 
 
 class Api(NamedTuple):
@@ -66,13 +67,13 @@ class Script(NamedTuple):
 
 def script(name: str, apis: list[Api], clients: list[Pools], length: int) -> Script:
     """The script of this name, of at most so many steps."""
-    dice = random.Random(name)
+    rng = random.Random(name)
     weights = [api.weight for api in apis]
     steps = []
-    for number in range(dice.randrange(1, length + 1)):
-        api = dice.choices(apis, weights)[0]
-        version = dice.randint(*api.versions)
-        steps.append(Step(dice.randrange(len(clients)), api.name, version, f"{name}/{number}"))
+    for number in range(rng.randrange(1, length + 1)):
+        api = rng.choices(apis, weights)[0]
+        version = rng.randint(*api.versions)
+        steps.append(Step(rng.randrange(len(clients)), api.name, version, f"{name}/{number}"))
     return Script(name, clients, steps)
 
 
@@ -151,11 +152,11 @@ class _Client:
                 asked.sock.close()
 
     def _frame(self, step: Step) -> bytes:
-        dice = random.Random(step.seed)
+        rng = random.Random(step.seed)
         request = interbroker.message_class(step.api + "Request")
-        values = OddValues(dice, {**self._pools, **step.given}, dice.choice(SPICES))
+        values = OddValues(rng, {**self._pools, **step.given}, rng.choice(SPICES))
         flexible = request.flexible_version_q(step.version)
-        head = header(request.API_KEY, step.version, CORRELATION, flexible=flexible, client=dice.choice(CLIENT_IDS))
+        head = header(request.API_KEY, step.version, CORRELATION, flexible=flexible, client=rng.choice(CLIENT_IDS))
         frame = head + valid_body(request, step.version, values)
         return struct.pack(">i", len(frame)) + frame
 

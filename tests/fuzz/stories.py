@@ -1,4 +1,4 @@
-"""Scripts of groups and transactions with a plan, which dice alone would hardly ever come upon.
+"""Scripts of groups and transactions with a plan, which random choices hardly ever reach.
 
 What a step must have stands in `Step.given`; the rest is drawn as in any other script.
 """
@@ -35,7 +35,7 @@ _ONE: Pools = {
 _JOINS: Given = {"session_timeout_ms": (6000,), "protocols.count": (1,), "JoinGroup.name": (b"range",)}
 
 
-def large_member(dice: random.Random) -> list[tuple[str, Given]]:
+def large_member(rng: random.Random) -> list[tuple[str, Given]]:
     """A group that cannot be stored, and who comes to it after that."""
     large = {**_JOINS, "metadata": (LARGE,)}
     small = {**_JOINS, "metadata": (b"",)}
@@ -44,10 +44,10 @@ def large_member(dice: random.Random) -> list[tuple[str, Given]]:
         ("Heartbeat", {}), ("LeaveGroup", {}), ("DeleteGroups", {}),
     ]  # fmt: skip
     first = {**large, "member_id": (b"",), "generation_id": (-1,)}
-    return [("JoinGroup", first), *[("SyncGroup", {})] * 3, *dice.sample(rest, len(rest))]
+    return [("JoinGroup", first), *[("SyncGroup", {})] * 3, *rng.sample(rest, len(rest))]
 
 
-def large_offsets(dice: random.Random) -> list[tuple[str, Given]]:
+def large_offsets(rng: random.Random) -> list[tuple[str, Given]]:
     """Offsets that cannot be appended, plain and in a transaction that is ended then, and small ones behind them."""
     plain, small = ("OffsetCommit", _WIDE), ("TxnOffsetCommit", _ALONE)
     rest: list[tuple[str, Given]] = [
@@ -59,16 +59,16 @@ def large_offsets(dice: random.Random) -> list[tuple[str, Given]]:
         ("OffsetDelete", {}),
     ]
     begun: list[tuple[str, Given]] = [("InitProducerId", {}), ("AddOffsetsToTxn", {}), ("TxnOffsetCommit", _WIDE)]
-    return [*begun, *dice.sample(rest, len(rest)), *begun, ("EndTxn", {}), small]
+    return [*begun, *rng.sample(rest, len(rest)), *begun, ("EndTxn", {}), small]
 
 
-def shared_id(dice: random.Random) -> list[tuple[str, Given]]:
+def shared_id(rng: random.Random) -> list[tuple[str, Given]]:
     """Producers that fence each other and end transactions in epochs of before."""
     names = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "EndTxn")
-    return [("InitProducerId", {})] * 3 + [(dice.choice(names), {}) for _ in range(25)]
+    return [("InitProducerId", {})] * 3 + [(rng.choice(names), {}) for _ in range(25)]
 
 
-def crowd(dice: random.Random) -> list[tuple[str, Given]]:
+def crowd(rng: random.Random) -> list[tuple[str, Given]]:
     """Hundreds of members of one group, who leave together."""
     statics = tuple(b"crowd-%d" % number for number in range(CROWD))
     left: Given = {"members.count": (CROWD, 2 * CROWD), "group_instance_id": statics, "LeaveGroup.member_id": (b"",)}
@@ -78,7 +78,7 @@ def crowd(dice: random.Random) -> list[tuple[str, Given]]:
     return [*joins, ("DescribeGroups", {}), ("SyncGroup", {}), ("LeaveGroup", left), ("LeaveGroup", left)]
 
 
-def many_groups(dice: random.Random) -> list[tuple[str, Given]]:
+def many_groups(rng: random.Random) -> list[tuple[str, Given]]:
     """Hundreds of groups and transactional ids, asked for and deleted together."""
     groups = tuple(b"many-%d" % number for number in range(CROWD))
     ids = tuple(b"tx-many-%d" % number for number in range(CROWD))
@@ -91,7 +91,7 @@ def many_groups(dice: random.Random) -> list[tuple[str, Given]]:
         (name, all_of)
         for name in ("FindCoordinator", "OffsetFetch", "DescribeGroups", "ListGroups", "DescribeTransactions")
     ]
-    return [*made, *dice.sample(asked, len(asked)), ("DeleteGroups", all_of), ("DeleteGroups", all_of)]
+    return [*made, *rng.sample(asked, len(asked)), ("DeleteGroups", all_of), ("DeleteGroups", all_of)]
 
 
 PLANS: tuple[Plan, ...] = (large_member, large_offsets, shared_id, crowd, many_groups)
@@ -99,13 +99,13 @@ PLANS: tuple[Plan, ...] = (large_member, large_offsets, shared_id, crowd, many_g
 
 def story(name: str, plan: Plan, apis: Sequence[Api], clients: list[Pools]) -> Script:
     """One with this plan, by these clients; by the second alone where each answer matters to the next request."""
-    dice = random.Random(name)
+    rng = random.Random(name)
     if plan in (large_member, large_offsets):
         clients = [{**clients[1], **_ONE}]
     known = {api.name: api for api in apis}
     steps = []
-    for number, (api, given) in enumerate(plan(dice)):
-        version = dice.randint(*known[api].versions)
+    for number, (api, given) in enumerate(plan(rng)):
+        version = rng.randint(*known[api].versions)
         hasty = plan is crowd and api == "JoinGroup"
-        steps.append(Step(dice.randrange(len(clients)), api, version, f"{name}/{number}", given, hasty))
+        steps.append(Step(rng.randrange(len(clients)), api, version, f"{name}/{number}", given, hasty))
     return Script(f"{name} ({plan.__name__})", clients, steps)

@@ -23,7 +23,7 @@ from ..clients.raw.calls import produce_request
 from ..harness.broker import Broker
 from ..harness.process import wait_until
 from ..harness.wire import header
-from .innocent import Innocent
+from .background_client import BackgroundClient
 from .watch import Watch
 
 API_VERSIONS = struct.pack(">i", 17) + header(18, 0, 1)
@@ -76,7 +76,7 @@ def ask_all(socks: list[socket.socket], frame: bytes, seconds: float) -> list[by
 
 
 def _crowd(broker: Broker, number: int) -> None:
-    watch, innocent = Watch(broker), Innocent(broker)
+    watch, background = Watch(broker), BackgroundClient(broker)
     topic = create_topic(broker, "crowd")
     request = produce_request(topic, batch([b"x"]))
     request.with_header(correlation_id=1, client_id="crowd")
@@ -90,11 +90,11 @@ def _crowd(broker: Broker, number: int) -> None:
         answers = ask_all(socks, bytes(request.encode(header=True, framed=True)), 120)
         offsets = sorted(struct.unpack_from(">q", answer, len(answer) - 28)[0] for answer in answers)
         assert offsets == list(range(number)), "each was appended once"
-        innocent.await_more()
+        background.await_more()
     finally:
         for sock in socks:
             sock.close()
-    innocent.finish()
+    background.finish()
     assert not watch.fault()
 
 
@@ -159,9 +159,11 @@ def refuses(broker: Broker, address: str) -> bool:
 
 
 def test_max_connection_creation_rate(fresh_broker: Callable[..., Broker]) -> None:
-    """Twenty a second: sixty more than a second's worth take three seconds, and none is refused."""
+    """Twenty a second: sixty more than a second's worth take three seconds, and none is refused.
+
+    A rate has no other measure than time; a busy machine only takes longer.
+    """
     broker = fresh_broker(max_connection_creation_rate=20)
-    time.sleep(1.2)
     began = time.monotonic()
     socks = connect(broker, 80)
     ask_all(socks, API_VERSIONS, 60)

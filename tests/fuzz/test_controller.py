@@ -3,7 +3,7 @@
 All that brokers and administrators send, in every version: to a broker of a cluster on ZooKeeper, which takes the
 fuzzer for a broker, to the first of two such brokers, and to one that is alone. `ODRADEK_FUZZ_SEED=n` draws others,
 `ODRADEK_FUZZ_SEQUENCES=n` more or less. What an order may do it does: topics of the fuzzer's are stopped, deleted and
-led by brokers that there are not. An innocent client's topic is none of them.
+led by brokers that there are not. A background client's topic is none of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..harness.broker import Broker
 from ..harness.needs import available
 from ..harness.process import wait_until
 from ..harness.zookeeper import ZooKeeper
-from .innocent import Innocent
+from .background_client import BackgroundClient
 from .playing import Target
 from .sequences import Api, Player, Pools, Script, script
 from .watch import Watch
@@ -99,7 +99,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper | 
 def target(
     request: pytest.FixtureRequest, zookeeper: ZooKeeper | None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
-    """A broker with an innocent client; of a pair it is the first, which is the controller."""
+    """A broker with a background client; of a pair it is the first, which is the controller."""
     if request.param != "alone" and zookeeper is None:
         pytest.skip("java-3.9.1 is not installed")
     connect = f"{zookeeper.connect}/{request.param}" if request.param != "alone" and zookeeper else ""
@@ -111,10 +111,10 @@ def target(
         brokers[0].start()
         with brokers[0].wire(60) as wire:
             wait_until(lambda: wire.metadata().controller_id == 0, 60, "a controller")
-        innocent = Innocent(brokers[0])  # whose topic is there, since there is no other broker yet
+        background = BackgroundClient(brokers[0])  # whose topic is there, since there is no other broker yet
         for broker in brokers[1:]:
             broker.start()
-        yield _target(brokers, innocent, connect)
+        yield _target(brokers, background, connect)
         assert all(not Watch(broker).fault() for broker in brokers[1:])
     finally:
         for broker in brokers:
@@ -127,7 +127,7 @@ def made_broker(folder: Path, number: int, connect: str) -> Broker:
     return Broker(folder, broker_id=number, **cluster)
 
 
-def _target(brokers: list[Broker], innocent: Innocent, connect: str) -> Target:
+def _target(brokers: list[Broker], background: BackgroundClient, connect: str) -> Target:
     broker, played = brokers[0], apis(bool(connect))
     with broker.wire(60) as wire:
         wait_until(lambda: len(wire.metadata().brokers) == len(brokers), 60, "all brokers")
@@ -144,7 +144,7 @@ def _target(brokers: list[Broker], innocent: Innocent, connect: str) -> Target:
     def made(number: int) -> Script:
         return script(f"{SEED}/{number}", played, [{}, {}], LENGTH)
 
-    return Target(broker, Watch(broker), innocent, player, made, SEED)
+    return Target(broker, Watch(broker), background, player, made, SEED)
 
 
 def sequences(default: int) -> int:
@@ -155,7 +155,7 @@ def sequences(default: int) -> int:
 @pytest.mark.timeout(900)
 def test_hundreds(target: Target) -> None:
     target.play(range(sequences(200)))
-    target.innocent.check()
+    target.background.check()
 
 
 @pytest.mark.long
@@ -187,10 +187,10 @@ def _least_memory(target: Target, some: range) -> dict[str, int]:
 
 
 def test_nothing_was_lost_and_nothing_escaped(target: Target) -> None:
-    """Last: the innocent client's records, the logs on disk, and what is beside them."""
-    innocent = target.innocent
-    assert isinstance(innocent, Innocent)
-    innocent.finish()
+    """Last: the background client's records, the logs on disk, and what is beside them."""
+    background = target.background
+    assert isinstance(background, BackgroundClient)
+    background.finish()
     assert not target.watch.fault()
     target.broker.stop()
     checked = target.broker.command("check", str(target.broker.data_dir))

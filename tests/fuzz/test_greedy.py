@@ -1,4 +1,4 @@
-"""Requests that cost little to send and much to answer, alone and thousands at once: an innocent client goes on.
+"""Requests that cost little to send and much to answer, alone and thousands at once: a background client goes on.
 
 Each of these held a worker, or the coordinator, for half a minute and more in one go.
 """
@@ -21,18 +21,18 @@ from ..clients.raw.calls import part, produce, produce_request, session_request
 from ..harness.broker import Broker
 from ..harness.process import readable
 from ..harness.wire import Wire
-from .innocent import Innocent, beside
+from .background_client import BackgroundClient, broker_with_client
 
-PATIENCE_S = 30  # of the innocent client, for each of its requests
+PATIENCE_S = 30  # of the background client, for each of its requests
 INVALID_RECORD, MESSAGE_TOO_LARGE, BROKEN = 87, 10, -1
 MANY = 60_000  # elements of one request
 TINY = b"\x0c\0\0\0\0\x01\0"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Innocent]]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, BackgroundClient]]:
     """A broker, and a client that must not suffer."""
-    with beside(tmp_path_factory.mktemp("greedy"), PATIENCE_S) as both:
+    with broker_with_client(tmp_path_factory.mktemp("greedy"), PATIENCE_S) as both:
         yield both
 
 
@@ -75,19 +75,19 @@ def opened(topic: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["configs", "records"])
-def test_thousands_at_once(world: tuple[Broker, Innocent], kind: str) -> None:
+def test_thousands_at_once(world: tuple[Broker, BackgroundClient], kind: str) -> None:
     """Their client reads every answer, so that nothing but the broker's own fairness holds it back."""
-    broker, innocent = world
+    broker, background = world
     request = configs() if kind == "configs" else opened(create_topic(broker, "many", compression_type="lz4"))
     one = frame(request)
     with broker.wire(120) as wire, reading(wire):
         wire.send_raw(one * ((1 << 20) // len(one)))
-        innocent.await_more(5)
+        background.await_more(5)
 
 
-def test_every_record_refused(world: tuple[Broker, Innocent]) -> None:
+def test_every_record_refused(world: tuple[Broker, BackgroundClient]) -> None:
     """Each with a sentence of its own; the answer was copied for each of them."""
-    broker, innocent = world
+    broker, background = world
     topic = create_topic(broker, "compacted", cleanup_policy="compact")
     with broker.wire(300) as wire:
         body = b"".join(record(at, None) for at in range(130_000))
@@ -96,33 +96,33 @@ def test_every_record_refused(world: tuple[Broker, Innocent]) -> None:
         )
         answer = produce(wire, topic, records, version=8)
         assert (answer.error_code, len(answer.record_errors)) == (INVALID_RECORD, 130_000)
-    innocent.await_more()
+    background.await_more()
 
 
-def test_many_nothings_packed_one_by_one(world: tuple[Broker, Innocent]) -> None:
-    broker, innocent = world
+def test_many_nothings_packed_one_by_one(world: tuple[Broker, BackgroundClient]) -> None:
+    broker, background = world
     topic = create_topic(broker, "members")
     packed = gzip.compress(b"") * 50_000
     with broker.wire(120) as wire:
         answer = produce(wire, topic, batch([None], payload=packed, attributes=CODEC_BITS["gzip"]))
         assert answer.error_code == INVALID_RECORD
-    innocent.await_more()
+    background.await_more()
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_million_old_messages_in_one(world: tuple[Broker, Innocent], magic: int) -> None:
-    broker, innocent = world
+def test_a_million_old_messages_in_one(world: tuple[Broker, BackgroundClient], magic: int) -> None:
+    broker, background = world
     topic = create_topic(broker, "old")
     value = gzip.compress(message(b"", magic=magic) * 900_000)
     with broker.wire(120) as wire:
         answer = produce(wire, topic, message(value, magic=magic, attributes=CODEC_BITS["gzip"]), version=1 + magic)
         assert answer.error_code == MESSAGE_TOO_LARGE
-    innocent.await_more()
+    background.await_more()
 
 
-def test_the_same_question_sixty_thousand_times(world: tuple[Broker, Innocent]) -> None:
+def test_the_same_question_sixty_thousand_times(world: tuple[Broker, BackgroundClient]) -> None:
     """A kind of resource is told once, however many there are of it."""
-    broker, innocent = world
+    broker, background = world
     for name in ("a", "b", "c"):
         create_topic(broker, name)
     request = message_class("ListConfigResourcesRequest")
@@ -130,12 +130,12 @@ def test_the_same_question_sixty_thousand_times(world: tuple[Broker, Innocent]) 
         once = wire.call(request[1](resource_types=[2]))
         often = wire.call(request[1](resource_types=[2] * 60_000))
         assert len(often.config_resources) == len(once.config_resources)
-    innocent.await_more()
+    background.await_more()
 
 
-def test_a_session_of_partitions_that_do_not_exist(world: tuple[Broker, Innocent]) -> None:
+def test_a_session_of_partitions_that_do_not_exist(world: tuple[Broker, BackgroundClient]) -> None:
     """Fifty bytes ask for all of them again, a hundred times."""
-    broker, innocent = world
+    broker, background = world
     parts = [part(at, 0) for at in range(60_000)]
     with broker.wire(120) as wire:
         answer = wire.call(session_request([("nowhere", parts)], session_epoch=0))
@@ -143,12 +143,12 @@ def test_a_session_of_partitions_that_do_not_exist(world: tuple[Broker, Innocent
         asks = [frame(session_request([], session=answer.session_id, session_epoch=1 + at)) for at in range(100)]
         with reading(wire):
             wire.send_raw(b"".join(asks))
-            innocent.await_more(5)
+            background.await_more(5)
 
 
-def test_a_pattern_that_takes_for_ever(world: tuple[Broker, Innocent]) -> None:
+def test_a_pattern_that_takes_for_ever(world: tuple[Broker, BackgroundClient]) -> None:
     """The coordinator heard of no heartbeat meanwhile."""
-    broker, innocent = world
+    broker, background = world
     request = message_class("ListTransactionsRequest")
     asked = request[2](
         state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern="(){4000000000}"
@@ -157,16 +157,16 @@ def test_a_pattern_that_takes_for_ever(world: tuple[Broker, Innocent]) -> None:
         wire.send_raw(frame(asked))
         heartbeat = message_class("HeartbeatRequest")
         assert other.call(heartbeat[0](group_id="g", generation_id=1, member_id="m")).error_code
-    innocent.await_more()
+    background.await_more()
 
 
 def delete_topics() -> Any:
     return message_class("DeleteTopicsRequest")[5](topic_names=[f"no{at}" for at in range(MANY)], timeout_ms=1000)
 
 
-def test_large_requests_to_the_controller(world: tuple[Broker, Innocent]) -> None:
+def test_large_requests_to_the_controller(world: tuple[Broker, BackgroundClient]) -> None:
     """Small ones have their turn between the steps of these, and not only between one and the next."""
-    broker, innocent = world
+    broker, background = world
     asked, answered = frame(delete_topics()), 0
     topics = message_class("ListPartitionReassignmentsRequest")[0](timeout_ms=1000, topics=None)
     with ExitStack() as stack:
@@ -180,4 +180,4 @@ def test_large_requests_to_the_controller(world: tuple[Broker, Innocent]) -> Non
         assert answered > 25
         for wire in large:
             assert len(wire.read_frame()) > MANY
-    innocent.await_more()
+    background.await_more()

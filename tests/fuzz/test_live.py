@@ -19,9 +19,9 @@ from ..clients.admin import create_named, topic_id
 from ..harness.broker import Broker
 from ..harness.process import wait_until
 from ..harness.wire import Wire
+from .background_client import BackgroundClient
 from .golden import Golden, noise
 from .grammar import Grammar
-from .innocent import Innocent
 from .shooter import shoot, shoot_alone
 from .watch import Watch
 
@@ -43,7 +43,7 @@ class Range(NamedTuple):
 
     broker: Broker
     watch: Watch
-    innocent: Innocent
+    background: BackgroundClient
     grammar: Grammar
     makers: dict[str, Callable[[random.Random], bytes]]
 
@@ -84,7 +84,7 @@ class Range(NamedTuple):
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
-    """A broker, an innocent client, and makers of cases."""
+    """A broker, a background client, and makers of cases."""
     broker = Broker(tmp_path_factory.mktemp("fuzz"), group_initial_rebalance_delay_ms=0, auto_create_topics_enable=True)
     try:
         broker.start()
@@ -98,7 +98,7 @@ def _range(broker: Broker) -> Range:
         grammar = Grammar(wire.api_versions(), NAMES, [])
     golden = Golden(grammar, "fuzz-a", uuid.UUID(int=1), "fuzz-group")
     makers = {"grammar": grammar.frame, "golden": golden.mutated, "torn": golden.torn, "noise": noise}
-    return Range(broker, Watch(broker), Innocent(broker), grammar, makers)
+    return Range(broker, Watch(broker), BackgroundClient(broker), grammar, makers)
 
 
 def run(target: Range, kind: str, first: int, cases: int) -> None:
@@ -111,7 +111,7 @@ def run(target: Range, kind: str, first: int, cases: int) -> None:
         if harm:
             culprits = "\n".join(target.culprits(kind, numbers))
             pytest.fail(f"seed {SEED} {kind} {numbers.start}..{numbers.stop - 1} did harm:\n{harm}\n{culprits}")
-        target.innocent.check()
+        target.background.check()
 
 
 def cases_of(kind: str, default: int) -> int:
@@ -123,7 +123,7 @@ def cases_of(kind: str, default: int) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand(target: Range, kind: str) -> None:
     run(target, kind, 0, cases_of(kind, 1000))
-    target.innocent.await_more()
+    target.background.await_more()
 
 
 @pytest.mark.long
@@ -142,8 +142,8 @@ def test_tens_of_thousands(target: Range, kind: str) -> None:
 
 
 def test_nothing_acknowledged_was_lost(target: Range) -> None:
-    """Last: the innocent client's records, and the logs on disk."""
-    target.innocent.finish()
+    """Last: the background client's records, and the logs on disk."""
+    target.background.finish()
     assert not target.watch.fault()
     target.broker.stop()
     checked = target.broker.command("check", str(target.broker.data_dir))

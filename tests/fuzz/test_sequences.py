@@ -17,7 +17,7 @@ from odradek.workers.apis import table
 
 from ..clients.admin import create_named, topic_id
 from ..harness.broker import Broker
-from .innocent_group import InnocentGroups, find_coordinator
+from .background_groups import BackgroundGroups, find_coordinator
 from .playing import Target
 from .sequences import Api, Player, Pools, Script, script
 from .stories import PLANS, WIDE, WIDTH, story
@@ -88,7 +88,7 @@ def made(number: int) -> Script:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """A broker with innocent groups in each partition."""
+    """A broker with background groups in each partition."""
     broker = Broker(
         tmp_path_factory.mktemp("sequences"), offsets_topic_num_partitions=PARTITIONS, offset_metadata_max_bytes=32_767
     )
@@ -100,9 +100,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
             create_named(wire, WIDE.decode(), WIDTH)
             find_coordinator(wire, "tx-1", 1)
             ids = [topic_id(wire, name).bytes for name in ("seq-a", "seq-b")]
-        innocent = InnocentGroups(broker, PARTITIONS)
+        background = BackgroundGroups(broker, PARTITIONS)
         player = Player((broker.host, broker.port), {**POOLS, "topic_id": ids}, apis(), LEARNS)
-        yield Target(broker, Watch(broker), innocent, player, made, SEED)
+        yield Target(broker, Watch(broker), background, player, made, SEED)
     finally:
         broker.close()
 
@@ -115,7 +115,7 @@ def sequences(default: int) -> int:
 @pytest.mark.timeout(900)
 def test_hundreds(target: Target) -> None:
     target.play(range(sequences(300)))
-    target.innocent.await_more()
+    target.background.await_more()
 
 
 @pytest.mark.long
@@ -134,7 +134,7 @@ def test_ten_thousand(target: Target) -> None:
 
 def test_innocent_groups_were_not_disturbed(target: Target) -> None:
     """Last: all of them to the end, and the logs on disk."""
-    target.innocent.finish()
+    target.background.finish()
     assert not target.watch.fault()
     target.broker.stop()
     checked = target.broker.command("check", str(target.broker.data_dir))

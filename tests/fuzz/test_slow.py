@@ -21,7 +21,7 @@ from ..clients.raw.calls import fetch_request, produce, produce_request
 from ..harness.broker import Broker
 from ..harness.process import wait_until
 from ..harness.wire import Wire, header
-from .innocent import CONNECTIONS, Innocent, beside
+from .background_client import CONNECTIONS, BackgroundClient, broker_with_client
 from .watch import Watch
 
 IDLE_MS = 10_000  # who is held up for some seconds, by the disk or the machine, must not be idle
@@ -31,9 +31,9 @@ MOST_MIB = 160
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Innocent]]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, BackgroundClient]]:
     """A broker that is quick to find connections idle, and a client that must not suffer."""
-    with beside(tmp_path_factory.mktemp("slow"), connections_max_idle_ms=IDLE_MS) as both:
+    with broker_with_client(tmp_path_factory.mktemp("slow"), connections_max_idle_ms=IDLE_MS) as both:
         yield both
 
 
@@ -61,9 +61,9 @@ def _sent(wire: Wire, data: bytes) -> bool:
         return False
 
 
-def test_frames_byte_by_byte(world: tuple[Broker, Innocent]) -> None:
+def test_frames_byte_by_byte(world: tuple[Broker, BackgroundClient]) -> None:
     """From the beginning, and behind 100 kB that came at once."""
-    broker, innocent = world
+    broker, background = world
     wires = [broker.wire() for _ in range(50)]
     for at, wire in enumerate(wires):
         frame = struct.pack(">i", 1_000_000) + header(0, 7, 1)
@@ -71,11 +71,11 @@ def test_frames_byte_by_byte(world: tuple[Broker, Innocent]) -> None:
     feed(wires, bytes(200), 1, 0.3)
     for wire in wires:
         wire.close()
-    innocent.await_more()
+    background.await_more()
     assert "idle (connections.max.idle.ms)" in broker.log
 
 
-def test_slow_is_not_idle(world: tuple[Broker, Innocent]) -> None:
+def test_slow_is_not_idle(world: tuple[Broker, BackgroundClient]) -> None:
     """A frame that takes longer than the idle time, but moves; and a small request every second."""
     broker, _ = world
     topic = create_topic(broker, "slow")
@@ -90,14 +90,14 @@ def test_slow_is_not_idle(world: tuple[Broker, Innocent]) -> None:
         assert slow.take(request).responses[0].partition_responses[0].error_code == 0
 
 
-def test_promises_cost_nothing(world: tuple[Broker, Innocent]) -> None:
-    broker, innocent = world
+def test_promises_cost_nothing(world: tuple[Broker, BackgroundClient]) -> None:
+    broker, background = world
     watch = Watch(broker)
     before = watch.memory()
     wires = [broker.wire() for _ in range(300)]
     for wire in wires:
         wire.send_raw(struct.pack(">i", 100_000_000) + header(0, 7, 1))
-    innocent.await_more()
+    background.await_more()
     after = watch.memory()
     assert all(after[name] < before[name] + (20 << 20) for name in before), (before, after)
     for wire in wires:
@@ -116,22 +116,22 @@ def _stuff(wire: Wire, data: bytes, most: int) -> int:
     return sent
 
 
-def test_clients_that_never_read(world: tuple[Broker, Innocent]) -> None:
+def test_clients_that_never_read(world: tuple[Broker, BackgroundClient]) -> None:
     """What they ask for is worth gigabytes; the broker stops reading from them, and ends them in time."""
-    broker, innocent = world
+    broker, background = world
     watch = Watch(broker)
     wires = []
     for data in _requests(broker):
         for _ in range(8):
             wires.append(_small(broker))
             _stuff(wires[-1], data, 20_000_000)
-    innocent.await_more()
+    background.await_more()
     memory = watch.memory()
     assert all(used < MOST_MIB << 20 for used in memory.values()), memory
     wait_until(lambda: _open(broker) <= CONNECTIONS, CLOSED_S, "the connections are closed")
     for wire in wires:
         wire.close()
-    innocent.await_more()
+    background.await_more()
 
 
 def _requests(broker: Broker) -> list[bytes]:
@@ -168,8 +168,8 @@ def test_half_a_frame_does_not_hold_a_draining_worker(fresh_broker: Callable[...
     broker = fresh_broker()
     wires = [broker.wire() for _ in range(6)]
     for wire in wires:
-        wire.send_raw(struct.pack(">i", 1000) + header(0, 7, 1))
-    time.sleep(0.5)  # what was sent has arrived
+        wire.send_raw(METADATA + struct.pack(">i", 1000) + header(0, 7, 1))
+        wire.read_frame()  # so what was sent behind that request has arrived
     worker = broker.pids("worker")[0]
     os.kill(worker, signal.SIGTERM)
     wait_until(lambda: worker not in broker.pids("worker"), 25, "the worker ends")

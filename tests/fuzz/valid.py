@@ -1,7 +1,7 @@
 """Requests that are valid on the wire, with odd values, for any request class of kafka-python's or ours.
 
-    dice = random.Random(seed)
-    values = OddValues(dice, {"group_id": [b"g"], "StopReplica.controller_id": [0]}, spice=0.1)
+    rng = random.Random(seed)
+    values = OddValues(rng, {"group_id": [b"g"], "StopReplica.controller_id": [0]}, spice=0.1)
     body = valid_body(message_class("JoinGroupRequest"), 9, values)
 
 A field takes a value of its pool (`array.field`, `Api.field` or `field`) if it has one, and nothing else where that is
@@ -49,30 +49,30 @@ class OddValues:
     EQUAL = (1, 1, 1, 2, 300, 5_000, 30_000)  # how often an element is repeated; a request may have 65,536 in all
     LARGE_SHARE = 0.005  # of requests that have more room
 
-    def __init__(self, dice: random.Random, pools: Mapping[str, Sequence[Any]], spice: float = 0.05) -> None:
-        self.dice = dice
+    def __init__(self, rng: random.Random, pools: Mapping[str, Sequence[Any]], spice: float = 0.05) -> None:
+        self.rng = rng
         self._pools = pools
         self._spice = spice
-        self._room = MORE_ROOM if dice.random() < self.LARGE_SHARE else ROOM
+        self._room = MORE_ROOM if rng.random() < self.LARGE_SHARE else ROOM
         self.within = ""
         """The array whose elements are being drawn."""
 
     def odd(self) -> bool:
         """Whether the next value is to be odd."""
-        return self.dice.random() < self._spice
+        return self.rng.random() < self._spice
 
     def null(self, name: str) -> bool:
         """Whether the field `name`, which may be null, is."""
-        return self.dice.random() < NULL_SHARE
+        return self.rng.random() < NULL_SHARE
 
     def known(self, api: str, name: str) -> Any:
         """A value of the field's pool; None when it has none, or another value is wanted."""
         pool = self.pool(api, name)
         if isinstance(pool, tuple):
-            return self.dice.choice(pool)
-        if not pool or self.odd() or self.dice.random() > POOL_SHARE:
+            return self.rng.choice(pool)
+        if not pool or self.odd() or self.rng.random() > POOL_SHARE:
             return None
-        return self.dice.choice(pool)
+        return self.rng.choice(pool)
 
     def pool(self, api: str, name: str) -> Sequence[Any] | None:
         """The values that mean something in a field."""
@@ -83,27 +83,27 @@ class OddValues:
         """A signed integer of so many bits."""
         if self.odd():
             edge = 1 << bits - 1
-            return self.dice.choice((-1, -2, -edge, edge - 1, edge - 2, self.dice.randrange(-edge, edge)))
-        return self.dice.choice((0, 0, 1, 1, 2, 5, 100, -1))
+            return self.rng.choice((-1, -2, -edge, edge - 1, edge - 2, self.rng.randrange(-edge, edge)))
+        return self.rng.choice((0, 0, 1, 1, 2, 5, 100, -1))
 
     def text(self, compact: bool) -> bytes:
         """A string."""
         if not self.odd():
-            return self.dice.choice((b"a", b"b", b"range", b"consumer"))
+            return self.rng.choice((b"a", b"b", b"range", b"consumer"))
         return self._fitting(TOO_LONG if compact and self.odd() else ODD_TEXTS)
 
     def blob(self) -> bytes:
         """Bytes."""
-        return self._fitting(ODD_BLOBS) if self.odd() else self.dice.choice(ODD_BLOBS[:4])
+        return self._fitting(ODD_BLOBS) if self.odd() else self.rng.choice(ODD_BLOBS[:4])
 
     def unknown_tags(self) -> list[tuple[int, bytes]]:
         """Tagged fields that nobody knows."""
-        count = self.dice.choice((1, 1, 1, 2, 300, self.MANY)) if self.odd() and self._room > 0 else 0
+        count = self.rng.choice((1, 1, 1, 2, 300, self.MANY)) if self.odd() and self._room > 0 else 0
         self._room -= 16 * count
-        return [(99 + tag, self.dice.choice((b"odd", b""))) for tag in range(count)]
+        return [(99 + tag, self.rng.choice((b"odd", b""))) for tag in range(count)]
 
     def _fitting(self, choices: Sequence[bytes]) -> bytes:
-        chosen = self.dice.choice(choices)
+        chosen = self.rng.choice(choices)
         self._room -= len(chosen)
         return chosen if self._room > 0 else b""
 
@@ -111,7 +111,7 @@ class OddValues:
         """How many more times the array `name` has its first element, which has so many bytes."""
         if not self.odd():
             return 0
-        times = min(self.dice.choice(self.EQUAL), max(self._room, 0) // (size + 64))
+        times = min(self.rng.choice(self.EQUAL), max(self._room, 0) // (size + 64))
         self._room -= times * (size + 64)
         return times
 
@@ -119,10 +119,10 @@ class OddValues:
         """How many elements the array `name` has; the pool `name.count` says so where there is one."""
         pool = self._pools.get(f"{name}.count")
         if pool:
-            return int(self.dice.choice(pool))
+            return int(self.rng.choice(pool))
         if depth >= MOST_DEEP or self._room < 0:
             return 0
-        count = self.dice.choice((0, 2, 17, 300, self.MANY)) if self.odd() else self.dice.choice((1, 1, 1, 2, 3))
+        count = self.rng.choice((0, 2, 17, 300, self.MANY)) if self.odd() else self.rng.choice((1, 1, 1, 2, 3))
         self._room -= 64 * count
         return count
 
@@ -192,11 +192,11 @@ class _Body:
             value = self._values.number(8 * layout.size) if known is None else known
             return layout.pack(value & (1 << 8 * layout.size) - 1 if FORMATS[kind].isupper() else value)
         if kind == "bool":
-            return bytes((self._values.dice.choice((0, 1)) if known is None else known,))
+            return bytes((self._values.rng.choice((0, 1)) if known is None else known,))
         if kind == "float64":
-            return struct.pack(">d", self._values.dice.choice((0.0, -1.0, float("inf"), float("nan"))))
+            return struct.pack(">d", self._values.rng.choice((0.0, -1.0, float("inf"), float("nan"))))
         if kind == "uuid":
-            return self._values.dice.choice((bytes(16), b"\xff" * 16)) if known is None else bytes(known)
+            return self._values.rng.choice((bytes(16), b"\xff" * 16)) if known is None else bytes(known)
         nullable = not element and field.nullable_for_version_q(self._version)
         return self._sized(field, kind == "string", known, nullable)
 

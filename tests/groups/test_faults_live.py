@@ -23,7 +23,7 @@ from odradek.groups.transactions.transaction import Metadata
 
 from ..clients.admin import create_named
 from ..clients.raw.calls import produce_request
-from ..fuzz.innocent_group import SUBSCRIPTION, InnocentGroups, find_coordinator, names
+from ..fuzz.background_groups import SUBSCRIPTION, BackgroundGroups, find_coordinator, names
 from ..harness.broker import Broker
 from ..harness.process import wait_until
 from ..harness.wire import Wire
@@ -93,13 +93,13 @@ def test_a_group(broker: Broker) -> None:
         ]
         forge(wire, "__consumer_offsets", *rows)
     pid = restart_coordinator(broker)
-    innocent = InnocentGroups(broker, 1)
+    background = BackgroundGroups(broker, 1)
     with broker.wire(60) as wire, pytest.raises(EOFError):  # no answer has room for the generation either
         join(wire, "bad")
     wait_until(lambda: "unexpected error for" in broker.log, 60, "the member to be given up")
     with broker.wire(60) as wire:
         wait_until(lambda: offset_of(wire, "bad") == 5, 60, "the group to be read again")
-    innocent.finish()
+    background.finish()
     assert broker.pids("coordinator") == [pid]
     assert "Traceback" in broker.log
 
@@ -116,7 +116,7 @@ def test_a_transaction(broker: Broker) -> None:
         bad = Metadata(7, 0x7FFF, 900_000, State.ONGOING, frozenset({("t", 0)}), 1 << 60, 1 << 60)
         forge(wire, "__transaction_state", (records.key("bad"), records.value(bad)))
     pid = restart_coordinator(broker)
-    innocent = InnocentGroups(broker, 1)
+    background = BackgroundGroups(broker, 1)
     with broker.wire(60) as wire:
         find_transactions(wire)
         wait_until(lambda: wire.call(asked).error_code == 0, 60, "the transactional ids to be loaded")
@@ -124,7 +124,7 @@ def test_a_transaction(broker: Broker) -> None:
         assert wire.call(poison).error_code == UNKNOWN_SERVER_ERROR
         assert wire.call(poison).error_code == LOADING
         assert wire.call(asked).error_code == 0
-    innocent.finish()
+    background.finish()
     assert broker.pids("coordinator") == [pid]
 
 

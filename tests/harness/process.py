@@ -117,6 +117,13 @@ def wait_until(check: Callable[[], Any], seconds: float = 20, what: str = "", *,
     return found
 
 
+def await_turns(pid: int, count: int = 5) -> None:
+    """Wait until a process whose loop sleeps once in each turn has made `count` more of them."""
+    sleeps = lambda: psutil.Process(pid).num_ctx_switches().voluntary  # noqa: E731
+    goal = sleeps() + count
+    wait_until(lambda: sleeps() >= goal, 60, f"{count} turns of process {pid}")
+
+
 def turns(least: int, enough: Callable[[], Any], most: int = 2000) -> Iterator[int]:
     """Numbers from 0 on: `least` of them, and more until there is `enough`, as a busy machine may need them."""
     for turn in range(most):

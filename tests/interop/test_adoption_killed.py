@@ -119,12 +119,12 @@ def test_the_controller_is_killed_in_a_take_over(
 def test_killed_at_any_moment(kafka: Filled, undisturbed: Outcome, fresh_broker: Any, tmp_path: Path) -> None:
     seed = int(os.environ.get("ODRADEK_TEST_SEED", random.randrange(1 << 32)))
     print(f"ODRADEK_TEST_SEED={seed}")
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for number in range(RANDOM):
         broker = adopting.adopted(fresh_broker, kafka.killed, tmp_path / str(number))
-        for _ in range(dice.randrange(1, 4)):
+        for _ in range(rng.randrange(1, 4)):
             broker.launch()
-            time.sleep(dice.uniform(0, LONGEST_S))
+            time.sleep(rng.uniform(0, LONGEST_S))
             broker.kill()
         check(broker, kafka, undisturbed)
         broker.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -137,15 +136,14 @@ def test_producers_wait_for_the_next_task(broker: Any) -> None:
     assert len(written(broker, topic)) == 5
 
 
+@pytest.mark.timeout(60)
 def test_an_error_in_the_rows_drops_what_is_queued() -> None:
-    """A batch that fails must not wait until the rest is delivered, nor hide its error."""
-    nowhere = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "delivery.timeout.ms": "60000"}
+    """A batch that fails must not wait until the rest is delivered, here for an hour, nor hide its error."""
+    nowhere = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "delivery.timeout.ms": "3600000"}
     bad = pa.record_batch({"value": [b"x"], "topic": pa.array([None], pa.string())})
     good = pa.record_batch({"value": [b"x"], "topic": ["t"]})
-    began = time.monotonic()
     with pytest.raises(PipelineError, match="null topic"):
         writer.write(Plan(None, nowhere, True, False, False), iter([good, bad]))
-    assert time.monotonic() - began < 30
 
 
 # -- what the driver knows before

@@ -18,6 +18,7 @@ from odradek.pipeline.wire.connection import Connection
 from ..clients.admin import create_topic
 from ..harness.apache import Apache
 from ..harness.broker import ExternalBroker
+from ..harness.played_time import PlayedTime
 from .reads import SHORT, read
 from .stand_in import CONFIGS, FETCH, LIST_OFFSETS, METADATA, Lie, StandIn
 from .test_fetching import PIECES, fill, offsets, reading
@@ -59,22 +60,9 @@ def test_a_throttled_fetch_is_asked_again(broker: Any) -> None:
     assert not quota.early
 
 
-class Clock:
-    """Nobody waits; it is later then."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def test_it_is_not_silence_either(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Throttled for longer than default.api.timeout.ms, one answer after the other; then nothing, and then all."""
-    clock, topic = Clock(), create_topic(broker)
+    clock, topic = PlayedTime(), create_topic(broker)
     fill(broker, topic, 3)
     for module in (patience, connection):
         monkeypatch.setattr(module, "time", clock)

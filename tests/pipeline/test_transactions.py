@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql.types import StructType
 
@@ -325,13 +325,20 @@ def test_units_that_cannot_be(broker: Any) -> None:
 # -- errors
 
 
+def await_records(broker: Any, topic: str, count: int) -> None:
+    """Until `count` records are in the topic's two partitions, of whatever transaction."""
+    with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
+        ends = lambda: brokers.offsets([(topic, 0), (topic, 1)], LATEST).values()  # noqa: E731
+        wait_until(lambda: sum(ends()) >= count, WAIT, f"{count} records")
+
+
 def test_an_error_in_the_rows_undoes_the_task(broker: Any) -> None:
     """At once, so that readers need not wait for the coordinator to do it."""
     topic, task = create_topic(broker, partitions=2), mark()
 
     def failing() -> Iterator[pa.RecordBatch]:
         yield rows("a", "b")
-        time.sleep(0.1)  # they are on their way
+        await_records(broker, topic, 2)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -359,15 +366,26 @@ def test_a_task_that_takes_too_long(fresh_broker: Callable[..., Any]) -> None:
         until()
         yield rows("b")
 
-    def aborted() -> None:
+    def aborted(topic: str = topic) -> None:
         with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
             last = lambda: brokers.offsets([(topic, 0)], LATEST, committed=True)[topic, 0]  # noqa: E731
             wait_until(last, WAIT, "the coordinator has aborted it")
 
+    def another_is_aborted() -> None:
+        other, name = create_topic(broker), unique("id")
+        producer = Producer(
+            {"bootstrap.servers": broker.bootstrap, "transactional.id": name, "transaction.timeout.ms": 4000}
+        )
+        producer.init_transactions(WAIT)
+        producer.begin_transaction()
+        producer.produce(other, b"x")
+        assert producer.flush(WAIT) == 0
+        aborted(other)
+
     with pytest.raises(PipelineError, match=r"longer than kafka\.transaction\.timeout\.ms=4000"):
         writer.write_once(plan(broker, topic, transaction_timeout_ms="4000"), slow(aborted), task)
     assert seen(broker, topic) == []
-    writer.write_once(plan(broker, topic), slow(lambda: time.sleep(5)), task)
+    writer.write_once(plan(broker, topic), slow(another_is_aborted), task)
     assert seen(broker, topic) == ["a", "b"]
 
 

@@ -271,7 +271,7 @@ def test_sigkill_at_random_under_three_writers(tmp_path: Path, acks: list[tuple[
     """Three processes append for one idempotent producer each; each is killed and replaced again and again."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     with live(tmp_path, segment_bytes=20_000, index_interval_bytes=500) as world:
 
         def write_for_ever(number: int, first: int) -> None:
@@ -302,8 +302,8 @@ def test_sigkill_at_random_under_three_writers(tmp_path: Path, acks: list[tuple[
         acked = [-1, -1, -1]
         pids = [start(number, 0) for number in range(3)]
         for _ in turns(60, lambda: sum(acked) > 50):
-            time.sleep(dice.uniform(0.001, 0.03))
-            victim = dice.randrange(3)
+            time.sleep(rng.uniform(0.001, 0.03))
+            victim = rng.randrange(3)
             os.kill(pids[victim], signal.SIGKILL)
             assert os.waitstatus_to_exitcode(os.waitpid(pids[victim], 0)[1]) == -signal.SIGKILL
             _collect(acks, acked)

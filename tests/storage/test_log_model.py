@@ -41,14 +41,14 @@ class Life:
     """One log. `round` does something to it and compares."""
 
     def __init__(self, root: Path, seed: int) -> None:
-        self.dice = dice = random.Random(seed)
-        policy = dice.choice(["delete", "delete", "compact", "compact,delete"])
+        self.rng = rng = random.Random(seed)
+        policy = rng.choice(["delete", "delete", "compact", "compact,delete"])
         self.compacts = "compact" in policy
         self.number = 0
         self.world = LogWorld(
-            root, dice, segment_bytes=dice.choice([300, 600, 2000]), index_interval_bytes=dice.choice([60, 100, 400]),
-            delete_retention_ms=dice.choice([0, 1000, DAY]), min_compaction_lag_ms=dice.choice([0, 0, 1000]),
-            cleanup_policy=policy, retention_ms=3 * DAY, retention_bytes=dice.choice([-1, -1, 4000]),
+            root, rng, segment_bytes=rng.choice([300, 600, 2000]), index_interval_bytes=rng.choice([60, 100, 400]),
+            delete_retention_ms=rng.choice([0, 1000, DAY]), min_compaction_lag_ms=rng.choice([0, 0, 1000]),
+            cleanup_policy=policy, retention_ms=3 * DAY, retention_bytes=rng.choice([-1, -1, 4000]),
         )  # fmt: skip
 
     def round(self) -> None:
@@ -58,7 +58,7 @@ class Life:
         some += [self.trim_and_die, self.restart, self.restart, self.restart, self.as_coordinator]
         some += [self.truncate, self.truncate_and_die, self.lead]
         some += [self.clean, self.clean, self.clean_and_die, self.begin_round, self.go_on] if self.compacts else []
-        step = self.dice.choice(some)
+        step = self.rng.choice(some)
         self.world.say(step.__name__)
         step()
         self.world.note()
@@ -68,38 +68,38 @@ class Life:
 
     def rows(self) -> list[Row]:
         made: list[Row] = []
-        for _ in range(self.dice.randrange(1, 5)):
+        for _ in range(self.rng.randrange(1, 5)):
             self.number += 1
-            key = self.dice.choice(KEYS)
-            value = None if key is not None and self.dice.random() < 0.2 else b"%d" % self.number
-            value = value and value + b"." * self.dice.randrange(90)
-            made.append((key, value, self.dice.choice([(), (), ((b"h", b"1"), (b"h", None))])))
+            key = self.rng.choice(KEYS)
+            value = None if key is not None and self.rng.random() < 0.2 else b"%d" % self.number
+            value = value and value + b"." * self.rng.randrange(90)
+            made.append((key, value, self.rng.choice([(), (), ((b"h", b"1"), (b"h", None))])))
         return made
 
     def producer(self) -> Producer:
-        return self.dice.choice(self.world.producers)
+        return self.rng.choice(self.world.producers)
 
     def send(self) -> None:
-        self.world.send(self.rows(), self.dice.choice(CODECS))
+        self.world.send(self.rows(), self.rng.choice(CODECS))
 
     def send_idempotent(self) -> None:
         producer = self.producer()
-        self.world.send(self.rows(), self.dice.choice(CODECS), producer, inside=producer.id in self.world.model.open)
+        self.world.send(self.rows(), self.rng.choice(CODECS), producer, inside=producer.id in self.world.model.open)
 
     def transaction(self) -> None:
         """A batch of one, maybe the last."""
         producer = self.producer()
-        self.world.send(self.rows(), self.dice.choice(CODECS), producer, inside=True)
-        if self.dice.random() < 0.3:
+        self.world.send(self.rows(), self.rng.choice(CODECS), producer, inside=True)
+        if self.rng.random() < 0.3:
             self.world.roll()
-        if self.dice.random() < 0.5:
-            self.world.end(producer, self.dice.random() < 0.5)
+        if self.rng.random() < 0.5:
+            self.world.end(producer, self.rng.random() < 0.5)
 
     def as_coordinator(self) -> None:
         self.world.send_as_coordinator(self.rows(), self.producer())
 
     def end(self) -> None:
-        self.world.end(self.producer(), self.dice.random() < 0.5)
+        self.world.end(self.producer(), self.rng.random() < 0.5)
 
     def fence(self) -> None:
         self.world.fence(self.producer())
@@ -116,11 +116,11 @@ class Life:
         self.world.roll()
 
     def wait(self) -> None:
-        self.world.now_ms += self.dice.choice([1, 500, 1000, DAY, 2 * DAY])
+        self.world.now_ms += self.rng.choice([1, 500, 1000, DAY, 2 * DAY])
 
     def some_offset(self) -> int:
         """In what is decided."""
-        return self.dice.randrange(self.world.model.log_start, self.world.model.lso + 1)
+        return self.rng.randrange(self.world.model.log_start, self.world.model.lso + 1)
 
     def trim(self) -> None:
         self.world.delete_records(self.some_offset())
@@ -131,7 +131,7 @@ class Life:
     def some_end(self) -> int:
         """Behind all that the cleaner has seen."""
         model = self.world.model
-        return self.dice.randrange(max(model.looked_leo, model.log_start), model.leo + 1)
+        return self.rng.randrange(max(model.looked_leo, model.log_start), model.leo + 1)
 
     def truncate(self) -> None:
         self.world.truncate(self.some_end())
@@ -143,31 +143,31 @@ class Life:
         self.world.retain()
 
     def clean(self) -> None:
-        if self.dice.random() < 0.5:
+        if self.rng.random() < 0.5:
             self.world.roll()
-        self.world.clean(self.dice.choice(MEMORY))
+        self.world.clean(self.rng.choice(MEMORY))
 
     def begin_round(self) -> None:
-        self.world.begin_round(self.dice.choice(MEMORY))
+        self.world.begin_round(self.rng.choice(MEMORY))
 
     def go_on(self) -> None:
-        self.world.go_on(self.dice.randrange(1, 9))
+        self.world.go_on(self.rng.randrange(1, 9))
 
     # --- deaths
 
     def death(self) -> tuple[int, bool]:
         """At which call, and whether the broker goes with it."""
-        return self.dice.randrange(self.dice.choice([12, 25, 60])), self.dice.random() < 0.3
+        return self.rng.randrange(self.rng.choice([12, 25, 60])), self.rng.random() < 0.3
 
     def append_and_die(self) -> None:
-        producer = self.dice.choice([None, *self.world.producers])
-        inside = producer is not None and (producer.id in self.world.model.open or self.dice.random() < 0.5)
+        producer = self.rng.choice([None, *self.world.producers])
+        inside = producer is not None and (producer.id in self.world.model.open or self.rng.random() < 0.5)
         self.world.append_and_die(self.rows(), producer, inside, *self.death())
 
     def mark_and_die(self) -> None:
         if self.world.model.open:
             open_ = [one for one in self.world.producers if one.id in self.world.model.open]
-            self.world.mark_and_die(self.dice.choice(open_), self.dice.random() < 0.5, *self.death())
+            self.world.mark_and_die(self.rng.choice(open_), self.rng.random() < 0.5, *self.death())
 
     def roll_and_die(self) -> None:
         self.world.roll_and_die(*self.death())
@@ -176,12 +176,12 @@ class Life:
         self.world.trim_and_die(self.some_offset(), *self.death())
 
     def clean_and_die(self) -> None:
-        self.world.clean_and_die(self.dice.choice(MEMORY), _dies_at, self.dice.randrange(120))
+        self.world.clean_and_die(self.rng.choice(MEMORY), _dies_at, self.rng.randrange(120))
 
     def restart(self) -> None:
         model = self.world.model
-        point = self.dice.randrange(model.log_start, model.leo + 1)
-        self.world.restart(self.dice.random() < 0.5, point, self.dice.choice([0, 1, 1, 2, 4]))
+        point = self.rng.randrange(model.log_start, model.leo + 1)
+        self.world.restart(self.rng.random() < 0.5, point, self.rng.choice([0, 1, 1, 2, 4]))
         for producer in self.world.producers:
             self.world.send_stale(producer)
             self.world.retry(producer)

@@ -44,6 +44,7 @@ def test_recovery_longer_than_the_time_to_start(machine: Machine) -> None:
     restarts = {unit: machine.show(unit, "NRestarts") for unit in ("odradek-worker@0", "odradek-janitor")}
     assert set(restarts.values()) == {"0"}, f"{restarts}\n{_journal(machine, restarts)}"
     took = _started_after_us(machine, "odradek-worker@0") / 1e6
+    # A condition of this test, by systemd's own clock: the start has outlived the time that it is given.
     assert took > 1.5 * PATIENCE_S, "too quick to show anything: more batches"
     assert len(told) >= 3, told
     with machine.wire() as wire:

@@ -19,6 +19,7 @@ from ...cluster.chaos.network import Network
 from ...harness.process import nobody
 
 OTHER = 7
+TURN_MS = 2
 
 
 class PlayedBroker:
@@ -69,10 +70,23 @@ class PlayedBroker:
         self.hang_up()
 
 
+class PlayedClock:
+    """Advances by TURN_MS with each turn of the loop, however long the machine takes for one."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        """In place of connection._now_ms; not zero, which means at once."""
+        return 1_000_000 + self.ms
+
+
 class Desk:
     """The controller's loop, and what it hears of one peer."""
 
-    def __init__(self, patience_ms: int = 30_000) -> None:
+    def __init__(self, patience_ms: int = 30_000, clock: PlayedClock | None = None) -> None:
+        """Without a `clock` it has the machine's."""
+        self.clock = clock
         self.told: list[str] = []
         self.answers: list[bytes] = []
         self.played: list[PlayedBroker] = []
@@ -115,17 +129,18 @@ class Desk:
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
             self._turn()
 
-    def turn_for(self, seconds: float) -> None:
-        """For a time."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+    def turn_for(self, ms: int) -> None:
+        """For a time of the played clock."""
+        for _ in range(ms // TURN_MS):
             self._turn()
 
     def _turn(self) -> None:
-        for fd, events in self._epoll.poll(0.002):
+        for fd, events in self._epoll.poll(TURN_MS / 1000):
             if fd in self._watched:
                 self._watched[fd](events)
-        now = time.monotonic()
+        if self.clock:
+            self.clock.ms += TURN_MS
+        now = connection._now_ms() / 1000
         if now >= self.peer.due:
             self.peer.tick(now)
         for played in self.played:
@@ -141,16 +156,23 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk()
+def clock(monkeypatch: pytest.MonkeyPatch) -> PlayedClock:
+    made = PlayedClock()
+    monkeypatch.setattr(connection, "_now_ms", made.now_ms)
+    return made
+
+
+@pytest.fixture
+def desk(clock: PlayedClock) -> Iterator[Desk]:
+    made = Desk(clock=clock)
     yield made
     made.close()
 
 
 @pytest.fixture
-def impatient() -> Iterator[Desk]:
+def impatient(clock: PlayedClock) -> Iterator[Desk]:
     """It waits 300 ms for an answer."""
-    made = Desk(patience_ms=300)
+    made = Desk(patience_ms=300, clock=clock)
     yield made
     made.close()
 
@@ -176,7 +198,7 @@ def test_requests_are_sent_one_after_the_other(desk: Desk) -> None:
     for name in (b"a", b"b", b"c"):
         desk.send(name)
     desk.turn_until(lambda: desk.told == [REACHED] and other.heard == [[b"a"]], "the first request")
-    desk.turn_for(0.1)
+    desk.turn_for(100)
     assert other.heard == [[b"a"]] and not desk.peer.idle, "the next one waits for its answer"
     other.silent = False
     other.hang_up()
@@ -185,14 +207,13 @@ def test_requests_are_sent_one_after_the_other(desk: Desk) -> None:
     assert desk.answers == [b"a", b"b", b"c"]
 
 
-def test_who_does_not_answer_is_asked_again_after_the_patience(impatient: Desk) -> None:
+def test_who_does_not_answer_is_asked_again_after_the_patience(impatient: Desk, clock: PlayedClock) -> None:
     other = impatient.play()
     other.silent = True
-    began = time.monotonic()
     impatient.connect(*other.address)
     impatient.send(b"a")
     impatient.turn_until(lambda: len(other.heard) == 3, "two more connections", 30)  # patience is of 30 s by default
-    assert time.monotonic() - began >= 0.59, "in whole ms"
+    assert clock.ms >= 600
     other.silent = False
     impatient.send(b"b")
     impatient.turn_until(lambda: impatient.peer.idle, "all answers")
@@ -210,7 +231,7 @@ def test_who_accepts_nothing_is_tried_again(impatient: Desk, caplog: pytest.LogC
         impatient.connect(*full.getsockname())
         impatient.send(b"a")
         impatient.turn_until(lambda: "no connection within 300 ms" in caplog.text, "the end of patience")
-        impatient.turn_for(0.7)
+        impatient.turn_for(700)
         assert impatient.told == []
         full.accept()[0].close()
         impatient.turn_until(lambda: impatient.told == [REACHED], "the connection")
@@ -236,7 +257,7 @@ def test_a_dead_broker_is_known_at_once(desk: Desk, monkeypatch: pytest.MonkeyPa
     other = desk.play()
     desk.connect(*other.address)
     desk.turn_until(lambda: desk.told == [REACHED], "the connection")
-    desk.turn_for(0.2)
+    desk.turn_for(200)
     other.die()
     desk.turn_until(lambda: desk.told == [REACHED, REFUSED], "the refusal")
 
@@ -251,7 +272,7 @@ def test_who_was_dead_is_reached_again(desk: Desk, silent: socket.socket) -> Non
 def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> None:
     """What has registered tells clients nothing of use before it has heard from the controller."""
     desk.connect("127.0.0.1", port_of(silent))
-    desk.turn_for(1.4)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
+    desk.turn_for(1400)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
     assert desk.peer.link._again_ms < 400
     silent.listen()
     desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection")
@@ -259,23 +280,21 @@ def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> No
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_who_is_not_there_is_not_pestered(
-    desk: Desk, silent: socket.socket, host: str, caplog: pytest.LogCaptureFixture
+    desk: Desk, clock: PlayedClock, silent: socket.socket, host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", connection.__name__)
-    began = time.monotonic()
     desk.connect(host, port_of(silent))
     desk.turn_until(lambda: caplog.text.count("Connection refused") >= 8, "8 attempts", 30)
-    assert time.monotonic() - began > 0.5, "20 + 40 + 80 + 100 + … ms"
+    assert clock.ms >= 20 + 40 + 80 + 4 * 100
     assert desk.told == [REFUSED]
 
 
-def test_who_accepts_and_closes_is_not_pestered(desk: Desk) -> None:
+def test_who_accepts_and_closes_is_not_pestered(desk: Desk, clock: PlayedClock) -> None:
     other = desk.play()
     other.curt = True
-    began = time.monotonic()
     desk.connect(*other.address)
     desk.turn_until(lambda: len(other.heard) >= 8, "8 attempts", 30)
-    assert time.monotonic() - began > 0.5, "20 + 40 + 80 + 100 + … ms"
+    assert clock.ms >= 20 + 40 + 80 + 4 * 100
 
 
 class TwoAddresses:
@@ -321,9 +340,7 @@ def _goes_and_comes(network: Network, other: PlayedBroker) -> None:
     with network.cut(0, network.address(1)):
         desk.send(b"a")
         desk.turn_until(lambda: not desk.peer.link.up, "the silence", 60)
-        desk.turn_for(connection.SILENT_S)
-    desk.turn_until(
-        lambda: desk.answers == [b"a"], "the answer", connection.CONNECT_MS / 1000 + 5
-    )  # it was away for 10 s
+        desk.turn_until(lambda: desk.peer.link._attempts >= 3, "new attempts, which are given up as well", 60)
+    desk.turn_until(lambda: desk.answers == [b"a"], "the answer", 60)
     assert desk.told == [REACHED]
     desk.close()

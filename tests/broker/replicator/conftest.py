@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .leading import LEADER, Follower, Maker, PlayedLeader
+from odradek.broker.replicator import leader_fetcher, replicator
+
+from .leading import LEADER, Follower, Jump, Maker, PlayedLeader
 
 
 @pytest.fixture
@@ -38,3 +41,12 @@ def follow(tmp_path: Path, leader: PlayedLeader) -> Iterator[Maker]:
     signal.set_wakeup_fd(wakeup)
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def jump(monkeypatch: pytest.MonkeyPatch) -> Jump:
+    """Sets the replicator's clock forward by some ms, but not the time at which a request is sent."""
+    ahead = [0]
+    for module in (replicator, leader_fetcher):
+        monkeypatch.setattr(module, "_now_ms", lambda: time.monotonic_ns() // 1_000_000 + sum(ahead))
+    return ahead.append

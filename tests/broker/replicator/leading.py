@@ -329,12 +329,10 @@ class Follower:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"{what} has not come about"
-            self.replicator.turn(min(20.0, self.replicator._patience_ms()))
+            self.turn()
 
-    def turn_for(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            self.replicator.turn(min(20.0, self.replicator._patience_ms()))
+    def turn(self) -> None:
+        self.replicator.turn(min(20.0, self.replicator._patience_ms()))
 
     def close(self) -> None:
         self.replicator.close()
@@ -356,5 +354,6 @@ def throttle(follower: Follower, text: str, isr: list[int]) -> None:
 
 
 Maker = Callable[..., Follower]
+Jump = Callable[[int], None]
 PARKED = {"replica_fetch_wait_max_ms": 20_000}
 """For a follower whose idle fetch is not answered, and asked again, before there is something new."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from .leading import LEADER, OWN, Maker, PlayedLeader, caught_up, throttle
+from odradek.cluster.replication import throttles
+
+from .leading import LEADER, OWN, Jump, Maker, PlayedLeader, caught_up, throttle
 
 
-def test_who_is_behind_copies_no_faster_than_is_allowed(follow: Maker, leader: PlayedLeader) -> None:
+def test_who_is_behind_copies_no_faster_than_is_allowed(follow: Maker, leader: PlayedLeader, jump: Jump) -> None:
     """A batch, which is too much for ten seconds; then nothing is asked of that partition, until the throttle goes."""
     follower = follow(count=2, follower_replication_throttled_rate=100, replica_fetch_max_bytes=1)
     throttle(follower, f"0:{OWN}", [LEADER])
@@ -15,11 +17,12 @@ def test_who_is_behind_copies_no_faster_than_is_allowed(follow: Maker, leader: P
     leader.append(value=b"x" * 2000)
     leader.append(1, count=3)
     follower.turn_until(caught_up(follower, leader, 1), "the log end of the other partition")
-    follower.turn_for(0.5)
+    for _ in range(3):
+        jump(throttles.PAUSE_MS)
+        leader.append(1)
+        follower.turn_until(caught_up(follower, leader, 1), "the next record of the other partition")
     assert (follower.state(0).leo, leader.log(0).end) == (1, 2)
     assert not any(part.partition == 0 for request in leader.requests[-2:] for part in request.parts)
-    leader.append(1)
-    follower.turn_until(caught_up(follower, leader, 1), "the next record of the other partition")
     throttle(follower, "", [LEADER])
     follower.turn_until(caught_up(follower, leader, 0), "the log end, without a throttle")
 

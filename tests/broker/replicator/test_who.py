@@ -20,8 +20,9 @@ def test_follows_only_others(follow: Maker, leader: PlayedLeader) -> None:
         follower.led_by[index] = led_by
     follower.change(3, state=slots.OFFLINE)
     follower.publish()
-    follower.turn_until(lambda: leader.requests, "a fetch")
-    follower.turn_for(0.3)
+    for _ in range(3):
+        leader.append(4)
+        follower.turn_until(caught_up(follower, leader, 4), "the log end of the one that it follows")
     assert {part.partition for request in leader.requests for part in request.parts} == {4}
 
 
@@ -83,11 +84,13 @@ def test_a_partition_that_this_broker_leads_now_is_left_alone(follow: Maker, lea
 
 
 def test_a_deleted_topic(follow: Maker, leader: PlayedLeader) -> None:
-    follower = follow()
+    follower = follow(count=2)
     follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
     follower.shared.slots[0].update(state=slots.DELETING)
-    leader.append()
-    follower.turn_for(0.5)
+    for _ in range(3):
+        leader.append(0)
+        leader.append(1)
+        follower.turn_until(caught_up(follower, leader, 1), "the log end of another partition")
     assert follower.shared.slots[0].state().leo == 0
     follower.count = 0
     follower.publish()
@@ -95,10 +98,12 @@ def test_a_deleted_topic(follow: Maker, leader: PlayedLeader) -> None:
 
 
 def test_a_partition_that_recovers_later(follow: Maker, leader: PlayedLeader) -> None:
-    follower = follow()
-    follower.change(state=slots.RECOVERING)
-    leader.append()
-    follower.turn_for(0.1)
-    assert not leader.requests
-    follower.change(state=slots.FOLLOWER)
-    follower.turn_until(caught_up(follower, leader), "the log end")
+    follower = follow(count=2)
+    follower.change(0, state=slots.RECOVERING)
+    for _ in range(3):
+        leader.append(0)
+        leader.append(1)
+        follower.turn_until(caught_up(follower, leader, 1), "the log end of another partition")
+    assert {part.partition for request in leader.requests for part in request.parts} == {1}
+    follower.change(0, state=slots.FOLLOWER)
+    follower.turn_until(caught_up(follower, leader, 0), "the log end")

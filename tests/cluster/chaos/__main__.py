@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...harness.needs import missing
 from . import plan, report
-from .ground import Ground
+from .chaos_cluster import ChaosCluster
 from .report import Summary
 from .trial import Blow, bounce, strike, strike_both, target
 from .world import World
@@ -28,28 +28,28 @@ def say(text: str) -> None:
     print(f"{time.strftime('%X')} {text}", flush=True)
 
 
-def take(world: World, step: plan.Step, dice: random.Random) -> Blow:
+def take(world: World, step: plan.Step, rng: random.Random) -> Blow:
     """One step."""
-    whose = partial(target, world, step.whose, dice)
+    whose = partial(target, world, step.whose, rng)
     if step.bounce:
         return bounce(world, step.kind, whose, step.seconds)
     broker = whose()
     if not step.second:
         return strike(world, step.kind, broker, step.seconds)
-    other = target(world, step.second_whose, dice)
+    other = target(world, step.second_whose, rng)
     if other == broker:
-        other = (broker + 1) % len(world.ground.ids)
+        other = (broker + 1) % len(world.chaos_cluster.ids)
     return strike_both(world, (step.kind, broker), (step.second, other), step.seconds)
 
 
-def play(ground: Ground, one: plan.Round, summary: Summary) -> None:
+def play(chaos_cluster: ChaosCluster, one: plan.Round, summary: Summary) -> None:
     """A round, judged."""
-    dice = random.Random(f"{summary.seed}/{one.number}/targets")
-    world = World(ground)
+    rng = random.Random(f"{summary.seed}/{one.number}/targets")
+    world = World(chaos_cluster)
     with world.running():
         for step in one.steps:
             say(f"round {one.number}: {step}")
-            blow = take(world, step, dice)
+            blow = take(world, step, rng)
             summary.blow(blow.name, blow.gap)
             say(f"    broker {blow.broker}, nothing acknowledged for {blow.gap:.1f} s")
         verdict = world.verify()
@@ -60,34 +60,34 @@ def play(ground: Ground, one: plan.Round, summary: Summary) -> None:
     summary.faults += verdict.faults
     say(f"round {one.number}: acked {verdict.acked}, lost {verdict.lost}, {len(verdict.faults)} faults")
     if not verdict.faults:
-        summary.faults += ground.check() if one.check else []
+        summary.faults += chaos_cluster.check() if one.check else []
     if not summary.faults:
-        ground.delete_topic(world.topic)
+        chaos_cluster.delete_topic(world.topic)
     summary.rounds += 1
 
 
 def run(seed: int, first: int, minutes: float, folder: Path) -> Summary:
     """Rounds until the time is over or something is wrong."""
     summary, began = Summary(seed, first), time.monotonic()
-    with Ground(folder) as ground:
+    with ChaosCluster(folder) as chaos_cluster:
         try:
             for one in itertools.islice(plan.rounds(seed), first, None):
                 if time.monotonic() - began > minutes * 60 or summary.faults:
                     break
-                play(ground, one, summary)
+                play(chaos_cluster, one, summary)
         except (Exception, KeyboardInterrupt) as error:
             traceback.print_exc()
             summary.faults.append(f"{type(error).__name__}: {error}")
         if summary.faults:
-            _keep(ground, folder)
+            _keep(chaos_cluster, folder)
     summary.minutes = (time.monotonic() - began) / 60
     return summary
 
 
-def _keep(ground: Ground, folder: Path) -> None:
+def _keep(chaos_cluster: ChaosCluster, folder: Path) -> None:
     """Beside the logs, the data as they are now: they go with the namespaces."""
-    for number in ground.ids:
-        shutil.copytree(ground.data(number), folder / f"data-{number}", ignore=shutil.ignore_patterns("ballast"))
+    for number in chaos_cluster.ids:
+        shutil.copytree(chaos_cluster.data(number), folder / f"data-{number}", ignore=shutil.ignore_patterns("ballast"))
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from ...clients.admin import unique
 from ...harness.process import wait_until
 from ...harness.wire import Wire
 from . import admin_requests, divergence
-from .ground import HEAL_S, Ground
+from .chaos_cluster import HEAL_S, ChaosCluster
 
 _ELECTION_NOT_NEEDED, _PREFERRED_NOT_AVAILABLE = 84, 80
 _UNKNOWN_TOPIC, _ALREADY_EXISTS, _INVALID_PARTITIONS = 3, 36, 37
@@ -28,53 +28,53 @@ _GROWN = 6
 
 
 @contextmanager
-def moved_off(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def moved_off(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """All partitions are reassigned to the other brokers, and then back, with another preferred leader."""
-    _reassign(ground, [one for one in ground.ids if one != broker])
+    _reassign(chaos_cluster, [one for one in chaos_cluster.ids if one != broker])
     yield
-    _reassign(ground, ground.ids)
+    _reassign(chaos_cluster, chaos_cluster.ids)
 
 
 @contextmanager
-def moved_off_while_down(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def moved_off_while_down(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """It is killed, and starts again when nothing that it has is its own any more."""
-    ground.administrator.settle()  # a deletion of before waits for it, and the move that it waits for behind that
-    ground.broker(broker).kill()
-    _reassign(ground, [one for one in ground.ids if one != broker])
+    chaos_cluster.administrator.settle()  # a former deletion waits for it, and the move that it waits for behind that
+    chaos_cluster.broker(broker).kill()
+    _reassign(chaos_cluster, [one for one in chaos_cluster.ids if one != broker])
     yield
-    ground.administrator.settle()
-    ground.broker(broker).start()
-    _reassign(ground, ground.ids)
+    chaos_cluster.administrator.settle()
+    chaos_cluster.broker(broker).start()
+    _reassign(chaos_cluster, chaos_cluster.ids)
 
 
 @contextmanager
-def preferred_elected(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def preferred_elected(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """It becomes the preferred leader of everything, and is elected; then the leaders are spread again."""
-    _reassign(ground, sorted(ground.ids, key=lambda one: one != broker), spread=False)
-    _elect_preferred(ground)
+    _reassign(chaos_cluster, sorted(chaos_cluster.ids, key=lambda one: one != broker), spread=False)
+    _elect_preferred(chaos_cluster)
     yield
-    _reassign(ground, ground.ids)
-    _elect_preferred(ground)
+    _reassign(chaos_cluster, chaos_cluster.ids)
+    _elect_preferred(chaos_cluster)
 
 
-def _reassign(ground: Ground, brokers: list[int], *, spread: bool = True) -> None:
+def _reassign(chaos_cluster: ChaosCluster, brokers: list[int], *, spread: bool = True) -> None:
     def job() -> None:
         replicas = {
-            place: _turned(brokers, number if spread else 0) for number, place in enumerate(ground.partitions())
+            place: _turned(brokers, number if spread else 0) for number, place in enumerate(chaos_cluster.partitions())
         }
-        ground.administrator.request(partial(admin_requests.reassign, replicas=replicas), ())
+        chaos_cluster.administrator.request(partial(admin_requests.reassign, replicas=replicas), ())
 
-    ground.administrator.do(job)
+    chaos_cluster.administrator.do(job)
 
 
-def _elect_preferred(ground: Ground) -> None:
+def _elect_preferred(chaos_cluster: ChaosCluster) -> None:
     accepted = (_ELECTION_NOT_NEEDED, _PREFERRED_NOT_AVAILABLE)
 
     def job() -> None:
-        places = ground.partitions()
-        ground.administrator.request(partial(admin_requests.elect, kind=0, partitions=places), accepted)
+        places = chaos_cluster.partitions()
+        chaos_cluster.administrator.request(partial(admin_requests.elect, kind=0, partitions=places), accepted)
 
-    ground.administrator.do(job)
+    chaos_cluster.administrator.do(job)
 
 
 def _turned(brokers: list[int], by: int) -> list[int]:
@@ -83,60 +83,60 @@ def _turned(brokers: list[int], by: int) -> list[int]:
 
 
 @contextmanager
-def elected_uncleanly(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def elected_uncleanly(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """Of a topic with two replicas the one that is behind is elected, by hand; the other one must follow it."""
-    other = (broker + 1) % len(ground.ids)
+    other = (broker + 1) % len(chaos_cluster.ids)
     name = unique("unclean")
-    _create(ground, name, {0: [broker, other]}, min_insync_replicas=1)
-    wait_until(lambda: ground.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} in sync")
-    ground.broker(other).kill()
-    _produce(ground, name, "before")
-    ground.broker(broker).kill()
-    ground.broker(other).start()
+    _create(chaos_cluster, name, {0: [broker, other]}, min_insync_replicas=1)
+    wait_until(lambda: chaos_cluster.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} in sync")
+    chaos_cluster.broker(other).kill()
+    _produce(chaos_cluster, name, "before")
+    chaos_cluster.broker(broker).kill()
+    chaos_cluster.broker(other).start()
     elect = partial(admin_requests.elect, kind=admin_requests.UNCLEAN, partitions=[(name, 0)])
-    ground.administrator.request(elect, (_ELECTION_NOT_NEEDED,))
-    _produce(ground, name, "behind")
+    chaos_cluster.administrator.request(elect, (_ELECTION_NOT_NEEDED,))
+    _produce(chaos_cluster, name, "behind")
     yield
-    ground.broker(broker).start()
-    wait_until(lambda: ground.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} in sync")
-    _produce(ground, name, "after")
-    _compare(ground, name, [broker, other])
-    _delete(ground, name)
+    chaos_cluster.broker(broker).start()
+    wait_until(lambda: chaos_cluster.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} in sync")
+    _produce(chaos_cluster, name, "after")
+    _compare(chaos_cluster, name, [broker, other])
+    _delete(chaos_cluster, name)
 
 
 # -- topics
 
 
 @contextmanager
-def made_again(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def made_again(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """A topic is deleted and made under the same name, three times; each has its own records and no others."""
     name = unique("again")
 
     def job() -> None:
         former = None
         for life in ("first", "second", "third"):
-            former = _new_life(ground, name, former)
-            _produce(ground, name, life)
-            _delete(ground, name)
+            former = _new_life(chaos_cluster, name, former)
+            _produce(chaos_cluster, name, life)
+            _delete(chaos_cluster, name)
 
-    ground.administrator.do(job)
+    chaos_cluster.administrator.do(job)
     yield
 
 
 @contextmanager
-def grown(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def grown(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """A topic gets more partitions, one after the other, and takes records in each of them."""
     name = unique("grown")
 
     def job() -> None:
-        _create(ground, name, {0: ground.ids})
+        _create(chaos_cluster, name, {0: chaos_cluster.ids})
         for count in range(2, _GROWN):
             more = partial(admin_requests.add_partitions, topic=name, count=count)
-            ground.administrator.request(more, (_INVALID_PARTITIONS,))  # a lost answer: it has them already
-            _produce(ground, name, f"with {count}", count - 1)
-        _delete(ground, name)
+            chaos_cluster.administrator.request(more, (_INVALID_PARTITIONS,))  # a lost answer: it has them already
+            _produce(chaos_cluster, name, f"with {count}", count - 1)
+        _delete(chaos_cluster, name)
 
-    ground.administrator.do(job)
+    chaos_cluster.administrator.do(job)
     yield
 
 
@@ -148,37 +148,37 @@ def min_insync_replicas(number: int) -> Any:
     """
 
     @contextmanager
-    def fault(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    def fault(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
         for value in (number, 2):
-            change = partial(_set_of_load, ground=ground, value=value)
-            ground.configurator.ask(change, ())
+            change = partial(_set_of_load, chaos_cluster=chaos_cluster, value=value)
+            chaos_cluster.configurator.ask(change, ())
             if value == number:
                 yield
 
     return fault
 
 
-def _set_of_load(wire: Wire, ground: Ground, value: int) -> list[int]:
-    [topic] = {topic for topic, _ in ground.partitions() if topic.startswith("load")}
+def _set_of_load(wire: Wire, chaos_cluster: ChaosCluster, value: int) -> list[int]:
+    [topic] = {topic for topic, _ in chaos_cluster.partitions() if topic.startswith("load")}
     return admin_requests.set_config(wire, topic, "min.insync.replicas", value)
 
 
-def _create(ground: Ground, name: str, assignments: dict[int, list[int]], **config: Any) -> None:
+def _create(chaos_cluster: ChaosCluster, name: str, assignments: dict[int, list[int]], **config: Any) -> None:
     make = partial(admin_requests.create, topic=name, assignments=assignments, **config)
-    ground.administrator.request(make, (_ALREADY_EXISTS,))
+    chaos_cluster.administrator.request(make, (_ALREADY_EXISTS,))
 
 
-def _delete(ground: Ground, name: str) -> None:
-    ground.administrator.request(partial(admin_requests.delete, topic=name), (_UNKNOWN_TOPIC,))
-    ground.deleted.add(name)
+def _delete(chaos_cluster: ChaosCluster, name: str) -> None:
+    chaos_cluster.administrator.request(partial(admin_requests.delete, topic=name), (_UNKNOWN_TOPIC,))
+    chaos_cluster.deleted.add(name)
 
 
-def _new_life(ground: Ground, name: str, former: Any) -> Any:
+def _new_life(chaos_cluster: ChaosCluster, name: str, former: Any) -> Any:
     """The id of the topic of that name, made until it is another one than the former."""
     deadline = time.monotonic() + HEAL_S
     while time.monotonic() < deadline:
-        _create(ground, name, {0: ground.ids}, min_insync_replicas=2)
-        found = ground.topic_id(name)
+        _create(chaos_cluster, name, {0: chaos_cluster.ids}, min_insync_replicas=2)
+        found = chaos_cluster.topic_id(name)
         if found not in (None, former):
             return found
     raise AssertionError(f"{name} is not made again")
@@ -187,23 +187,23 @@ def _new_life(ground: Ground, name: str, former: Any) -> Any:
 # -- records
 
 
-def _produce(ground: Ground, name: str, life: str, partition: int = 0) -> None:
+def _produce(chaos_cluster: ChaosCluster, name: str, life: str, partition: int = 0) -> None:
     """Have records acknowledged by all that must, and read them: all of them, after what may have been before."""
     sent = [f"{life} {number}".encode() for number in range(_RECORDS)]
     left = list(sent)
 
     def all_sent() -> bool:
-        left[:] = _send(ground, name, partition, left)
+        left[:] = _send(chaos_cluster, name, partition, left)
         return not left
 
     wait_until(all_sent, HEAL_S, f"{name} to have partition {partition} for producers")
-    found = _read(ground, name, partition, sent[-1])
+    found = _read(chaos_cluster, name, partition, sent[-1])
     assert found[-_RECORDS:] == sent, f"lost: {name}: {len(sent)} records of '{life}', found {found[-_RECORDS:]}"
     strangers = [value for value in found if not _may_be(value, name, life)]
     assert not strangers, f"stranger: {name} has {strangers[:3]} in '{life}'"
 
 
-def _send(ground: Ground, name: str, partition: int, values: list[bytes]) -> list[bytes]:
+def _send(chaos_cluster: ChaosCluster, name: str, partition: int, values: list[bytes]) -> list[bytes]:
     """Produce them, and return those that were not sent: a broker that the controller does not reach may tell of fewer
     partitions than there are, as in Apache Kafka, and then librdkafka does not send.
     """
@@ -212,7 +212,7 @@ def _send(ground: Ground, name: str, partition: int, values: list[bytes]) -> lis
     config = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": 200_000, "log_level": 0}
     failed: list[tuple[Any, bytes]] = []
     with_fault = lambda error, message: failed.append((error, message.value())) if error else None  # noqa: E731
-    producer = Producer({"bootstrap.servers": ground.bootstrap, **config})
+    producer = Producer({"bootstrap.servers": chaos_cluster.bootstrap, **config})
     for value in values:
         producer.produce(name, value, partition=partition, on_delivery=with_fault)
     undecided = producer.flush(220)
@@ -226,12 +226,12 @@ def _may_be(value: bytes, name: str, life: str) -> bool:
     return value.startswith(life.encode()) or not name.startswith("again")
 
 
-def _read(ground: Ground, name: str, partition: int, last: bytes) -> list[bytes]:
+def _read(chaos_cluster: ChaosCluster, name: str, partition: int, last: bytes) -> list[bytes]:
     """All values from the start to one that is known to be there, or to what comes within a minute."""
     from confluent_kafka import Consumer, TopicPartition
 
     config = {"group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
-    consumer = Consumer({"bootstrap.servers": ground.bootstrap, **config})
+    consumer = Consumer({"bootstrap.servers": chaos_cluster.bootstrap, **config})
     consumer.assign([TopicPartition(name, partition, 0)])
     found: list[bytes] = []
     deadline = time.monotonic() + 60
@@ -243,9 +243,9 @@ def _read(ground: Ground, name: str, partition: int, last: bytes) -> list[bytes]
     return found
 
 
-def _compare(ground: Ground, name: str, brokers: list[int]) -> None:
+def _compare(chaos_cluster: ChaosCluster, name: str, brokers: list[int]) -> None:
     """The replicas of a partition that nobody writes to any more."""
-    folders = [ground.data(one) / f"{name}-0" for one in brokers]
+    folders = [chaos_cluster.data(one) / f"{name}-0" for one in brokers]
     end = 1 << 62
     same = lambda: not divergence.differences(f"{name}-0", folders, end)  # noqa: E731
     wait_until(same, 30, fail=False)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...harness.wire import Wire
 
 if TYPE_CHECKING:
-    from .ground import Ground
+    from .chaos_cluster import ChaosCluster
 
 PATIENCE_S = 240
 _ANSWER_S = 15
@@ -26,9 +26,9 @@ _PAUSE_S = 0.2
 class Administrator:
     """Jobs for one cluster; `problems` says what was not done. End it."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, chaos_cluster: ChaosCluster) -> None:
         self.problems: list[str] = []
-        self._ground = ground
+        self._ground = chaos_cluster
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()  # in the network namespace of who makes it

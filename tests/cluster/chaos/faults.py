@@ -1,4 +1,4 @@
-"""What is done to a cluster. Each fault is a context manager `fault(ground, broker, seconds)` over its duration.
+"""What is done to a cluster. Each fault is a context manager `fault(chaos_cluster, broker, seconds)` over its duration.
 
 Entering it is the blow, leaving it the healing: what was killed runs again, what was cut is joined. They compose, as
 long as they are left in any order by the thread that entered them.
@@ -31,10 +31,10 @@ from .administration import (
     moved_off_while_down,
     preferred_elected,
 )
-from .ground import Ground
+from .chaos_cluster import ChaosCluster
 from .network import HUB
 
-Fault = Callable[[Ground, int, float], AbstractContextManager[None]]
+Fault = Callable[[ChaosCluster, int, float], AbstractContextManager[None]]
 ROLES = ("worker", "replicator", "controller", "coordinator", "janitor", "acceptor")
 HOUR_MS = 3_600_000
 SESSION_S = 6.0
@@ -45,43 +45,43 @@ _SIGNS_S = 30
 
 
 @contextmanager
-def stopped(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def stopped(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """SIGTERM: a controlled shutdown."""
-    ground.broker(broker).stop()
+    chaos_cluster.broker(broker).stop()
     yield
-    ground.broker(broker).start()
+    chaos_cluster.broker(broker).start()
 
 
 @contextmanager
-def killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """SIGKILL of all its processes."""
-    ground.broker(broker).kill()
+    chaos_cluster.broker(broker).kill()
     yield
-    ground.broker(broker).start()
+    chaos_cluster.broker(broker).start()
 
 
 @contextmanager
-def two_killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def two_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """SIGKILL of all processes of two brokers; they start together."""
-    for number in (broker, (broker + 1) % len(ground.ids)):
-        ground.broker(number).kill()
+    for number in (broker, (broker + 1) % len(chaos_cluster.ids)):
+        chaos_cluster.broker(number).kill()
     yield
-    ground.start_all()
+    chaos_cluster.start_all()
 
 
 @contextmanager
-def all_killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def all_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """SIGKILL of all processes of all brokers."""
-    for one in ground.cluster.running():
+    for one in chaos_cluster.cluster.running():
         one.kill()
     yield
-    ground.start_all()
+    chaos_cluster.start_all()
 
 
 @contextmanager
-def suspended(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def suspended(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """SIGSTOP of all its processes, the supervisor first."""
-    members = family(ground.broker(broker).process.pid)  # type: ignore[union-attr]
+    members = family(chaos_cluster.broker(broker).process.pid)  # type: ignore[union-attr]
     for process in members:
         _send(process, signal.SIGSTOP)
     yield
@@ -103,8 +103,8 @@ def role_killed(role: str) -> Fault:
     """SIGKILL of its process of that role; its supervisor starts another one."""
 
     @contextmanager
-    def fault(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
-        one = ground.broker(broker)
+    def fault(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
+        one = chaos_cluster.broker(broker)
         wait_until(lambda: one.pids(role), _SIGNS_S, f"a {role} to kill")
         dead = one.kill_role(role)
         yield
@@ -117,18 +117,18 @@ def role_suspended(role: str) -> Fault:
     """SIGSTOP of its process of that role, and of its supervisor, which would end it."""
 
     @contextmanager
-    def fault(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
-        one = ground.broker(broker)
+    def fault(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
+        one = chaos_cluster.broker(broker)
         wait_until(lambda: one.pids(role), _SIGNS_S, f"a {role} to stop")
-        with _suspended(ground, broker, role):
+        with _suspended(chaos_cluster, broker, role):
             yield
 
     return fault
 
 
 @contextmanager
-def _suspended(ground: Ground, broker: int, role: str) -> Iterator[None]:
-    one = ground.broker(broker)
+def _suspended(chaos_cluster: ChaosCluster, broker: int, role: str) -> Iterator[None]:
+    one = chaos_cluster.broker(broker)
     processes = [psutil.Process(pid) for pid in [*one.pids("supervisor"), *one.pids(role)[:1]]]
     for process in processes:
         _send(process, signal.SIGSTOP)
@@ -138,9 +138,9 @@ def _suspended(ground: Ground, broker: int, role: str) -> Iterator[None]:
 
 
 @contextmanager
-def fork_server_killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def fork_server_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """What its other processes are forked from: what dies then is started with exec."""
-    one = ground.broker(broker)
+    one = chaos_cluster.broker(broker)
     for process in living(family(one.process.pid)):  # type: ignore[union-attr]
         if "fork-server" in command_words(process):
             process.kill()
@@ -153,27 +153,27 @@ def fork_server_killed(ground: Ground, broker: int, seconds: float) -> Iterator[
 
 
 @contextmanager
-def zookeeper_killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def zookeeper_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """No ZooKeeper for anybody."""
-    ground.zookeeper.kill()
+    chaos_cluster.zookeeper.kill()
     yield
-    ground.zookeeper.start()
+    chaos_cluster.zookeeper.start()
 
 
 @contextmanager
-def zookeeper_silent(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def zookeeper_silent(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """SIGSTOP of ZooKeeper: connections stand, and nothing is answered."""
-    ground.zookeeper.suspend()
+    chaos_cluster.zookeeper.suspend()
     yield
-    ground.zookeeper.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
+    chaos_cluster.zookeeper.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
 
 
 @contextmanager
-def session_closed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def session_closed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """Its session ends although it lives: somebody else goes on with it, and closes it."""
-    path = run_dir(ground.broker(broker).data_dir) / SESSION_FILE
+    path = run_dir(chaos_cluster.broker(broker).data_dir) / SESSION_FILE
     number, password = path.read_text().split()
-    client = KazooClient(f"{HUB}:{ground.zookeeper.port}", client_id=(int(number), bytes.fromhex(password)))
+    client = KazooClient(f"{HUB}:{chaos_cluster.zookeeper.port}", client_id=(int(number), bytes.fromhex(password)))
     client.start(30)
     client.stop()
     client.close()
@@ -181,9 +181,9 @@ def session_closed(ground: Ground, broker: int, seconds: float) -> Iterator[None
 
 
 @contextmanager
-def session_expired(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def session_expired(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """Its controller process is stopped until its session has expired, and its supervisor, which would kill it."""
-    with _suspended(ground, broker, "controller"):
+    with _suspended(chaos_cluster, broker, "controller"):
         time.sleep(SESSION_S + 2)
         yield
 
@@ -192,72 +192,72 @@ def session_expired(ground: Ground, broker: int, seconds: float) -> Iterator[Non
 
 
 @contextmanager
-def isolated(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def isolated(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """Nobody reaches it: other brokers, ZooKeeper and clients alike."""
-    with ground.network.cut(broker, HUB, *_others(ground, broker)):
+    with chaos_cluster.network.cut(broker, HUB, *_others(chaos_cluster, broker)):
         yield
 
 
 @contextmanager
-def apart(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def apart(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """No other broker reaches it; ZooKeeper and clients do."""
-    with ground.network.cut(broker, *_others(ground, broker)):
+    with chaos_cluster.network.cut(broker, *_others(chaos_cluster, broker)):
         yield
 
 
 @contextmanager
-def outside(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def outside(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """ZooKeeper and clients do not reach it; other brokers do."""
-    with ground.network.cut(broker, HUB):
+    with chaos_cluster.network.cut(broker, HUB):
         yield
 
 
 @contextmanager
-def unlinked(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def unlinked(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """One link is cut: to the broker with the next id."""
-    with ground.network.cut(broker, ground.network.address((broker + 1) % len(ground.ids))):
+    with chaos_cluster.network.cut(broker, chaos_cluster.network.address((broker + 1) % len(chaos_cluster.ids))):
         yield
 
 
 @contextmanager
-def deaf(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def deaf(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """What it sends arrives; nothing that others send arrives at it."""
-    with ground.network.cut(broker, HUB, *_others(ground, broker), ways=("in",)):
+    with chaos_cluster.network.cut(broker, HUB, *_others(chaos_cluster, broker), ways=("in",)):
         yield
 
 
 @contextmanager
-def mute(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def mute(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """What other brokers send arrives at it; nothing that it sends to them arrives."""
-    with ground.network.cut(broker, *_others(ground, broker), ways=("out",)):
+    with chaos_cluster.network.cut(broker, *_others(chaos_cluster, broker), ways=("out",)):
         yield
 
 
 @contextmanager
-def lossy(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def lossy(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """Every tenth packet of it is lost."""
-    with ground.network.lossy(broker, 10):
+    with chaos_cluster.network.lossy(broker, 10):
         yield
 
 
 @contextmanager
-def narrow(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def narrow(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """A link that carries little, so that what is sent waits."""
-    with ground.network.slow(broker, 256):
+    with chaos_cluster.network.slow(broker, 256):
         yield
 
 
-def _others(ground: Ground, broker: int) -> list[str]:
-    return [ground.network.address(other) for other in ground.ids if other != broker]
+def _others(chaos_cluster: ChaosCluster, broker: int) -> list[str]:
+    return [chaos_cluster.network.address(other) for other in chaos_cluster.ids if other != broker]
 
 
 # -- disk and clock
 
 
 @contextmanager
-def disk_full(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def disk_full(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """Somebody else's file takes all the room there is."""
-    ballast = ground.data(broker) / "ballast"
+    ballast = chaos_cluster.data(broker) / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
             while True:
@@ -269,20 +269,20 @@ def disk_full(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def disk_lost(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def disk_lost(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """It is killed and gets an empty disk, while all that it leads or follows has another replica in sync."""
-    wait_until(lambda: ground.dispensable(broker), 120, f"broker {broker} to be dispensable")
-    ground.broker(broker).kill()
-    for path in ground.data(broker).iterdir():
+    wait_until(lambda: chaos_cluster.dispensable(broker), 120, f"broker {broker} to be dispensable")
+    chaos_cluster.broker(broker).kill()
+    for path in chaos_cluster.data(broker).iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     yield
-    ground.broker(broker).start()
+    chaos_cluster.broker(broker).start()
 
 
 @contextmanager
-def disk_failing(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def disk_failing(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """Writing and syncing fail; it is started again with a sound one."""
-    one = ground.broker(broker)
+    one = chaos_cluster.broker(broker)
     faults = one.folder / "faults"
     fail(faults, one.data_dir, ("pwritev", "pwrite", "fsync"))
     yield
@@ -293,18 +293,18 @@ def disk_failing(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def disk_slow(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def disk_slow(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """Each fsync takes a second."""
-    slow = ground.broker(broker).folder / "slow"
+    slow = chaos_cluster.broker(broker).folder / "slow"
     slow.write_text("1")
     yield
     slow.unlink()
 
 
 @contextmanager
-def clock_off(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+def clock_off(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """The wall clock of all its processes is an hour ahead, and then right again."""
-    one = ground.broker(broker)
+    one = chaos_cluster.broker(broker)
     _write(one.folder / "clock", "".join(f"{process.pid} {HOUR_MS}\n" for process in family(one.process.pid)))  # type: ignore[union-attr]
     yield
     (one.folder / "clock").unlink()

@@ -58,21 +58,21 @@ class Round(NamedTuple):
 
 
 def rounds(seed: int) -> Iterator[Round]:
-    """Without end. Each round has dice of its own, so that it can be begun with any."""
+    """Without end. Each round has a generator of its own, so that a run can begin with any."""
     number = 0
     while True:
-        dice = random.Random(f"{seed}/{number}")
-        yield Round(number, [_step(dice) for _ in range(STEPS)], check=number % 4 == 3)
+        rng = random.Random(f"{seed}/{number}")
+        yield Round(number, [_step(rng) for _ in range(STEPS)], check=number % 4 == 3)
         number += 1
 
 
-def _step(dice: random.Random) -> Step:
-    kind, whose = dice.choice(list(FAULTS)), dice.choice([LEADER, CONTROLLER, ANY])
-    seconds = dice.uniform(*SECONDS.get(kind, _BRIEF))
-    shape = dice.random()
+def _step(rng: random.Random) -> Step:
+    kind, whose = rng.choice(list(FAULTS)), rng.choice([LEADER, CONTROLLER, ANY])
+    seconds = rng.uniform(*SECONDS.get(kind, _BRIEF))
+    shape = rng.random()
     if shape < 0.1:
-        return Step(dice.choice(_BOUNCED), whose, dice.uniform(0, 1), bounce=True)
+        return Step(rng.choice(_BOUNCED), whose, rng.uniform(0, 1), bounce=True)
     if shape < 0.4 and kind not in _ALONE:
-        second = dice.choice([name for name in FAULTS if name not in _ALONE])
-        return Step(kind, whose, seconds, second=second, second_whose=dice.choice([LEADER, CONTROLLER, ANY]))
+        second = rng.choice([name for name in FAULTS if name not in _ALONE])
+        return Step(kind, whose, seconds, second=second, second_whose=rng.choice([LEADER, CONTROLLER, ANY]))
     return Step(kind, whose, seconds)

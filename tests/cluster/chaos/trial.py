@@ -25,18 +25,18 @@ class Blow:
     gap: float
 
 
-def target(world: World, whose: str, dice: random.Random) -> int:
+def target(world: World, whose: str, rng: random.Random) -> int:
     """The broker that is meant."""
-    drawn = dice.choice(world.ground.ids)  # in any case, so that the sequence is the same
+    drawn = rng.choice(world.chaos_cluster.ids)  # in any case, so that the sequence is the same
     if whose == LEADER:
         return world.leader()
-    return world.ground.controller() if whose == CONTROLLER else drawn
+    return world.chaos_cluster.controller() if whose == CONTROLLER else drawn
 
 
 def strike(world: World, name: str, broker: int, seconds: float) -> Blow:
     """Do it, and heal it."""
     world.begin_gaps()
-    with FAULTS[name](world.ground, broker, seconds):
+    with FAULTS[name](world.chaos_cluster, broker, seconds):
         wait(seconds)
         if name in SURVIVED:
             world.await_more()
@@ -50,7 +50,7 @@ def bounce(world: World, name: str, whose: Callable[[], int], seconds: float) ->
     broker = -1
     for _ in range(BOUNCES):
         broker = whose()
-        with FAULTS[name](world.ground, broker, seconds):
+        with FAULTS[name](world.chaos_cluster, broker, seconds):
             wait(seconds)
     world.await_more()
     return Blow(f"five of {name}", broker, world.longest_gap())
@@ -61,9 +61,9 @@ def strike_both(world: World, first: tuple[str, int], second: tuple[str, int], s
     world.begin_gaps()
     with ExitStack() as later:
         with ExitStack() as sooner:
-            sooner.enter_context(FAULTS[first[0]](world.ground, first[1], seconds))
+            sooner.enter_context(FAULTS[first[0]](world.chaos_cluster, first[1], seconds))
             wait(seconds / 3)
-            later.enter_context(FAULTS[second[0]](world.ground, second[1], seconds))
+            later.enter_context(FAULTS[second[0]](world.chaos_cluster, second[1], seconds))
             wait(seconds / 3)
         wait(seconds / 3)
     world.await_more()

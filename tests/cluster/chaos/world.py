@@ -1,4 +1,4 @@
-"""One topic on the ground under load, and the verdict on it: six producers, a group of two, and one that follows."""
+"""One topic on the cluster under load, and the verdict on it: six producers, a group of two, and one that follows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from ...faults.checker import Log, faults
 from ...harness.process import wait_until
 from . import divergence
-from .ground import HEAL_S, Ground
+from .chaos_cluster import HEAL_S, ChaosCluster
 from .load import MODES, UNKNOWN, Mode, make_producer
 from .readers import Commits, Member, Tail, read_all
 
@@ -35,10 +35,12 @@ class Verdict:
 class World:
     """The load; `verify` ends it and judges."""
 
-    def __init__(self, ground: Ground, modes: list[Mode] = MODES, pause: float = 0.01, **config: object) -> None:
-        self.ground = ground
-        self.topic = ground.create_topic("load", PARTITIONS, **{"min_insync_replicas": 2, **config})
-        where = (ground.bootstrap, self.topic, PARTITIONS)
+    def __init__(
+        self, chaos_cluster: ChaosCluster, modes: list[Mode] = MODES, pause: float = 0.01, **config: object
+    ) -> None:
+        self.chaos_cluster = chaos_cluster
+        self.topic = chaos_cluster.create_topic("load", PARTITIONS, **{"min_insync_replicas": 2, **config})
+        where = (chaos_cluster.bootstrap, self.topic, PARTITIONS)
         self.producers = [make_producer(*where, number, mode, pause) for number, mode in enumerate(modes)]
         self.commits = Commits()
         self.members = [Member(*where, self.commits) for _ in range(2)]
@@ -68,7 +70,7 @@ class World:
 
     def leader(self) -> int:
         """The broker that leads the first partition."""
-        return self.ground.leader(self.topic)
+        return self.chaos_cluster.leader(self.topic)
 
     def await_more(self, more: int = 20, seconds: float = HEAL_S) -> None:
         """Wait until every producer has so many further records acknowledged."""
@@ -95,12 +97,12 @@ class World:
     def verify(self) -> Verdict:
         """All is healed: end the load, read everything, compare the replicas."""
         verdict = Verdict()
-        for one in (self.ground.administrator, self.ground.configurator):
+        for one in (self.chaos_cluster.administrator, self.chaos_cluster.configurator):
             one.settle()
-        self.ground.healed(self.topic, PARTITIONS)
+        self.chaos_cluster.healed(self.topic, PARTITIONS)
         for producer in self.producers:
             producer.stop()
-        self.ground.healed(self.topic, PARTITIONS)  # what was still in flight is everywhere
+        self.chaos_cluster.healed(self.topic, PARTITIONS)  # what was still in flight is everywhere
         verdict.faults += self._group(self._read())
         for reader in [*self.members, self.tail]:
             reader.stop()
@@ -108,12 +110,12 @@ class World:
         self._settle_unknown(log)
         self._judge(log, verdict)
         verdict.faults += self._divergence(log)
-        verdict.faults += [*self.ground.administrator.problems, *self.ground.configurator.problems]
-        self.ground.tidy()
+        verdict.faults += [*self.chaos_cluster.administrator.problems, *self.chaos_cluster.configurator.problems]
+        self.chaos_cluster.tidy()
         return verdict
 
     def _read(self) -> Log:
-        return read_all(self.ground.bootstrap, self.topic, PARTITIONS)
+        return read_all(self.chaos_cluster.bootstrap, self.topic, PARTITIONS)
 
     def _group(self, log: Log) -> list[str]:
         """Wait until the group has seen every record, each at least once; what it skipped."""
@@ -161,17 +163,19 @@ class World:
         for partition, rows in log.items():
             name = f"{self.topic}-{partition}"
             end = rows[-1].offset + 1 if rows else 0
-            found += divergence.differences(name, [self.ground.data(one) / name for one in self.ground.ids], end)
+            found += divergence.differences(
+                name, [self.chaos_cluster.data(one) / name for one in self.chaos_cluster.ids], end
+            )
         return found
 
     def _count_tracebacks(self) -> dict[int, int]:
-        return {number: self.ground.broker(number).log.count("Traceback") for number in self.ground.ids}
+        return {number: self.chaos_cluster.broker(number).log.count("Traceback") for number in self.chaos_cluster.ids}
 
     def _new_tracebacks(self) -> list[str]:
         """What no process of a broker may say."""
         found = []
         for number, before in self._tracebacks.items():
-            parts = re.split(r"(?=Traceback \(most recent)", self.ground.broker(number).log)[1 + before :]
+            parts = re.split(r"(?=Traceback \(most recent)", self.chaos_cluster.broker(number).log)[1 + before :]
             found += [f"broker {number}: {part[:1500]}" for part in parts]
         return found
 

@@ -141,7 +141,7 @@ def test_a_server_that_does_not_answer_is_unavailable_and_then_the_session_is_an
             tree.set("/mine", b"1")
     finally:
         server.kill()
-        time.sleep(SHORT_MS / 1000)
+        time.sleep(SHORT_MS / 1000)  # the fault: it is away for longer than the session lasts
         server.start()  # gives each session it knows its whole time again
     settled = lambda: tree.session and _owner(tree) in (0, tree.session)  # noqa: E731
     wait_until(settled, 30, "a session, and no node of another one")

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from . import report
-from .grounds import OneBroker, ThreeBrokers
+from .targets import OneBroker, ThreeBrokers
 from .trial import Summary, Trial
 
 

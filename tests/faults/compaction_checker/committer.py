@@ -37,11 +37,11 @@ class Committer(Transactional):
     def _session(self, raw: Raw) -> None:
         self.unit = Unit(Fate.UNKNOWN)
         while self.gate.passes(self):
-            groups = self.dice.sample(sorted(self.allowed), GROUPS)
+            groups = self.rng.sample(sorted(self.allowed), GROUPS)
             self._commit(raw.wire, groups[0])
-            if self.dice.random() < 0.1:
+            if self.rng.random() < 0.1:
                 self._delete_group(raw.wire, groups[1])
-            self._in_transaction(raw, groups[: self.dice.randrange(1, 3)], groups[2:])
+            self._in_transaction(raw, groups[: self.rng.randrange(1, 3)], groups[2:])
 
     def _in_transaction(self, raw: Raw, inside: list[str], others: list[str]) -> None:
         """Offsets of some groups; those of others meanwhile, so that the log is rolled."""
@@ -52,9 +52,9 @@ class Committer(Transactional):
             assert raw.add_offsets(group) == 0
             assert raw.commit_offset(group, self.topic, number) == 0
         for group in others:
-            for _ in range(self.dice.randrange(30)):
+            for _ in range(self.rng.randrange(30)):
                 self._commit(raw.wire, group)
-        commit = self.dice.random() < 0.5
+        commit = self.rng.random() < 0.5
         assert raw.end(commit) == 0
         self.unit.fate = Fate.COMMITTED if commit else Fate.ABORTED
         self.committed, self.aborted = self.committed + commit, self.aborted + (not commit)

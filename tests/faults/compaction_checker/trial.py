@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from ...harness.process import wait_until
 from .committer import Committer
-from .grounds import TOPIC, OneBroker, ThreeBrokers
 from .ledger import Fate, Ledger
 from .reader import read
+from .targets import TOPIC, OneBroker, ThreeBrokers
 from .writers import PARTITIONS, Gate, Transactional, Writer
 
 LOADING = (14, 15, 16)  # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
@@ -38,53 +38,53 @@ class Summary:
 class Trial:
     """See the module's head."""
 
-    def __init__(self, ground: OneBroker | ThreeBrokers, seed: int, minutes: float) -> None:
-        self.summary = Summary(seed, minutes, ground.replicas)
-        self.dice = random.Random(seed)
-        self.ground = ground
+    def __init__(self, target: OneBroker | ThreeBrokers, seed: int, minutes: float) -> None:
+        self.summary = Summary(seed, minutes, target.replicas)
+        self.rng = random.Random(seed)
+        self.target = target
         self.ledger, self.gate = Ledger(), Gate()
         self.writers: list[Writer] = []
 
     def run(self, harm: bool = True) -> Summary:
         """For some minutes; `harm`: kill processes meanwhile. AssertionError when the broker itself fails."""
         try:
-            self.ground.start()
+            self.target.start()
             self._begin()
             self._go_on(harm)
             self._end()
         finally:
             self.gate.stop.set()
             self.gate.open.set()
-            self.ground.close()
+            self.target.close()
         return self._summed()
 
     def _begin(self) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        ground = self.ground
-        admin = AdminClient({"bootstrap.servers": ground.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, ground.replicas, config=ground.config)])[TOPIC].result(60)
-        for number, kind in enumerate(ground.kinds):
+        target = self.target
+        admin = AdminClient({"bootstrap.servers": target.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, target.replicas, config=target.config)])[TOPIC].result(60)
+        for number, kind in enumerate(target.kinds):
             seed = f"{self.summary.seed}-{number}"
-            self.writers.append(kind(ground.bootstrap, TOPIC, self.ledger, self.gate, seed))
+            self.writers.append(kind(target.bootstrap, TOPIC, self.ledger, self.gate, seed))
             self.writers[-1].start()
 
     def _go_on(self, harm: bool) -> None:
         end = time.monotonic() + self.summary.minutes * 60
         due = time.monotonic() + FAULT_EVERY_S
         while time.monotonic() < end:
-            time.sleep(self.dice.uniform(0.5, 1) * READ_EVERY_S)  # the writers are at work
+            time.sleep(self.rng.uniform(0.5, 1) * READ_EVERY_S)  # the writers are at work
             if harm and time.monotonic() > due:
-                self.summary.faults[self.ground.harm(self.dice)] += 1
+                self.summary.faults[self.target.harm(self.rng)] += 1
                 due = time.monotonic() + FAULT_EVERY_S
             self.compare()
 
     def compare(self) -> None:
         """Read beside the writers, hold them up, and read again: both readings are then known for what they are."""
-        beside = read(self.ground.bootstrap, TOPIC, PARTITIONS)
+        beside = read(self.target.bootstrap, TOPIC, PARTITIONS)
         self._hold()
-        self.ground.settle()
-        for settled, readings in ((False, beside), (True, read(self.ground.bootstrap, TOPIC, PARTITIONS))):
+        self.target.settle()
+        for settled, readings in ((False, beside), (True, read(self.target.bootstrap, TOPIC, PARTITIONS))):
             found = [fault for reading in readings for fault in self.ledger.differences(reading, settled)]
             self.summary.differences += found
             self.summary.differing += bool(found)
@@ -98,7 +98,7 @@ class Trial:
         for one in self.writers:
             if isinstance(one, Committer):
                 found += one.differences()
-            if isinstance(one, Transactional) and self.ground.replicas == 1:  # else only its coordinator says it
+            if isinstance(one, Transactional) and self.target.replicas == 1:  # else only its coordinator says it
                 state = self._state(one.name)
                 if state not in one.states():
                     found.append(f"transaction {one.name} is {state}: it should be one of {sorted(one.states())}")
@@ -110,7 +110,7 @@ class Trial:
         from kafka.protocol.admin import DescribeTransactionsRequest
 
         def ask() -> str:
-            with self.ground.wire(60) as wire:
+            with self.target.wire(60) as wire:
                 (found,) = wire.call(DescribeTransactionsRequest[0](transactional_ids=[name])).transaction_states
             return "" if found.error_code in LOADING else f"{found.transaction_state}{found.error_code or ''}"
 
@@ -127,7 +127,7 @@ class Trial:
         for writer in self.writers:
             writer.join(180)
             assert not writer.is_alive() and not writer.failure, writer.failure or f"{writer} does not end"
-        self.summary.differences += self.ground.finish(self.compare)
+        self.summary.differences += self.target.finish(self.compare)
 
     def _summed(self) -> Summary:
         summary = self.summary
@@ -137,7 +137,7 @@ class Trial:
                 summary.transactions.update(committed=one.committed, aborted=one.aborted)
             if isinstance(one, Committer):
                 summary.commits += one.commits
-        summary.rounds = self.ground.rounds()
+        summary.rounds = self.target.rounds()
         if not summary.rounds or not self.ledger.count(Fate.ABORTED):
             summary.differences.append("nothing was compacted, or nothing aborted: this run says nothing")
         return summary

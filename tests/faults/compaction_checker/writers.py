@@ -45,7 +45,7 @@ class Writer(threading.Thread):
     def __init__(self, bootstrap: str, topic: str, ledger: Ledger, gate: Gate, seed: str) -> None:
         super().__init__(daemon=True)
         self.bootstrap, self.topic, self.ledger, self.gate = bootstrap, topic, ledger, gate
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.parked = threading.Event()
         self.failure = ""
 
@@ -71,14 +71,14 @@ class Writer(threading.Thread):
         common = {
             "bootstrap.servers": self.bootstrap, "linger.ms": 1, "batch.size": 4000, "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 50, "log_level": 0,
-            "compression.type": self.dice.choice(["none", "gzip", "lz4", "snappy", "zstd"]),
+            "compression.type": self.rng.choice(["none", "gzip", "lz4", "snappy", "zstd"]),
         }  # fmt: skip
         return Producer({**common, **self.config, **config})
 
     def send(self, client: Producer, unit: Unit) -> None:
         """One record of some key: a value of its own, or a deletion."""
-        number = self.dice.randrange(HOT if self.dice.random() < self.hot else KEYS)
-        value = None if self.dice.random() < 0.2 else b"%d:" % next(_NUMBERS) + b"v" * self.dice.randrange(300)
+        number = self.rng.randrange(HOT if self.rng.random() < self.hot else KEYS)
+        value = None if self.rng.random() < 0.2 else b"%d:" % next(_NUMBERS) + b"v" * self.rng.randrange(300)
         write = Write(number % PARTITIONS, b"key-%d" % number, value, unit)
 
         def delivered(error: Any, message: Any) -> None:
@@ -95,7 +95,7 @@ class Plain(Writer):
     def work(self) -> None:
         client = self.producer()
         while self.gate.passes(self):
-            unit_of = [Unit() for _ in range(self.dice.randrange(1, 6))]
+            unit_of = [Unit() for _ in range(self.rng.randrange(1, 6))]
             first = len(self.ledger.writes)
             for unit in unit_of:
                 self.send(client, unit)
@@ -103,7 +103,7 @@ class Plain(Writer):
             mine = [one for one in self.ledger.writes[first:] if one.unit in unit_of]
             for one in mine:
                 one.unit.fate = Fate.UNKNOWN if one.offset is None else Fate.COMMITTED
-            time.sleep(self.dice.random() * 0.02)
+            time.sleep(self.rng.random() * 0.02)
 
 
 class Forgetful(Plain):
@@ -129,7 +129,7 @@ class Transactional(Writer):
             self.unit = unit = Unit()
             try:
                 self._transaction(client, unit)
-                time.sleep(self.dice.random() * 0.4)
+                time.sleep(self.rng.random() * 0.4)
             except KafkaException as error:
                 if not error.args[0].fatal() and not error.args[0].txn_requires_abort():
                     raise
@@ -155,16 +155,16 @@ class Transactional(Writer):
 
     def _transaction(self, client: Producer, unit: Unit) -> None:
         client.begin_transaction()
-        for _ in range(self.dice.randrange(1, self.records)):
+        for _ in range(self.rng.randrange(1, self.records)):
             self.send(client, unit)
             client.poll(0)
-            if self.pause_s > 0.1 or self.dice.random() < 0.3:
+            if self.pause_s > 0.1 or self.rng.random() < 0.3:
                 client.flush(60)
-            time.sleep(self.dice.random() * self.pause_s)
+            time.sleep(self.rng.random() * self.pause_s)
             if self.pause_s > 0.1 and not self.gate.passes(self):
                 break
         client.flush(60)
-        self._end(client, unit, self.dice.random() < 0.6)
+        self._end(client, unit, self.rng.random() < 0.6)
 
     def _end(self, client: Producer, unit: Unit, commit: bool) -> None:
         while True:

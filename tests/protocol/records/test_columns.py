@@ -198,10 +198,10 @@ def test_records_with_gaps_between_offsets(records: list[Record]) -> None:
 @given(
     shapes=st.lists(st.tuples(st.integers(1, 90), st.integers(0, 90), st.integers(-1, 70)), min_size=1, max_size=3),
     step=st.sampled_from(sorted(STEPS)),
-    dice=st.randoms(use_true_random=False),
+    rng=st.randoms(use_true_random=False),
     changes=st.integers(1, 4),
 )
-def test_damaged_records(shapes: list[tuple[int, int, int]], step: str, dice: random.Random, changes: int) -> None:
+def test_damaged_records(shapes: list[tuple[int, int, int]], step: str, rng: random.Random, changes: int) -> None:
     """Bytes changed, taken out and put in: the answer is that of reading each record."""
     rows: list[Record] = []
     for count, size, key in shapes:
@@ -212,15 +212,15 @@ def test_damaged_records(shapes: list[tuple[int, int, int]], step: str, dice: ra
     body, count, span = encoded(rows)
     damaged = bytearray(body)
     for _ in range(changes):
-        at = dice.randrange(len(damaged))
-        match dice.randrange(4):
+        at = rng.randrange(len(damaged))
+        match rng.randrange(4):
             case 0:
-                del damaged[at : at + dice.choice((1, 7))]
+                del damaged[at : at + rng.choice((1, 7))]
             case 1:
-                damaged[at:at] = bytes((dice.randrange(256),))
+                damaged[at:at] = bytes((rng.randrange(256),))
             case _:
-                damaged[at] = dice.choice((0, 1, 2, 127, 128, 255, damaged[at] ^ 1, (damaged[at] + 2) & 255))
-    count += dice.choice((0, 0, 0, 1, -1))
+                damaged[at] = rng.choice((0, 1, 2, 127, 128, 255, damaged[at] ^ 1, (damaged[at] + 2) & 255))
+    count += rng.choice((0, 0, 0, 1, -1))
     assert said(bytes(damaged), count, span) == (count > 0 and truth(bytes(damaged), count, span))
 
 

@@ -265,14 +265,14 @@ def test_reading_in_gaps_at_the_end_of_a_segment_and_over_an_empty_one(tmp_path:
 
 
 def test_reads_and_appends_between_all_steps(tmp_path: Path) -> None:
-    dice, model = random.Random(7), Model()
+    rng, model = random.Random(7), Model()
     with live(tmp_path, segment_bytes=2000, index_interval_bytes=200, cleanup_policy="compact") as world:
         writer, reader, janitor = world.partition(), world.partition(1), world.partition(2)
 
         def write(count: int) -> None:
             for _ in range(count):
                 rows: list[Row] = [
-                    (b"%d" % dice.randrange(20), os.urandom(dice.randrange(60))) for _ in range(dice.randrange(1, 4))
+                    (b"%d" % rng.randrange(20), os.urandom(rng.randrange(60))) for _ in range(rng.randrange(1, 4))
                 ]
                 put(writer, keyed(rows))
                 model.write(rows)
@@ -286,7 +286,7 @@ def test_reads_and_appends_between_all_steps(tmp_path: Path) -> None:
             for _step in monitored:
                 write(3)
                 model.compare_keys(consume(reader))
-                slow.append(consume(reader, dice.randrange(len(model.written)), limit=300))
+                slow.append(consume(reader, rng.randrange(len(model.written)), limit=300))
             at = going.cleaned_upto
             model.compare(consume(reader), at)
             for found in slow:

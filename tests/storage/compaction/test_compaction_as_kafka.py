@@ -44,8 +44,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen
 class Both:
     """One log twice: ours, and the one that Kafka's cleaner goes over. What is written goes to ours first."""
 
-    def __init__(self, folder: Path, kafka: subprocess.Popen[bytes], dice: random.Random) -> None:
-        self.kafka, self.dice = kafka, dice
+    def __init__(self, folder: Path, kafka: subprocess.Popen[bytes], rng: random.Random) -> None:
+        self.kafka, self.rng = kafka, rng
         self.theirs = folder / "theirs" / "t-0"
         self.theirs.mkdir(parents=True)
         (folder / "ours").mkdir()
@@ -57,17 +57,17 @@ class Both:
 
     def rows(self) -> list[Row]:
         made: list[Row] = []
-        for _ in range(self.dice.randrange(1, 5)):
+        for _ in range(self.rng.randrange(1, 5)):
             self.number += 1
-            value = None if self.dice.random() < 0.25 else b"%d" % self.number + b"." * self.dice.randrange(40)
-            headers = ((b"h", b"1"),) if self.dice.random() < 0.2 else ()
-            made.append((None if value and self.dice.random() < 0.05 else self.dice.choice(KEYS), value, headers))
+            value = None if self.rng.random() < 0.25 else b"%d" % self.number + b"." * self.rng.randrange(40)
+            headers = ((b"h", b"1"),) if self.rng.random() < 0.2 else ()
+            made.append((None if value and self.rng.random() < 0.05 else self.rng.choice(KEYS), value, headers))
         return made
 
     def write(self) -> None:
         """Something that clients and administrators do."""
-        log, dice = self.ours, self.dice
-        producer, codec = dice.choice(log.producers), dice.choice(CODECS)
+        log, rng = self.ours, self.rng
+        producer, codec = rng.choice(log.producers), rng.choice(CODECS)
         inside = producer.id in log.model.open
         todo: list[tuple[int, Any]] = [
             (5, lambda: log.send(self.rows(), codec)),
@@ -78,7 +78,7 @@ class Both:
             (1, lambda: log.fence(producer)),
             (3, log.roll),
         ]
-        dice.choices([one for _, one in todo], [weight for weight, _ in todo])[0]()
+        rng.choices([one for _, one in todo], [weight for weight, _ in todo])[0]()
 
     def clean(self) -> None:
         """A round of both cleaners over the same range at the same time."""
@@ -156,9 +156,9 @@ def test_round_for_round(tmp_path: Path, kafka: subprocess.Popen[bytes], number:
     logs = Both(tmp_path, kafka, random.Random(seed))
     try:
         for _ in range(12):
-            for _ in range(logs.dice.randrange(1, 25)):
+            for _ in range(logs.rng.randrange(1, 25)):
                 logs.write()
-            logs.ours.now_ms += logs.dice.choice([1, 1000, RETENTION_MS, 10 * RETENTION_MS])
+            logs.ours.now_ms += logs.rng.choice([1, 1000, RETENTION_MS, 10 * RETENTION_MS])
             logs.clean()
         assert logs.rounds > 2
     finally:

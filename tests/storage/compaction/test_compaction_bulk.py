@@ -37,14 +37,14 @@ def faults(world: Live) -> list[str]:
 def test_batches_of_every_kind(tmp_path: Path, chunk: int, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Larger than a chunk, than the buffer for unpacked ones, many and few, with headers, keys of all lengths."""
     monkeypatch.setattr(bulk_records, "_ROOM", room)
-    dice = random.Random(chunk)
+    rng = random.Random(chunk)
     with live(tmp_path, cleanup_policy="compact", segment_bytes=50_000) as world:
         partition, last = world.partition(), {}
         for number in range(400):
             rows: list[Row] = []
-            for _ in range(dice.choice((1, 2, 40))):
-                key = b"%d" % dice.randrange(60) * dice.choice((1, 1, 4, 40))
-                rows.append((key, None if dice.random() < 0.1 else os.urandom(dice.choice((0, 5, 300)))))
+            for _ in range(rng.choice((1, 2, 40))):
+                key = b"%d" % rng.randrange(60) * rng.choice((1, 1, 4, 40))
+                rows.append((key, None if rng.random() < 0.1 else os.urandom(rng.choice((0, 5, 300)))))
             put(partition, keyed(rows, codec=CODECS[number % 5], timestamp=NOW + number))
             last.update(rows)
         seal(partition)
@@ -160,12 +160,12 @@ def test_a_batch_that_cannot_be_read_stays_as_it_is(
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_batches_do_not_stop_it(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     """With bytes changed, taken out and put in before they got their checksums, and timestamps beyond all times."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     with live(tmp_path, cleanup_policy="compact", delete_retention_ms=0) as world, caplog.at_level(logging.WARNING):
         partition, told = world.partition(), set[int]()
         for number in range(4):
             put(partition, keyed([(b"a", b"old"), (b"b", b"%d" % number)], codec=CODECS[number]))
-            put(partition, *[_damaged(dice) for _ in range(4)])
+            put(partition, *[_damaged(rng) for _ in range(4)])
             put(partition, keyed([(b"a", b"%d" % number), (b"c", None)]))
             seal(partition)
             _compacted(world, NOW + number, told)
@@ -175,23 +175,23 @@ def test_damaged_batches_do_not_stop_it(tmp_path: Path, seed: int, caplog: pytes
         assert all(f"{partition.directory}: the cleaner keeps the batch at offset " in one for one in said)
 
 
-def _damaged(dice: random.Random) -> Batch:
+def _damaged(rng: random.Random) -> Batch:
     """A batch of other keys."""
-    count = dice.choice((1, 2, 10))
-    records = [(n, NOW + dice.choice((0, n, -n)), b"k%d" % n, dice.choice((None, b"v")), ()) for n in range(count)]
+    count = rng.choice((1, 2, 10))
+    records = [(n, NOW + rng.choice((0, n, -n)), b"k%d" % n, rng.choice((None, b"v")), ()) for n in range(count)]
     body = bytearray(batch_v2.encode_records(records, 0)[0])
-    at = dice.randrange(len(body))
-    match dice.randrange(4):
+    at = rng.randrange(len(body))
+    match rng.randrange(4):
         case 0:
-            body[at] = dice.randrange(256)
+            body[at] = rng.randrange(256)
         case 1:
-            del body[at : at + dice.choice((1, 7))]
+            del body[at : at + rng.choice((1, 7))]
         case 2:
-            body[at:at] = bytes((dice.randrange(256),))
+            body[at:at] = bytes((rng.randrange(256),))
         case _:
             pass
-    base = dice.choice((NOW, NOW, batch_v2.LATEST, batch_v2.EARLIEST))
-    codec = dice.choice(CODECS)
+    base = rng.choice((NOW, NOW, batch_v2.LATEST, batch_v2.EARLIEST))
+    codec = rng.choice(CODECS)
     span = batch_v2.Span(0, count - 1, base, NOW, count)
     data = batch_v2.assemble(codecs.compress(codec, bytes(body)), span, codec)
     return Batch(memoryview(bytearray(data)), count, NOW)

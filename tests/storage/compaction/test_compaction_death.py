@@ -230,7 +230,7 @@ def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
 def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     with live(tmp_path, **{**CONFIG, "segment_bytes": 5000}) as world:
         writer, reader = world.partition(), world.partition(1)
         last: dict[bytes, bytes] = {}
@@ -258,10 +258,10 @@ def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
 
         for turn in range(15):
             pid = start()
-            deadline = time.monotonic() + dice.random() * 0.15
+            deadline = time.monotonic() + rng.random() * 0.15
             n = 0
             while time.monotonic() < deadline or n < 40:
-                key, value = b"%d" % dice.randrange(30), b"%d:%d" % (turn, n) * 10
+                key, value = b"%d" % rng.randrange(30), b"%d:%d" % (turn, n) * 10
                 while True:
                     try:
                         put(writer, keyed([(key, value)]))

@@ -99,9 +99,9 @@ def test_odd_keys_against_a_dictionary(keys: list[bytes], rounds: int, spare: in
 @pytest.mark.parametrize("seed", range(50))
 def test_a_key_without_bytes_in_a_map_that_is_nearly_full(seed: int) -> None:
     """Put in last, when the places that it comes to first are taken; asked for where it is and where it is not."""
-    dice = random.Random(seed)
-    slots = dice.choice((2, 3, 10, 100, 1000))
-    others = [b"%d" % dice.getrandbits(64) for _ in range(max(1, int(slots * 0.99)) - 1)]
+    rng = random.Random(seed)
+    slots = rng.choice((2, 3, 10, 100, 1000))
+    others = [b"%d" % rng.getrandbits(64) for _ in range(max(1, int(slots * 0.99)) - 1)]
     for keys in ([*others, b""], [b"", *others], [*others, b"another"]):
         hasher, made = KeyHasher(), OffsetMap(ENTRY_BYTES * slots, 0.99)
         assert made.put(hasher.of(*packed(keys)), np.arange(len(keys)), np.zeros(len(keys), bool)) == len(keys)

@@ -27,9 +27,9 @@ SMALL = {"segment_bytes": 400, "index_interval_bytes": 100, "cleanup_policy": "c
 class Log:
     """A log that is written in one process and asked in another."""
 
-    def __init__(self, world: Live, dice: random.Random) -> None:
+    def __init__(self, world: Live, rng: random.Random) -> None:
         self._world = world
-        self._dice = dice
+        self._dice = rng
         self._log = world.partition()
         self.asked = world.partition(1)
         self.written: dict[int, int] = {}  # timestamps by offset
@@ -62,7 +62,7 @@ class Log:
         return consume(self._log)
 
 
-def ask(log: Log, question: Question, changes: int, dice: random.Random) -> None:
+def ask(log: Log, question: Question, changes: int, rng: random.Random) -> None:
     """Until it is answered; the log changes so often between its steps."""
     for number in range(100_000):
         values = log.asked.slot.read()
@@ -71,16 +71,16 @@ def ask(log: Log, question: Question, changes: int, dice: random.Random) -> None
                 return
         except FileNotFoundError:
             log.asked.close_files()
-        for _ in range(dice.randrange(3) if number < changes else 0):
+        for _ in range(rng.randrange(3) if number < changes else 0):
             log.change()
     raise AssertionError("not answered")
 
 
 @contextmanager
-def filled(folder: Path, dice: random.Random) -> Iterator[Log]:
+def filled(folder: Path, rng: random.Random) -> Iterator[Log]:
     """A log with some records."""
     with live(folder, **SMALL) as world:
-        log = Log(world, dice)
+        log = Log(world, rng)
         for _ in range(30):
             log.write()
         yield log
@@ -96,12 +96,12 @@ def single(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(150))
 @pytest.mark.usefixtures("single")
 def test_the_first_that_is_not_older(tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
-    with filled(tmp_path, dice) as log:
+    rng = random.Random(seed)
+    with filled(tmp_path, rng) as log:
         for _ in range(5):
-            wanted, before = NOW + dice.randrange(-1, 1010), {one.offset for one in log.there()}
+            wanted, before = NOW + rng.randrange(-1, 1010), {one.offset for one in log.there()}
             question = FirstNotBefore(wanted)
-            ask(log, question, dice.choice([0, 5, 50]), dice)
+            ask(log, question, rng.choice([0, 5, 50]), rng)
             candidates = [one.offset for one in log.there() if one.timestamp >= wanted]
             if question.found is None:
                 assert not before.intersection(candidates)
@@ -114,12 +114,12 @@ def test_the_first_that_is_not_older(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(150))
 @pytest.mark.usefixtures("single")
 def test_the_newest(tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
-    with filled(tmp_path, dice) as log:
+    rng = random.Random(seed)
+    with filled(tmp_path, rng) as log:
         for _ in range(5):
             before = {one.offset for one in log.there()}
             question = Newest()
-            ask(log, question, dice.choice([0, 5, 50]), dice)
+            ask(log, question, rng.choice([0, 5, 50]), rng)
             stayed = [one.timestamp for one in log.there() if one.offset in before]
             if question.found is None:
                 assert not stayed

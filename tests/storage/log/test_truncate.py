@@ -490,7 +490,7 @@ def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
     """A replicator follows and truncates for ever, and is killed; the log is always a beginning of the leader's."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     data = b"".join(logs.batch(n, epoch=n // 40, producer=(3, 0, n), timestamp=NOW + n) for n in range(300))
     edges = [end for _, end in ends(data)]
     with follower(tmp_path, segment_bytes=2000, index_interval_bytes=300) as world:
@@ -516,7 +516,7 @@ def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
                     replicate_for_ever(random.Random(seed + turn))
                 finally:
                     os._exit(1)
-            time.sleep(dice.uniform(0.002, 0.1) if turn else 0)  # first before it has done anything
+            time.sleep(rng.uniform(0.002, 0.1) if turn else 0)  # first before it has done anything
             os.kill(pid, signal.SIGKILL)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
             with world.partition(2).locked() as values:

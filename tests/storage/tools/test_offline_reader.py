@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -178,23 +179,36 @@ def test_names_are_listed_again_only_when_some_have_changed(
     assert files.segment(99).base == 12
 
 
-def test_it_waits_for_a_swap_to_end(partition: Partition) -> None:
+def at_pause(number: int, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Do `action` in a reader's pause of that number; the pauses so far, in s."""
+    pauses = list[float]()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == number:
+            action()
+        time.sleep(seconds)
+
+    stand_in = SimpleNamespace(monotonic=time.monotonic, time_ns=time.time_ns, sleep=sleep)
+    monkeypatch.setattr(offline_reader, "time", stand_in)
+    return pauses
+
+
+def test_it_waits_for_a_swap_to_end(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
     renamed(partition, 3, names.LOG, "", names.SWAP)
-    done = threading.Timer(0.3, renamed, (partition, 3, names.LOG, names.SWAP, ""))
-    begun = time.monotonic()  # before the timer's own beginning: we may be held up behind it
-    done.start()
+    pauses = at_pause(20, lambda: renamed(partition, 3, names.LOG, names.SWAP, ""), monkeypatch)
     assert offsets(partition) == list(range(12))
-    assert time.monotonic() - begun > 0.3
-    done.join()
+    assert len(pauses) >= 20
 
 
-def test_a_directory_that_has_just_changed_is_let_rest(partition: Partition) -> None:
+def test_a_directory_that_has_just_changed_is_let_rest(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
     """What came within one tick of the clock bears the same time."""
-    files = Bystander(partition.directory)
-    begun = time.monotonic()  # before the change: held up behind it, we would find it at rest
-    os.utime(partition.directory)
+    files, just_now = Bystander(partition.directory), time.time_ns() + 3600 * 10**9
+    os.utime(partition.directory, ns=(just_now, just_now))
+    rested = lambda: os.utime(partition.directory, ns=(0, 0))  # noqa: E731
+    pauses = at_pause(3, rested, monkeypatch)
     files.segment(0)
-    assert time.monotonic() - begun > 0.015
+    assert len(pauses) == 3
 
 
 def test_another_directory_of_the_same_name_is_not_read(partition: Partition) -> None:

@@ -448,7 +448,9 @@ def test_a_moved_log_start_is_told_soon(bench: Bench, client: Client) -> None:
     assert follower.answer()[0].log_start_offset == 1
 
 
-def test_its_client_goes_while_something_is_to_be_told(bench: Bench, client: Client) -> None:
+def test_its_client_goes_while_something_is_to_be_told(
+    bench: Bench, client: Client, later: Callable[[float], None]
+) -> None:
     lead(bench, [1], [1])
     follower = InSession(bench, 1)
     follower.open([part(0)])
@@ -456,7 +458,7 @@ def test_its_client_goes_while_something_is_to_be_told(bench: Bench, client: Cli
     publish(bench, log_start=0, hw=0, leo=0, min_isr=2)
     follower.client.sock.close()
     publish(bench, hw=1, leo=1)
-    time.sleep(0.06)
+    later(follower_progress.TELL_S)
     bench.turn(3)
     bench.worker.followers.tick()
     assert (len(bench.worker.purgatory), bench.worker.followers._untold) == (0, {})

@@ -465,12 +465,12 @@ def test_where_records_keep_coming_nothing_is_told_without_them(pair: _Pair, lat
         assert side.waiting
 
 
-def test_its_client_goes(pair: _Pair) -> None:
+def test_its_client_goes(pair: _Pair, later: Callable[[float], None]) -> None:
     pair.follow()
     side = pair.short
     side.client.sock.close()
     side.bench.turn(3)
-    time.sleep(follower_progress.TELL_S)
+    later(follower_progress.TELL_S)
     side.bench.worker.followers.tick()
     assert (len(side.bench.worker.purgatory), side.bench.worker.followers._untold) == (0, {})
 

@@ -22,16 +22,15 @@ from .watch import Watch
 CONNECTIONS = 6  # the acceptor shares them out among the workers
 
 
-class Innocent:
+class BackgroundClient:
     """One thread with its topic, until `finish`."""
 
     def __init__(self, broker: Any, pause: float = 0.005, timeout: float = 30) -> None:
         self._broker = broker
         self._pause = pause
-        self.topic = create_topic(broker, "innocent")
+        self.topic = create_topic(broker, "background")
         self._wires = [broker.wire(timeout) for _ in range(CONNECTIONS)]
         self.acked = 0
-        self.slowest = 0.0
         self._error: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -40,9 +39,7 @@ class Innocent:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                began = time.monotonic()
                 self._once()
-                self.slowest = max(self.slowest, time.monotonic() - began)
                 time.sleep(self._pause)
         except BaseException as error:  # the test's thread raises it
             self._error = error
@@ -59,7 +56,7 @@ class Innocent:
     def check(self) -> None:
         """Raise what went wrong so far."""
         if self._error is not None:
-            raise AssertionError(f"an innocent client had trouble after {self.acked} records") from self._error
+            raise AssertionError(f"a background client had trouble after {self.acked} records") from self._error
 
     def await_more(self, more: int = 20, seconds: float = 60) -> None:
         """It is served now."""
@@ -87,7 +84,9 @@ class Innocent:
 
 
 @contextmanager
-def beside(folder: Path, patience: float = 30, **settings: Any) -> Iterator[tuple[Broker, Innocent]]:
+def broker_with_client(
+    folder: Path, patience: float = 30, **settings: Any
+) -> Iterator[tuple[Broker, BackgroundClient]]:
     """A broker with a client that must not suffer from what is done over the block; looked at when it ends.
 
     `patience`: seconds in which each of its requests must be answered.
@@ -95,9 +94,9 @@ def beside(folder: Path, patience: float = 30, **settings: Any) -> Iterator[tupl
     broker = Broker(folder, **settings)
     try:
         broker.start()
-        watch, innocent = Watch(broker), Innocent(broker, timeout=patience)
-        yield broker, innocent
-        innocent.finish()
+        watch, background = Watch(broker), BackgroundClient(broker, timeout=patience)
+        yield broker, background
+        background.finish()
         assert not watch.fault()
     finally:
         broker.close()

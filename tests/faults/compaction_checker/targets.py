@@ -49,21 +49,21 @@ class OneBroker:
     def bootstrap(self) -> str:
         return self._broker.bootstrap
 
-    def harm(self, dice: random.Random) -> str:
+    def harm(self, rng: random.Random) -> str:
         """Do something to it; what it was."""
         kinds: dict[str, Callable[[], object]] = {
-            **{f"the {role} killed": lambda role=role: self._kill(role, dice) for role in _ROLES},
+            **{f"the {role} killed": lambda role=role: self._kill(role, rng) for role in _ROLES},
             "the broker killed": lambda: self._broker.restart(kill=True),
             "the broker restarted": self._broker.restart,
         }
-        kind = dice.choice([*list(kinds)[:3] * 2, *kinds])
+        kind = rng.choice([*list(kinds)[:3] * 2, *kinds])
         wait_until(lambda: all(self._broker.pids(role) for role in _ROLES), 60, "all run")
         wait_until(lambda: len(self._broker.pids("worker")) == 2, 60, "both workers run")
         kinds[kind]()
         return kind
 
-    def _kill(self, role: str, dice: random.Random) -> None:
-        self._broker.kill_role(role, dice.randrange(2) if role == "worker" else 0)
+    def _kill(self, role: str, rng: random.Random) -> None:
+        self._broker.kill_role(role, rng.randrange(2) if role == "worker" else 0)
 
     def settle(self) -> None:
         """Wait until readers see all that is acknowledged: they always do."""
@@ -108,16 +108,16 @@ class ThreeBrokers:
         """To the first broker that runs."""
         return self._cluster.running()[0].wire(timeout)
 
-    def harm(self, dice: random.Random) -> str:
+    def harm(self, rng: random.Random) -> str:
         """Do something to it; what it was."""
-        number = dice.randrange(3)
+        number = rng.randrange(3)
         kinds: dict[str, Callable[[], object]] = {
-            "a broker killed": lambda: self._kill_broker(number, dice.choice([0.0, 1.0, 4.0])),
+            "a broker killed": lambda: self._kill_broker(number, rng.choice([0.0, 1.0, 4.0])),
             "a broker restarted": lambda: self._cluster.restart(number),
-            "leaders moved": lambda: self._move(dice),
+            "leaders moved": lambda: self._move(rng),
             **{f"a {role} killed": lambda role=role: self._kill(number, role) for role in (*_ROLES, "replicator")},
         }
-        kind = dice.choice([*list(kinds)[:3] * 2, *kinds])
+        kind = rng.choice([*list(kinds)[:3] * 2, *kinds])
         kinds[kind]()
         return kind
 
@@ -131,9 +131,9 @@ class ThreeBrokers:
         wait_until(lambda: broker.pids(role), _WAIT_S, f"{role} runs")
         broker.kill_role(role)
 
-    def _move(self, dice: random.Random) -> None:
+    def _move(self, rng: random.Random) -> None:
         """Each partition's leader becomes another of its replicas, where the controller can do that."""
-        wanted = {(TOPIC, index): dice.sample(range(3), 3) for index in range(PARTITIONS)}
+        wanted = {(TOPIC, index): rng.sample(range(3), 3) for index in range(PARTITIONS)}
         try:
             controller = self._cluster.metadata().controller_id
             with self._cluster.broker(controller).wire() as wire:

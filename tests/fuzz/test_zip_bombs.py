@@ -17,8 +17,8 @@ from ..clients.admin import create_topic
 from ..clients.raw.batches import CODEC_BITS, batch
 from ..clients.raw.calls import fetch, list_offsets, produce
 from ..harness.broker import Broker
-from .bombs import batch_of, message_of
-from .innocent import Innocent, beside
+from .background_client import BackgroundClient, broker_with_client
+from .zip_bombs import batch_of, message_of
 
 MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 2, 87, 76
 SIZES = {"gzip": 1 << 30, "snappy": 1 << 30, "lz4": 200 << 20, "zstd": 1 << 30}  # lz4 packs 255 bytes in one at most
@@ -42,9 +42,9 @@ class Peak:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Innocent]]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, BackgroundClient]]:
     """A broker, and a client that must not suffer."""
-    with beside(tmp_path_factory.mktemp("bombs")) as both:
+    with broker_with_client(tmp_path_factory.mktemp("bombs")) as both:
         yield both
 
 
@@ -52,8 +52,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, In
     "config", [{}, {"cleanup_policy": "compact"}, {"compression_type": "gzip"}], ids=["plain", "compact", "gz"]
 )
 @pytest.mark.parametrize("codec", SIZES)
-def test_where_batches_are_opened(world: tuple[Broker, Innocent], codec: str, config: dict[str, str]) -> None:
-    broker, innocent = world
+def test_where_batches_are_opened(world: tuple[Broker, BackgroundClient], codec: str, config: dict[str, str]) -> None:
+    broker, background = world
     topic = create_topic(broker, "opened", **config)
     peak = Peak(broker)
     with broker.wire(30) as wire:
@@ -61,26 +61,26 @@ def test_where_batches_are_opened(world: tuple[Broker, Innocent], codec: str, co
         assert answer.error_code == MESSAGE_TOO_LARGE
         assert produce(wire, topic, batch([b"v"], key=b"k")).base_offset == 0, "the topic goes on"
     assert peak.mib() < MOST_MIB
-    innocent.await_more(5)
+    background.await_more(5)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
-def test_old_messages(world: tuple[Broker, Innocent], codec: str, magic: int) -> None:
-    broker, innocent = world
+def test_old_messages(world: tuple[Broker, BackgroundClient], codec: str, magic: int) -> None:
+    broker, background = world
     topic = create_topic(broker, "old")
     peak = Peak(broker)
     with broker.wire(30) as wire:
         answer = produce(wire, topic, message_of(codec, SIZES[codec], magic), version=1 + magic)
         assert answer.error_code == MESSAGE_TOO_LARGE
     assert peak.mib() < MOST_MIB
-    innocent.await_more(5)
+    background.await_more(5)
 
 
 @pytest.mark.parametrize("codec", SIZES)
-def test_stored_bombs_harm_nobody(world: tuple[Broker, Innocent], codec: str) -> None:
+def test_stored_bombs_harm_nobody(world: tuple[Broker, BackgroundClient], codec: str) -> None:
     """A trusted producer's are taken as they are. An old consumer and a search by time would have them opened."""
-    broker, innocent = world
+    broker, background = world
     topic = create_topic(broker, "stored", **TRUSTED)
     with broker.wire(30) as wire:
         assert produce(wire, topic, batch_of(codec, SIZES[codec])).base_offset == 0
@@ -93,10 +93,10 @@ def test_stored_bombs_harm_nobody(world: tuple[Broker, Innocent], codec: str) ->
         assert (found.error_code, found.offset) == (0, 0)
         assert fetch(wire, topic, 1, version=3).error_code == 0, "behind it"
         assert peak.mib() < MOST_MIB
-    innocent.await_more(5)
+    background.await_more(5)
 
 
-def test_many_bombs_for_one_old_consumer(world: tuple[Broker, Innocent]) -> None:
+def test_many_bombs_for_one_old_consumer(world: tuple[Broker, BackgroundClient]) -> None:
     """Each could be converted; all of them in one answer would be gigabytes."""
     broker, _ = world
     topic = create_topic(broker, "many", **TRUSTED)
@@ -111,16 +111,16 @@ def test_many_bombs_for_one_old_consumer(world: tuple[Broker, Innocent]) -> None
 
 
 @pytest.mark.parametrize("count", [1_000_000, 4_000_000, (1 << 31) - 1])
-def test_more_records_than_anyone_sends(world: tuple[Broker, Innocent], count: int) -> None:
+def test_more_records_than_anyone_sends(world: tuple[Broker, BackgroundClient], count: int) -> None:
     """Ten kilobytes of them would keep a worker busy for seconds."""
-    broker, innocent = world
+    broker, background = world
     packed = gzip.compress(TINY * min(count, 4_000_000))
     for config in ({}, TRUSTED, {"cleanup_policy": "compact"}):
         topic = create_topic(broker, "tiny", **config)
         with broker.wire(30) as wire:
             lie = batch([None], payload=packed, attributes=CODEC_BITS["gzip"], count=count, last_delta=count - 1)
             assert produce(wire, topic, lie).error_code == MESSAGE_TOO_LARGE
-    innocent.await_more(5)
+    background.await_more(5)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_more_records_than_anyone_sends(world: tuple[Broker, Innocent], count: i
     ("count", "last_delta"), [(0, 0), (0, -1), (-1, -2), (1, 5), (6, 0), (2, 1), ((1 << 31) - 1, (1 << 31) - 2)]
 )
 def test_counts_that_lie(
-    world: tuple[Broker, Innocent], count: int, last_delta: int, topic_config: dict[str, str]
+    world: tuple[Broker, BackgroundClient], count: int, last_delta: int, topic_config: dict[str, str]
 ) -> None:
     """About a batch of one record. What a header alone cannot show is believed of trusted producers."""
     broker, _ = world

@@ -37,7 +37,7 @@ PROPERTIES = {
 }
 
 
-class Ground:
+class ChaosCluster:
     """The cluster with its network and disks; a context manager of the thread that starts brokers.
 
     Over its block that thread is in the hub, so that clients which it makes are there too.
@@ -82,7 +82,7 @@ class Ground:
         broker.set(listeners=listeners, zookeeper_connect=self.zookeeper.connect)
         return disk
 
-    def __enter__(self) -> Ground:
+    def __enter__(self) -> ChaosCluster:
         try:
             self.cluster.start()
         except BaseException:

@@ -100,13 +100,13 @@ class Member:
         assert (answer.error_code, row.error_code, row.committed_offset) == (0, 0, self.committed), answer
 
 
-class InnocentGroups:
+class BackgroundGroups:
     """A member in each partition of `__consumer_offsets`, in one thread, until `finish`."""
 
     def __init__(self, broker: Any, partitions: int, pause: float = 0.01) -> None:
-        topic = create_topic(broker, "innocent-groups")
+        topic = create_topic(broker, "background-groups")
         with broker.wire(60) as wire:
-            find_coordinator(wire, "innocent")
+            find_coordinator(wire, "background")
         self._members = [Member(broker, group, topic) for group in names(partitions)]
         self._pause = pause
         self.rounds = 0
@@ -127,7 +127,7 @@ class InnocentGroups:
     def check(self) -> None:
         """Raise what went wrong so far."""
         if self._error is not None:
-            raise AssertionError(f"an innocent member had trouble after {self.rounds} rounds") from self._error
+            raise AssertionError(f"a background member had trouble after {self.rounds} rounds") from self._error
 
     def await_more(self, more: int = 2, seconds: float = PATIENCE_S) -> None:
         """They are served now."""
@@ -160,6 +160,6 @@ def names(partitions: int) -> list[str]:
     found: dict[int, str] = {}
     number = 0
     while len(found) < partitions:
-        found.setdefault(partition_for(f"innocent-{number}", partitions), f"innocent-{number}")
+        found.setdefault(partition_for(f"background-{number}", partitions), f"background-{number}")
         number += 1
     return [found[at] for at in range(partitions)]

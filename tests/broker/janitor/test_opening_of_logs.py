@@ -1,0 +1,152 @@
+"""Logs that the janitor opens at a start, and the note of the boot in which they were recovered."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker.janitor import janitor
+from odradek.ipc import slots
+from odradek.storage.dirs import boot_id
+from odradek.storage.files import checkpoints, names
+from odradek.storage.log import opening
+from odradek.storage.recovery import recovery
+from odradek.storage.segment.epochs import EpochCache
+
+from ..partitions import Bench
+from .benches import Maker
+
+
+@pytest.mark.parametrize(
+    ("checkpointed", "voters", "state", "hw"),
+    [
+        (2, 3, slots.FOLLOWER, 2),
+        (None, 3, slots.FOLLOWER, 0),
+        (9, 3, slots.FOLLOWER, 4),
+        (2, 1, slots.FOLLOWER, 2),
+        (2, 3, slots.LEADER, 2),
+        (2, 1, slots.LEADER, 4),
+    ],
+)
+def test_a_log_that_others_have_is_opened_with_its_checkpointed_high_watermark(
+    bench: Maker, checkpointed: int | None, voters: int, state: int, hw: int
+) -> None:
+    log = bench()
+    for _ in range(4):
+        log.append()
+    offsets = {} if checkpointed is None else {("t", 0): checkpointed}
+    checkpoints.write_offsets(log.data, checkpoints.HIGH_WATERMARK, offsets)
+    log.partition().slot.update(state=slots.RECOVERING, recovers_to=state, voters=voters)
+    log_dirs = [opening.LogDir.read(str(log.data), clean=False)]
+    opening.open_all(log.partitions.log, log.partitions.names(), log_dirs, lambda: None)
+    found = log.partition().state()
+    assert (found.state, found.leo, found.hw) == (state, 4, hw)
+
+
+def test_epochs_that_cannot_be_hold_up_no_start(bench: Maker) -> None:
+    log = bench(count=2)
+    for index in (0, 1):
+        log.append(index)
+        log.partition(index).slot.update(state=slots.RECOVERING)
+    (log.data / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n-1 0\n")
+    opening.open_all(log.partitions.log, log.partitions.names(), log.partitions.log_dirs(), lambda: None)
+    assert [log.partition(index).state().state for index in (0, 1)] == [slots.LEADER] * 2
+    assert EpochCache.read(log.data / "t-0").entries == ((0, 0),)
+
+
+def test_a_log_that_cannot_be_opened_for_a_fault_of_ours_is_offline_and_others_are_opened(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each process that helps to open logs would end by it, and the broker never start."""
+    log = bench(count=2)
+    recover = recovery.recover
+
+    def failing(directory: str, *arguments: Any, **options: Any) -> recovery.Recovered:
+        if directory.endswith("t-0"):
+            raise ZeroDivisionError("was not expected")
+        return recover(directory, *arguments, **options)
+
+    monkeypatch.setattr(recovery, "recover", failing)
+    for index in (0, 1):
+        log.partition(index).slot.update(state=slots.RECOVERING)
+    opening.open_all(log.partitions.log, log.partitions.names(), log.partitions.log_dirs(), lambda: None)
+    assert [log.partition(index).state().state for index in (0, 1)] == [slots.OFFLINE, slots.LEADER]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_high_watermark_is_never_below_the_log_start(bench: Maker) -> None:
+    log = bench()
+    for _ in range(4):
+        log.append()
+    checkpoints.write_offsets(log.data, checkpoints.LOG_START, {("t", 0): 3})
+    log.partition().slot.update(state=slots.RECOVERING, recovers_to=slots.FOLLOWER)
+    log_dirs = [opening.LogDir.read(str(log.data), clean=False)]
+    opening.open_all(log.partitions.log, log.partitions.names(), log_dirs, lambda: None)
+    assert (log.partition().state().hw, log.partition().state().leo) == (3, 4)
+
+
+def test_a_boot_is_noted_when_all_logs_were_recovered_also_those_without_a_name_yet(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a log lacks that is opened later, the machine may have lost: that is no damage."""
+    log = bench()
+    (log.data / boot_id.FILE_NAME).write_text("another\n")
+    (log.data / "unread-0").mkdir()
+    one = noter(log)
+    one._note_boot()
+    assert boot_id.restarted_since(log.data) and one._noting.period_ms < math.inf
+    (log.data / "unread-0").rename(log.data / names.marked_dir("unread", 0, names.STRAY_DIR))
+    one._note_boot()
+    assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
+
+
+def test_a_boot_is_not_noted_while_a_log_could_not_be_looked_at(bench: Maker) -> None:
+    """The error passes, and what the machine has taken of that log would be damage to the next start."""
+    log = bench(count=2)
+    (log.data / boot_id.FILE_NAME).write_text("another\n")
+    segment, away = log.data / "t-0" / names.segment_path("", 0), log.data.parent / "away"
+    segment.rename(away)
+    segment.mkdir()  # gives an error that is not the disk's, also to root
+    recover_again(log)
+    assert [log.partition(index).state().state for index in (0, 1)] == [slots.OFFLINE, slots.LEADER]
+    one = noter(log)
+    one._note_boot()
+    assert boot_id.restarted_since(log.data) and one._noting.period_ms < math.inf
+    segment.rmdir()
+    away.rename(segment)
+    recover_again(log)
+    one._note_boot()
+    assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
+
+
+def test_a_boot_is_noted_though_a_log_is_damaged(bench: Maker) -> None:
+    """It was looked at; for the others the next start need excuse nothing."""
+    log = bench()
+    for _ in range(3):
+        log.append()
+    segment = log.data / "t-0" / names.segment_path("", 0)
+    segment.write_bytes(bytes(70) + segment.read_bytes()[70:])
+    recover_again(log)
+    assert log.partition().state().state == slots.OFFLINE
+    (log.data / boot_id.FILE_NAME).write_text("another\n")
+    noter(log)._note_boot()
+    assert not boot_id.restarted_since(log.data)
+
+
+def noter(log: Bench) -> Any:
+    """A janitor whose logs are recovered, without its bell and signals."""
+    one: Any = janitor.Janitor.__new__(janitor.Janitor)
+    one._me = SimpleNamespace(config=log.config, shared=log.shared)
+    one._partitions, one._disks = log.partitions, SimpleNamespace(broken=())
+    one._recovering, one._noting = False, janitor.Task(janitor.NOTE_LOOK_MS, one._note_boot)
+    return one
+
+
+def recover_again(log: Bench) -> None:
+    """As the next start does."""
+    for partition in log.partitions:
+        partition.slot.update(state=slots.RECOVERING, recovers_to=slots.LEADER)
+    opening.open_all(log.partitions.log, log.partitions.names(), log.partitions.log_dirs(), lambda: None)

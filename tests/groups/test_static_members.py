@@ -1,0 +1,141 @@
+"""Static members (KIP-345)."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.groups.group import State
+from odradek.protocol.errors import Error
+
+from .rebalances import DELAY, REBALANCE, ROUND_ROBIN, state
+from .world import RANGE, World
+
+
+# -- static members (KIP-345) -----------------------------------------------------------------------------------
+def static_pair(world: World) -> tuple[str, str]:
+    """A stable group of static members i0, i1; returns their member ids, the leader's first."""
+    tokens = [world.join(instance_id=f"i{n}") for n in range(2)]
+    world.wait(3 * DELAY)
+    ids = [world.answer(token).member_id for token in tokens]
+    world.spread(ids, 1)
+    return ids[0], ids[1]
+
+
+def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_old_self() -> None:
+    world = World()
+    leader, other = static_pair(world)
+    result = world.joined(instance_id="i1", can_skip_assignment=True)
+    assert (result.error, result.generation, result.leader, result.members) == (Error.NONE, 1, leader, ())
+    assert result.member_id != other and result.member_id.startswith("i1-")
+    assert world.beat(other, 1, "i1") is Error.FENCED_INSTANCE_ID
+    assert world.answer(world.sync(other, 1, instance_id="i1")).error is Error.FENCED_INSTANCE_ID
+    assert world.joined(other, instance_id="i1").error is Error.FENCED_INSTANCE_ID
+    assert world.leave(other, "i1") is Error.FENCED_INSTANCE_ID
+    assert world.answer(world.commit(member_id=other, instance_id="i1", generation=1)) == {
+        ("t", 0): Error.FENCED_INSTANCE_ID
+    }
+    assert world.answer(world.sync(result.member_id, 1)).assignment == other.encode()
+    assert world.restarted().beat(result.member_id, 1, "i1") is Error.NONE
+
+
+@pytest.mark.parametrize("can_skip", [True, False])
+def test_a_returning_static_leader_leads_but_does_not_assign(can_skip: bool) -> None:
+    world = World()
+    old_leader, _ = static_pair(world)
+    result = world.joined(instance_id="i0", can_skip_assignment=can_skip)
+    if can_skip:
+        assert result.leader == result.member_id and result.skip_assignment and len(result.members) == 2
+    else:  # it must not think that it leads, or it would assign to nobody's use
+        assert result.leader == old_leader != result.member_id and not result.members
+    assert world.groups.get("g").leader == result.member_id
+
+
+def test_a_returning_static_member_whose_protocol_changes_the_choice_rebalances() -> None:
+    world = World()
+    token = world.join(instance_id="i0", protocols=RANGE + ROUND_ROBIN)
+    world.wait(DELAY)
+    world.spread([world.answer(token).member_id], 1)
+    token = world.join(instance_id="i0", protocols=ROUND_ROBIN + RANGE)
+    assert world.answer(token).generation == 2 and world.answer(token).protocol == "roundrobin"
+
+
+def test_a_static_member_that_returns_during_the_assignment_rebalances() -> None:
+    world = World()
+    tokens = [world.join(instance_id=f"i{n}") for n in range(2)]
+    world.wait(3 * DELAY)
+    waiting = world.sync(world.answer(tokens[1]).member_id, 1)
+    world.join(instance_id="i1")
+    assert world.answer(waiting).error is Error.FENCED_INSTANCE_ID
+    assert state(world) is State.PREPARING
+
+
+def test_a_static_join_that_cannot_be_stored_leaves_everything_as_it_was() -> None:
+    world = World()
+    leader, other = static_pair(world)
+    world.journal.error = Error.NOT_ENOUGH_REPLICAS
+    result = world.joined(instance_id="i1")
+    assert (result.error, result.member_id, result.leader) == (Error.COORDINATOR_NOT_AVAILABLE, "", leader)
+    assert world.beat(other, 1, "i1") is Error.NONE
+
+
+def test_a_static_member_whose_join_outlasted_its_session_has_another() -> None:
+    """It waits for our log meanwhile, which its session does not count."""
+    world = World()
+    world.stable(1, instance_id="i", session_timeout_ms=6_000)
+    world.journal.busy = True
+    token = world.join(instance_id="i", session_timeout_ms=6_000)
+    world.wait(4_000)
+    world.journal.busy, world.journal.lag = False, 1
+    world.writer.write(world.now)
+    world.wait(4_000)
+    world.journal.lag = 0
+    world.settle()
+    assert world.answer(token).error is Error.NONE and len(world.groups.get("g").members) == 1
+    world.wait(6_000)
+    assert world.groups.get("g").state is State.EMPTY
+
+
+def test_a_second_static_join_is_not_answered_for_the_first() -> None:
+    """Each has a member id of its own, which is to be in the log before it is used."""
+    world = World()
+    world.stable(1, instance_id="i")
+    world.journal.lag = 1
+    first, second = world.join(instance_id="i"), world.join(instance_id="i")
+    assert world.answer(first).error is Error.FENCED_INSTANCE_ID
+    world.journal.lag = 2
+    world.settle()
+    world.journal.lag = 1
+    world.settle()
+    assert world.answer(second) is None
+    world.wait(5_000)
+    world.writer.check(world.now)
+    world.settle()
+    assert world.answer(second).error is Error.REBALANCE_IN_PROGRESS
+    world.journal.lag = 0
+    assert world.answer(world.join(instance_id="i")).error is Error.NONE
+
+
+def test_a_second_static_join_fences_the_first() -> None:
+    world = World()
+    first = world.join(instance_id="i0")
+    second = world.join(instance_id="i0")
+    assert world.answer(first).error is Error.FENCED_INSTANCE_ID
+    world.wait(2 * DELAY)
+    assert world.answer(second).error is Error.NONE
+
+
+def test_static_members_outlive_a_rebalance_they_miss() -> None:
+    world = World()
+    leader, other = static_pair(world)
+    token = world.join(leader, instance_id="i0", rebalance_timeout_ms=5_000)
+    group = world.groups.get("g")
+    group.members[other].rebalance_timeout_ms = 5_000
+    world.wait(REBALANCE - 5_000)
+    assert other not in group.members or world.answer(token) is not None
+
+
+def test_a_static_member_is_removed_by_instance_id() -> None:
+    world = World()
+    static_pair(world)
+    assert world.leave("", "i1") is Error.NONE
+    assert state(world) is State.PREPARING
