@@ -254,7 +254,7 @@ class Worker:
                 self._again.append((work, connection))
 
     def _bell(self) -> None:
-        self.bell.hear()
+        self.bell.consume()
         self._rung = True
 
     def _tick(self, now: float) -> None:

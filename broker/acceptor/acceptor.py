@@ -262,11 +262,11 @@ class Acceptor:
         if kind == handoff.REGISTER:
             self._registered(link, handoff.registered(message))
         elif kind == handoff.OPENED:
-            listener, host = handoff.whose(message)
+            listener, host = handoff.listener_and_host(message)
             self._counts.opened(host, listener)
             self._loaded(link, listener, host, 1)
         elif kind == handoff.CLOSED:
-            listener, host = handoff.whose(message)
+            listener, host = handoff.listener_and_host(message)
             self._counts.closed(host, listener)
             self._loaded(link, listener, host, -1)
         elif kind == handoff.DRAIN:

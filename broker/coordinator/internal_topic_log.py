@@ -154,7 +154,7 @@ class OffsetsJournal:
         values = self._read(partition)
         if values[slots.F_HW] < end:
             return False
-        if values[slots.F_VOTERS] < values[slots.F_MIN_ISR]:
+        if values[slots.F_HW_QUORUM] < values[slots.F_MIN_ISR]:
             raise JournalError(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
 

@@ -345,7 +345,7 @@ class MarkerWriter:
             values = partition.slot.read()
             if not _is_led(partition, values, led_since):
                 self._failed(job, tp, Error.NOT_LEADER_OR_FOLLOWER)
-            elif values[slots.F_HW] >= end and values[slots.F_VOTERS] >= values[slots.F_MIN_ISR]:
+            elif values[slots.F_HW] >= end and values[slots.F_HW_QUORUM] >= values[slots.F_MIN_ISR]:
                 self._written(job, tp)
         return not job.awaited
 

@@ -79,10 +79,10 @@ def _take_offline(partition: Partition) -> bool:
     """False while another process has the lock. Without repair, which would need the disk."""
     slot, locks = partition.slot, partition.owner.locks
     if not locks.try_lock(slot.number):
-        partition.note_wait()
+        partition.record_wait()
         return False
     try:
-        slot.taken(partition.owner.pid)
+        slot.record_holder(partition.owner.pid)
         if slot.state().incarnation == partition.incarnation and slot.state().state in _SERVED:
             slot.update(state=slots.OFFLINE)
     finally:

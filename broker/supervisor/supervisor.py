@@ -223,7 +223,7 @@ class Supervisor:
         begun = shared.processes.get(roles.CONTROLLER, "state") == processes.RUNNING
         deadline = time.monotonic() + (stop_limits.departure_s(self._boot.config) if begun else _STARTING_S)
         Ringer(self._boot.run_dir).ring(roles.CONTROLLER)
-        while not shared.left and self._children.living((roles.CONTROLLER,)):
+        while not shared.left_cluster and self._children.living((roles.CONTROLLER,)):
             if self._hurry or time.monotonic() >= deadline:
                 log.warning("the cluster's controller did not move the leadership of this broker's partitions")
                 return

@@ -166,7 +166,7 @@ class Compaction:
                 self._values = self.partition.acquire()
                 return
             except Busy:
-                self.partition.note_wait()
+                self.partition.record_wait()
                 yield BUSY
 
     def _sync(self) -> Iterator[int]:

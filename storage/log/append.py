@@ -24,11 +24,11 @@ from odradek.ipc.slots import (
     CHANGED,
     DIRTY,
     F_EPOCH_NOTED,
+    F_HW_QUORUM,
     F_LEO,
     F_PSTATE_GEN,
     F_PSTATE_LEO,
     F_STATE,
-    F_VOTERS,
     HOT,
     LEADER,
 )
@@ -192,7 +192,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         values[F_EPOCH_NOTED] = epoch
     if begin == flushed or not unflushed_since:
         unflushed_since = now_ms
-    if values[F_VOTERS] <= 1 and not config.visible_after_flush:
+    if values[F_HW_QUORUM] <= 1 and not config.visible_after_flush:
         hw = leo
     pstate_leo = leo if staged is None else begin
     values[CHANGED] = array("q", (leo, hw, size, pending, top, top_offset, since, unflushed_since, pstate_leo))
@@ -292,7 +292,7 @@ def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> 
     leo = values[F_LEO]
     partition.producers.publish(staged, values[F_PSTATE_GEN], leo)
     values[F_PSTATE_LEO] = leo
-    partition.slot.note(F_PSTATE_LEO, leo)
+    partition.slot.set_unpublished(F_PSTATE_LEO, leo)
 
 
 def failed(partition: Partition, values: Fields, batches: Sequence[Batch], error: OSError) -> None:

@@ -134,7 +134,7 @@ def _state(partition: Partition, log_dir: LogDir, state: SlotState, found: recov
     """The state to publish: a replicated log is visible up to the checkpointed high watermark, else all of it."""
     opened = described(partition, state, found)
     hw = opened.leo
-    if state.recovers_to == slots.FOLLOWER or state.voters > 1:
+    if state.recovers_to == slots.FOLLOWER or state.hw_quorum > 1:
         seen = log_dir.high_watermarks.get((partition.topic, partition.index), 0)
         hw = max(opened.log_start, min(seen, opened.leo))
     cut = _ends_below_clean(partition, log_dir, found.leo)

@@ -52,7 +52,7 @@ def publish(partition: Partition, values: Fields, staged: Staged) -> None:
     """Apply and publish the producer updates below the published log end. Caller holds the lock and reserved room."""
     partition.producers.apply(staged, values[F_PSTATE_GEN])
     values[F_PSTATE_LEO] = values[F_LEO]
-    partition.slot.note(F_PSTATE_LEO, values[F_LEO])
+    partition.slot.set_unpublished(F_PSTATE_LEO, values[F_LEO])
 
 
 def headers(data: bytes) -> list[tuple[int, tuple[int, ...]]]:

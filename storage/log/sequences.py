@@ -77,7 +77,7 @@ class Producers:
         former = self.table(generation)
         table = self._next(generation, len(places) + more, most)
         if former is not None:
-            table.take(former, places)
+            table.copy_from(former, places)
         return self._use(table, generation + 1)
 
     def _next(self, generation: int, at_least: int, most: int) -> ProducerTable:
@@ -119,7 +119,7 @@ class Producers:
         """`apply` the staged rows of an append that ends at `leo`; the next append may reuse `staged`."""
         table = self._table if generation == self._generation else None
         followed = staged.followed
-        if followed and not staged.rows and table and table.go_on(staged.producer_id, staged.epoch, followed):
+        if followed and not staged.rows and table and table.append_known(staged.producer_id, staged.epoch, followed):
             followed.clear()
         else:
             self.apply(staged, generation)

@@ -43,7 +43,7 @@ class Waiter:
         def wrapped(*arguments: Any) -> Any:
             if size is None or arguments[1] == size:
                 self.seen.append(noted(self._partition))
-                self._partition.note_wait()
+                self._partition.record_wait()
             return call(*arguments)
 
         return wrapped

@@ -1,8 +1,8 @@
 """Maintains the ISRs of the partitions that this broker leads in ZooKeeper: shrinks, expands and announces them.
 
 The order of steps is fixed; this process may die after any of them:
-  expansion: the high watermark waits for the joining follower (leader_or_follower.expect) → the state node is written
-             → the follower counts.
+  expansion: the high watermark waits for the joining follower (leader_or_follower.await_joining) → the state node is
+             written → the follower counts.
   shrinking: the state node is written → the follower no longer counts.
 So the tree's ISR, whose members are electable, never has a replica that the high watermark does not wait for. A write
 is conditional on the version of the node that was read, and that node must name this broker and its epoch: an election
@@ -122,8 +122,8 @@ class IsrKeeper:
         joining = rules.joining(fresh, row[ISR], self._staying(row), hw, start)
         leaving = rules.leaving(known, row[ISR], values[slots.F_LEO], now_ms, self._lag_ms)
         unsure = self._unknown.get((topic, index)) == row[EPOCH]
-        unsure |= any((one.standing != OUT) != (one.broker in row[ISR]) for one in known)
-        unsure |= values[slots.F_ISR_COUNT] != len(row[ISR])  # a process died between a write and `decided`
+        unsure |= any((one.isr_status != OUT) != (one.broker in row[ISR]) for one in known)
+        unsure |= values[slots.F_ISR_COUNT] != len(row[ISR])  # a process died between a write and `apply_isr`
         if not (joining or leaving or unsure):
             return None
         return _Change(topic, index, row, partition, joining, leaving)
@@ -147,7 +147,7 @@ class IsrKeeper:
                 known = [one for one in followers.read(change.partition.slot) if one.broker in change.joining]
                 hw, start = values[slots.F_HW], values[slots.F_EPOCH_START]
                 change.joining[:] = rules.joining(known, change.row[ISR], self._staying(change.row), hw, start)
-                leader_or_follower.expect(change.partition, values, change.joining)
+                leader_or_follower.await_joining(change.partition, values, change.joining)
         except (Busy, Gone, OSError):
             self._asked = True
             return False
@@ -195,7 +195,7 @@ class IsrKeeper:
             try:
                 with partition.locked() as values:
                     if values[slots.F_STATE] == slots.LEADER and values[slots.F_LEADER_EPOCH] == epoch:
-                        leader_or_follower.decided(partition, values, members)
+                        leader_or_follower.apply_isr(partition, values, members)
             except Busy:
                 self._undecided.append((partition, epoch, members))
             except (Gone, OSError) as error:

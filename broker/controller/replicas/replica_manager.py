@@ -149,7 +149,7 @@ class Replicas:
         row[SLOT], row[INCARNATION] = self.book.open(
             SlotState(
                 state=state, leader_epoch=_NEVER_TOLD, min_isr=self._min_isr(name, row), isr_count=0,
-                log_dir=row[LOG_DIR], voters=len(row[REPLICAS]), led_since=-1, recovers_to=slots.FOLLOWER,
+                log_dir=row[LOG_DIR], hw_quorum=len(row[REPLICAS]), led_since=-1, recovers_to=slots.FOLLOWER,
                 used=used,
             )
         )  # fmt: skip
@@ -308,11 +308,11 @@ class Replicas:
             if values[slots.F_STATE] == slots.LEADER and told.leader_epoch == values[slots.F_LEADER_EPOCH]:
                 return NONE  # the request's ISR is older than this leader's own changes since
             followers = [broker for broker in told.replicas if broker != told.leader]
-            leader_or_follower.lead(
+            leader_or_follower.become_leader(
                 partition, values, told.leader_epoch, followers, told.isr, time.monotonic_ns() // 1_000_000
             )
         else:
-            leader_or_follower.follow(partition, values, told.leader_epoch)
+            leader_or_follower.become_follower(partition, values, told.leader_epoch)
         return NONE
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> int:
@@ -337,7 +337,7 @@ class Replicas:
         assert partition is not None
         with partition.locked() as values:
             if values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER):
-                leader_or_follower.follow(partition, values, _NEVER_TOLD)
+                leader_or_follower.become_follower(partition, values, _NEVER_TOLD)
         return NONE
 
     def resign(self, topic: str, index: int) -> int:
@@ -350,7 +350,7 @@ class Replicas:
             return NONE
         with partition.locked() as values:
             if values[slots.F_STATE] == slots.LEADER:
-                leader_or_follower.follow(partition, values, _NEVER_TOLD)
+                leader_or_follower.become_follower(partition, values, _NEVER_TOLD)
         return NONE
 
     def delete_topic(self, topic: str) -> None:

@@ -159,12 +159,12 @@ class Place:
     def lead(self, index: int, epoch: int, isr: tuple[int, ...] = (OWN,)) -> None:
         partition = self.partition(index)
         with partition.locked() as values:
-            leader_or_follower.lead(partition, values, epoch, [OTHER], isr, time.monotonic_ns() // 1_000_000)
+            leader_or_follower.become_leader(partition, values, epoch, [OTHER], isr, time.monotonic_ns() // 1_000_000)
 
     def follow(self, index: int, epoch: int) -> None:
         partition = self.partition(index)
         with partition.locked() as values:
-            leader_or_follower.follow(partition, values, epoch)
+            leader_or_follower.become_follower(partition, values, epoch)
 
     def end(self, index: int) -> int:
         return self.partition(index).state().leo
@@ -385,7 +385,7 @@ def test_too_few_in_sync(place: Place) -> None:
     place.partition(0).slot.update(isr_count=2)
     wait_until(lambda: place.turn() or place.end(0) == 1, 10, "the marker")
     assert len(place.done) == 1, "one replica alone has it"
-    place.partition(0).slot.update(voters=2)
+    place.partition(0).slot.update(hw_quorum=2)
     assert place.await_done(2)[1] == {HERE: Error.NONE}
     assert place.end(0) == 1
 
@@ -397,7 +397,7 @@ def test_too_few_in_sync_when_another_asked_for_it(place: Place, monkeypatch: py
     place.lead(0, 1, isr=(OWN, OTHER))
     place.partition(0).slot.update(min_isr=2)
     place.add(HERE, source=NO_SOURCE)
-    place.partition(0).slot.update(isr_count=1, voters=1, hw=1)
+    place.partition(0).slot.update(isr_count=1, hw_quorum=1, hw=1)
     assert place.await_done() == [{HERE: Error.REQUEST_TIMED_OUT}]
 
 

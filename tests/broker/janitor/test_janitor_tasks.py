@@ -513,7 +513,7 @@ def test_truncations_are_seen(bench: Maker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("checkpointed", "voters", "state", "hw"),
+    ("checkpointed", "hw_quorum", "state", "hw"),
     [
         (2, 3, slots.FOLLOWER, 2),
         (None, 3, slots.FOLLOWER, 0),
@@ -524,14 +524,14 @@ def test_truncations_are_seen(bench: Maker) -> None:
     ],
 )
 def test_a_log_that_others_have_is_opened_with_its_checkpointed_high_watermark(
-    bench: Maker, checkpointed: int | None, voters: int, state: int, hw: int
+    bench: Maker, checkpointed: int | None, hw_quorum: int, state: int, hw: int
 ) -> None:
     log = bench()
     for _ in range(4):
         log.append()
     offsets = {} if checkpointed is None else {("t", 0): checkpointed}
     checkpoints.write_offsets(log.data, checkpoints.HIGH_WATERMARK, offsets)
-    log.partition().slot.update(state=slots.RECOVERING, recovers_to=state, voters=voters)
+    log.partition().slot.update(state=slots.RECOVERING, recovers_to=state, hw_quorum=hw_quorum)
     log_dirs = [opening.LogDir.read(str(log.data), clean=False)]
     opening.open_all(log.partitions.log, log.partitions.names(), log_dirs, lambda: None)
     found = log.partition().state()

@@ -219,7 +219,7 @@ class Replicator(replicator.Replicator):
         self._watched = {}
         self._seen = []
         self._columns = Columns(broker.shared.slots)
-        self._look_at_ms = 0
+        self._check_at_ms = 0
         self._cuts: Any = Cuts(broker.world, loop)
         self._resolver: Any = Resolver()
         self._loop = loop
@@ -233,7 +233,7 @@ class Replicator(replicator.Replicator):
     def turn_once(self) -> float:
         """One turn; when the next is due."""
         now_ms = int(self._loop.world.now * 1000)
-        self._look(now_ms)
+        self._check(now_ms)
         for leader in self._leaders.values():
             leader.tick(now_ms)
         return self._loop.world.now + self._patience_ms() / 1000
@@ -245,7 +245,7 @@ class Replicator(replicator.Replicator):
 
     def rung(self) -> None:
         """The doorbell."""
-        self._look_at_ms = 0
+        self._check_at_ms = 0
         self._loop.go_on()
 
     def _watch(self, fd: int, events: int, leader: Leader) -> None:

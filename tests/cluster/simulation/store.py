@@ -102,7 +102,7 @@ def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) 
     except OSError:
         failed(partition, values, batches)
         return -1
-    if values[slots.F_VOTERS] <= 1:
+    if values[slots.F_HW_QUORUM] <= 1:
         values[slots.F_HW] = values[slots.F_LEO]
     partition.slot.publish(values)
     directory.shown()

@@ -51,7 +51,7 @@ def _filled(world: Live, waiting: bool = False) -> Partition:
     seal(partition)
     note_flushed(partition)
     if waiting:
-        partition.slot.update(voters=2, isr_count=2)
+        partition.slot.update(hw_quorum=2, isr_count=2)
     return partition
 
 

@@ -223,14 +223,14 @@ def test_a_role_that_could_not_be_taken_is_taken_later(
     """Metadata says that this broker leads: without that its slot would never, as the controller says it once."""
     with real_replicas(tmp_path) as replicas:
         failures = iter([AssertionError("a fault")] * times)
-        lead = leader_or_follower.lead
+        lead = leader_or_follower.become_leader
 
         def fails(*args: Any) -> None:
             for failure in failures:
                 raise failure
             lead(*args)
 
-        monkeypatch.setattr(leader_or_follower, "lead", fails)
+        monkeypatch.setattr(leader_or_follower, "become_leader", fails)
         orders = ControllerRequests(replicas.view, replicas, lambda: None)
         answers: list[Any] = []
         orders.lead_and_follow(OFFICE, [told(replicas=[0])._replace(leader=0)], lambda *answer: answers.append(answer))
