@@ -18,7 +18,7 @@ from .leading import TOPIC_ID, Maker, PlayedLeader, caught_up
 def test_a_part_in_error_is_left_out_for_a_while(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    monkeypatch.setattr(leader_session, "FIRST_LEAVE_MS", 200)
+    monkeypatch.setattr(leader_session, "FIRST_DELAY_MS", 200)
     follower = follow(count=2)
     leader.log(0).error = error
     leader.append(0)
@@ -33,7 +33,7 @@ def test_a_part_in_error_is_left_out_for_a_while(
 
 
 def test_new_metadata_end_the_pause(follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_session, "FIRST_LEAVE_MS", 3_600_000)
+    monkeypatch.setattr(leader_session, "FIRST_DELAY_MS", 3_600_000)
     follower = follow(count=2, replica_fetch_backoff_ms=3_600_000)
     leader.log().error = errors.NOT_LEADER_OR_FOLLOWER
     leader.append()
