@@ -67,10 +67,10 @@ class OffsetsJournal:
         if there is None:
             return False
         values = there.slot.read()
-        tenure = Term(there.incarnation, values[slots.F_LED_SINCE], values[slots.F_LEADER_EPOCH])
-        if not tenure.lasts(values):
+        term = Term(there.incarnation, values[slots.F_LED_SINCE], values[slots.F_LEADER_EPOCH])
+        if not term.lasts(values):
             return False
-        self._tenures[partition] = tenure
+        self._tenures[partition] = term
         return True
 
     def leave(self, partition: int) -> None:
@@ -83,8 +83,8 @@ class OffsetsJournal:
 
     def epoch(self, partition: int) -> int:
         """The leader epoch in which the partition was entered; -1 if it was not."""
-        tenure = self._tenures.get(partition)
-        return -1 if tenure is None else tenure.epoch
+        term = self._tenures.get(partition)
+        return -1 if term is None else term.epoch
 
     def _lasts(self, partition: int) -> bool:
         try:
@@ -106,8 +106,8 @@ class OffsetsJournal:
         return values
 
     def _check(self, partition: int, values: Sequence[int]) -> None:
-        tenure = self._tenures.get(partition)
-        if tenure is None or not tenure.lasts(values):
+        term = self._tenures.get(partition)
+        if term is None or not term.lasts(values):
             offline = values[slots.F_STATE] == slots.OFFLINE
             raise JournalError(Error.KAFKA_STORAGE_ERROR if offline else Error.NOT_LEADER_OR_FOLLOWER)
 

@@ -96,7 +96,7 @@ class Leader:
         new = [key for key, one in partitions.items() if (self._partitions.get(key), self._epochs.get(key)) != one]
         for key in new:
             self._assign(key, *partitions[key])
-        self.link.hurry()
+        self.link.reconnect_now()
         if gone or new:
             log.info(
                 "%s: fetching %d partitions, %d of them new or in a new leader epoch",
@@ -213,7 +213,7 @@ class Leader:
         }
         coming = [Coming(key, one.end, one.last_epoch, wanted[key][1].hw) for key, one in found.items()]
         if all(one.fault is None for one in found.values()) and self._session.pipeline(coming):
-            self.link.ask()
+            self.link.send_next()
         return found
 
     def _handle_part(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:

@@ -32,7 +32,7 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
         answer = response(error_code=error, partition_errors=rows)
         controller.when_published(lambda: context.reply(answer))
 
-    controller.owner.orders.stop(office, stops, done)
+    controller.owner.controller_requests.stop_replica(office, stops, done)
     return None
 
 

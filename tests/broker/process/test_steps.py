@@ -108,7 +108,7 @@ def test_the_controller_rests_while_its_work_waits() -> None:
     member: Any = SimpleNamespace(orders=SimpleNamespace(when_done=orders.append))
     one: Any = Controller.__new__(Controller)
     one._steps = Steps()
-    one.begin(Member._orders_done(member))
+    one.begin(Member._requests_done(member))
     assert one._patience() == 0
     one._steps.go_on()
     assert one._patience() == TICK_S

@@ -58,7 +58,7 @@ class Scene:
         self.led = Led()
         self.led.slot.update(isr_count=len(isr))
         view = View(1, "c")
-        self.row = view.tell(PartitionUpdate("t", b"t" * 16, 0, 1, 1, 0, isr, 0, [1, 2]))
+        self.row = view.apply(PartitionUpdate("t", b"t" * 16, 0, 1, 1, 0, isr, 0, [1, 2]))
         self.keeper = IsrKeeper(view, self, self.tree, 1000, lambda: None)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
@@ -172,7 +172,7 @@ def test_who_is_offline_by_the_controllers_word_does_not_join(
     scene = Scene([1])
     slot = scene.led.slot
     monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
-    scene.keeper._view.tell(PartitionUpdate("t", b"t" * 16, 0, 1, 1, 0, [1], 0, [1, 2], offline=offline))
+    scene.keeper._view.apply(PartitionUpdate("t", b"t" * 16, 0, 1, 1, 0, [1], 0, [1, 2], offline=offline))
     replicas.set_isr_status(slot, {2: OUT})
     replicas.record_fetch(slot, slot.fields(), replicas.find(slot, 2), 5, 0, 5, time.monotonic_ns() // 1_000_000)
     scene.look()

@@ -244,7 +244,7 @@ class Dirs:
         with suppress(OSError):
             rename(topic, partition)
 
-    def try_again(self, now: float) -> None:
+    def retry(self, now: float) -> None:
         pass
 
     def set_aside(self, topic: str, partition: int) -> None:

@@ -83,7 +83,7 @@ class Controller:
         self.loop = loop
         self.config = broker.config
         self._after_publish: list[Callable[[], None]] = []
-        self.owner: Member = join._enrol(broker, tree, former)  # type: ignore[arg-type]
+        self.owner: Member = join._join(broker, tree, former)  # type: ignore[arg-type]
         self.owner.version = 0 if former is None else former.version
         self.owner.attach(loop)
         self.publish()
@@ -107,7 +107,7 @@ class Controller:
     def publish(self) -> None:
         owner = self.owner
         freed, owner.to_free = owner.to_free, []
-        owner.to_free = [slot for slot in freed if not owner.book.free(slot)]
+        owner.to_free = [slot for slot in freed if not owner.slot_book.free(slot)]
         owner.changed = False
         version = owner.version + 1
         owner.version = version
@@ -124,7 +124,7 @@ class Controller:
 
     def rung(self) -> None:
         """The doorbell."""
-        self.owner.rung()
+        self.owner.on_wakeup()
         self.loop.go_on()
 
 
