@@ -108,11 +108,11 @@ class Coordinator:
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
-        self._groups.topic.when_there(ready, groups, self.now)
+        self._groups.topic.when_ready(ready, groups, self.now)
 
     def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
-        self._transactions.topic.when_there(ready, ids, self.now)
+        self._transactions.topic.when_ready(ready, ids, self.now)
 
     def admits_markers(self, client_id: str | None) -> bool:
         """See `workers.dispatch.coordination.Coordinator`."""
@@ -184,7 +184,7 @@ class Coordinator:
         self._line.go_on()
         self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
         for topic in self._topics:
-            topic.tell(self.now)
+            topic.answer_waiting(self.now)
         self._groups.turn(self.now, _deliver)
         self._transactions.turn(self.now, _deliver)
         self._flush()

@@ -58,7 +58,7 @@ class GroupCoordinator:
         It does not wait for others' offsets, of which some are always in flight: of two commits of one partition the
         later record wins, whichever transaction ends first.
         """
-        return self.topic.is_behind(partition) or self._writer.has_some_of(producer_id)
+        return self.topic.is_partly_loaded(partition) or self._writer.has_appends_of(producer_id)
 
     def follow(self, before: Snapshot, snapshot: Snapshot, now: Now) -> None:
         """Take over a new snapshot; sweeps based on the former one end first, since a topic's name may be reused."""

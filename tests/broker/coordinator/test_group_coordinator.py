@@ -109,7 +109,7 @@ class Place:
         self.now = Now(self.now.steady_ms + ms, self.now.wall_ms + ms)
         while self.coordinator.topic.is_loading and self.coordinator.topic.step(self.now):
             pass
-        self.coordinator.topic.tell(self.now)
+        self.coordinator.topic.answer_waiting(self.now)
         self.coordinator.turn(self.now, lambda answer: self.answers.append(answer.result))
 
     def commit(self, offset: int, group: str = "g") -> None:
@@ -267,7 +267,7 @@ def test_a_topic_that_cannot_be_made_is_said_once(place: Place, caplog: pytest.L
 
     topic._create = refuse
     for _ in range(50):
-        topic.when_there(answers.append, ["g"], place.now)
+        topic.when_ready(answers.append, ["g"], place.now)
         place.turn(100)
     assert (len(asked), answers) == (5, [False] * 50)
     assert [record.message for record in caplog.records if record.name == internal_topic.__name__] == [

@@ -293,7 +293,7 @@ def test_leadership_lost_before_all_have_it(place: Place, other: PlayedBroker) -
 
 
 def test_what_another_asks_for_is_answered_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(txn_markers, "ASKED_MS", 100)
+    monkeypatch.setattr(txn_markers, "FOREIGN_MS", 100)
     place.publish(OWN, OWN)
     place.lead(0, 1, isr=(OWN, OTHER))
     place.add(HERE, THERE, ("nowhere", 0), source=NO_SOURCE)
@@ -317,7 +317,7 @@ def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
         locks.close()
     assert place.await_done(2) == [{HERE: Error.REQUEST_TIMED_OUT}, {HERE: Error.NONE}]
     assert place.end(0) == 1
-    assert not place.writer._theirs
+    assert not place.writer._foreign_jobs
 
 
 def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Place) -> None:
@@ -392,7 +392,7 @@ def test_too_few_in_sync(place: Place) -> None:
 
 def test_too_few_in_sync_when_another_asked_for_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """They were enough as it was written, and are not when the high watermark has passed it."""
-    monkeypatch.setattr(txn_markers, "ASKED_MS", 100)
+    monkeypatch.setattr(txn_markers, "FOREIGN_MS", 100)
     place.publish(OWN, OWN)
     place.lead(0, 1, isr=(OWN, OTHER))
     place.partition(0).slot.update(min_isr=2)
@@ -474,7 +474,7 @@ def test_what_is_forgotten_is_not_tried_again(place: Place, other: PlayedBroker)
 
 
 def test_a_partition_that_is_no_more_needs_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(txn_markers, "UNTOLD_MS", 300)
+    monkeypatch.setattr(txn_markers, "METADATA_LAG_MS", 300)
     place.publish(OTHER, OTHER)
     began = time.monotonic()
     place.add(("gone", 0))
