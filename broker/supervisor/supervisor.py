@@ -51,12 +51,12 @@ class Supervisor:
         boot: Boot,
         last_steps: Callable[[], Callable[[Boot], None]],
         spawner: Callable[..., int] = spawn.spawn,
-        look: Callable[[], None] = lambda: None,
+        check_forkserver: Callable[[], None] = lambda: None,
     ) -> None:
         self._boot = boot
         self._last_steps = last_steps
         self._spawner = spawner
-        self._look = look  # called after any death, for other owners of children here
+        self._check_forkserver = check_forkserver  # called after any death, for other owners of children here
         self._began = time.monotonic()
         self._next_progress = FIRST_PROGRESS_S
         self._ready = False
@@ -126,7 +126,7 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGCHLD:
-            self._look()  # the broker's processes are reaped every turn
+            self._check_forkserver()  # the broker's processes are reaped every turn
             return
         self._hurry = self._hurry or self._stopping or number == signal.SIGQUIT
         if not self._stopping:

@@ -141,7 +141,7 @@ def mark_clean_shutdown(log_dir: StrPath, broker_epoch: int = -1, *, files: File
     replace(Path(log_dir, CLEAN_SHUTDOWN), content.encode(), files=files)
 
 
-def take_clean_shutdown(log_dir: StrPath, *, files: Files = FILES) -> bool:
+def consume_clean_shutdown(log_dir: StrPath, *, files: Files = FILES) -> bool:
     """Whether the last stop was clean; removes the mark durably before anything is opened.
 
     Otherwise a crash between this start and the next stop would count as a clean stop.

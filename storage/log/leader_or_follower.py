@@ -37,7 +37,7 @@ def become_leader(
     went_on = _continues(values, epoch)
     if epoch > values[slots.F_EPOCH_NOTED]:
         partition.slot.dirty = _RECORDING
-        roll.note_epoch(partition, epoch, values[slots.F_LEO])
+        roll.record_epoch(partition, epoch, values[slots.F_LEO])
         values[slots.F_EPOCH_NOTED] = epoch
     if not went_on:
         values[slots.F_EPOCH_START], values[slots.F_LED_SINCE] = values[slots.F_LEO], epoch

@@ -114,11 +114,11 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
         return
     for note in found.notes:
         log.warning("%r: %s", partition, note)
-    _tell_loss(partition, log_dir, found)
+    _log_loss(partition, log_dir, found)
     partition.slot.publish(opened)
 
 
-def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) -> None:
+def _log_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) -> None:
     """Log how many records are missing by the checkpoints; the loss after the last checkpoint is unknown."""
     key = (partition.topic, partition.index)
     synced, seen = log_dir.recovery_points.get(key, 0), log_dir.high_watermarks.get(key, 0)

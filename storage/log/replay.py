@@ -41,11 +41,11 @@ def stage(staged: Staged, header: tuple[int, ...], data: memoryview) -> None:
             staged.decide(producer_id, epoch, marker[1], base, timestamp)
         return
     if first < 0:
-        staged.note(producer_id, epoch, -1, -1, base, base + delta, timestamp, OWN)
+        staged.replay(producer_id, epoch, -1, -1, base, base + delta, timestamp, OWN)
         return
     last = batch.last_sequence(first, delta + 1)
     kind = TRANSACTIONAL if attributes & batch.TRANSACTIONAL else PLAIN
-    staged.note(producer_id, epoch, first, last, base, base + delta, timestamp, kind)
+    staged.replay(producer_id, epoch, first, last, base, base + delta, timestamp, kind)
 
 
 def publish(partition: Partition, values: Fields, staged: Staged) -> None:

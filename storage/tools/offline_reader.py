@@ -94,21 +94,21 @@ class Bystander:
         while True:
             changed = os.fstat(self._directory.fd).st_mtime_ns
             if time.time_ns() - changed > _QUIET_NS:
-                found = self._look(offset, changed)
-                if self._stands(changed) and found is not None:
-                    return _told(found)
+                found = self._find(offset, changed)
+                if self._is_unchanged(changed) and found is not None:
+                    return _segment_or_begins(found)
             if time.monotonic() > end:
                 raise Unsettled(f"{self._path} does not come to rest")
             time.sleep(_PAUSE)
 
-    def _stands(self, changed: int) -> bool:
+    def _is_unchanged(self, changed: int) -> bool:
         """Whether no file was renamed since `changed`; Unsettled when the directory itself was."""
         now = os.fstat(self._directory.fd)
         if not os.path.samestat(now, os.stat(self._path)):
             raise Unsettled(f"{self._path} is another directory now")
         return now.st_mtime_ns == changed
 
-    def _look(self, offset: int, changed: int) -> Segment | int | None:
+    def _find(self, offset: int, changed: int) -> Segment | int | None:
         """The segment at the moment; the log's beginning if that is after `offset`; None to try again."""
         if self._known.changed != changed:
             self._known = self._list(changed)
@@ -143,7 +143,7 @@ class Bystander:
         return OffsetIndex("", index.fd).position_before(offset - base, entries)
 
 
-def _told(found: Segment | int) -> Segment:
+def _segment_or_begins(found: Segment | int) -> Segment:
     if isinstance(found, int):
         raise Begins(found)
     return found
@@ -155,9 +155,9 @@ def _bases(files: Iterable[SegmentFile]) -> list[int]:
     if any(file.mark == names.SWAP for file in known):
         return []
     logs = (file.offset for file in known if file.kind == names.LOG and not file.mark)
-    return sorted(base for base in logs if not _is_going(known, base))
+    return sorted(base for base in logs if not _is_being_deleted(known, base))
 
 
-def _is_going(files: set[SegmentFile], base: int) -> bool:
+def _is_being_deleted(files: set[SegmentFile], base: int) -> bool:
     """Whether retention has begun to delete the segment."""
     return SegmentFile(base, names.INDEX, names.DELETED) in files and SegmentFile(base, names.INDEX) not in files

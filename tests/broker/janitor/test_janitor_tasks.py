@@ -352,7 +352,7 @@ def test_clean_stop_and_the_next_start(bench: Maker) -> None:
     shutdown.finish(_boot(log))
     assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 1, ("t", 1): 1}
     assert log.files(".snapshot") == ["00000000000000000001.snapshot"]
-    assert checkpoints.take_clean_shutdown(log.data)
+    assert checkpoints.consume_clean_shutdown(log.data)
     again = bench(count=2, clean=True)
     states = [again.partition(index).state() for index in (0, 1)]
     assert [(state.leo, state.flushed) for state in states] == [(1, 1), (1, 1)]
@@ -367,7 +367,7 @@ def test_no_clean_mark_with_a_partition_that_was_not_closed(bench: Maker, state:
     log.append(1)
     log.partition(0).slot.publish(log.partition(0).state()._replace(state=state))
     shutdown.finish(_boot(log))
-    assert not checkpoints.take_clean_shutdown(log.data)
+    assert not checkpoints.consume_clean_shutdown(log.data)
     assert log.partition(1).state().flushed == 1
 
 
@@ -380,7 +380,7 @@ def test_no_clean_mark_when_the_disk_fails(bench: Maker, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(flush, "sync_files", fail)
     shutdown.finish(_boot(log))
-    assert not checkpoints.take_clean_shutdown(log.data)
+    assert not checkpoints.consume_clean_shutdown(log.data)
     assert os.listdir(log.data / "t-0")
 
 
@@ -397,7 +397,7 @@ def test_the_rest_is_flushed_when_one_partition_cannot_be(bench: Maker, monkeypa
 
     monkeypatch.setattr(flush, "sync_files", fail)
     shutdown.finish(_boot(log))
-    assert not checkpoints.take_clean_shutdown(log.data)
+    assert not checkpoints.consume_clean_shutdown(log.data)
     assert [log.partition(index).state().flushed for index in (0, 1)] == [0, 1]
     assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 0, ("t", 1): 1}
 
@@ -421,7 +421,7 @@ def test_a_stop_before_any_metadata_leaves_all_as_it_was(bench: Maker, clean: bo
         untold.destroy()
     for name in checkpoints.OFFSET_CHECKPOINTS:
         assert checkpoints.read_offsets(log.data, name) == lines
-    assert checkpoints.take_clean_shutdown(log.data) == clean
+    assert checkpoints.consume_clean_shutdown(log.data) == clean
 
 
 def test_a_log_that_the_metadata_does_not_name_keeps_its_lines(bench: Maker) -> None:
@@ -445,7 +445,7 @@ def test_a_log_that_the_metadata_does_not_name_keeps_its_lines(bench: Maker) -> 
     keeper.write(log.partitions, checkpoints.LOG_START)
     assert checkpoints.read_offsets(log.data, checkpoints.LOG_START) == {("unread", 2): 0}
     shutdown.finish(_boot(log))
-    assert not checkpoints.take_clean_shutdown(log.data)
+    assert not checkpoints.consume_clean_shutdown(log.data)
 
 
 def test_a_log_that_leaves_the_metadata_keeps_its_lines(bench: Maker) -> None:
@@ -601,10 +601,10 @@ def test_a_boot_is_noted_when_all_logs_were_recovered_also_those_without_a_name_
     (log.data / boot_id.FILE_NAME).write_text("another\n")
     (log.data / "unread-0").mkdir()
     one = noter(log)
-    one._note_boot()
+    one._record_boot()
     assert boot_id.restarted_since(log.data) and one._noting.period_ms < math.inf
     (log.data / "unread-0").rename(log.data / names.marked_dir("unread", 0, names.STRAY_DIR))
-    one._note_boot()
+    one._record_boot()
     assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
 
 
@@ -618,12 +618,12 @@ def test_a_boot_is_not_noted_while_a_log_could_not_be_looked_at(bench: Maker) ->
     recover_again(log)
     assert [log.partition(index).state().state for index in (0, 1)] == [slots.OFFLINE, slots.LEADER]
     one = noter(log)
-    one._note_boot()
+    one._record_boot()
     assert boot_id.restarted_since(log.data) and one._noting.period_ms < math.inf
     segment.rmdir()
     away.rename(segment)
     recover_again(log)
-    one._note_boot()
+    one._record_boot()
     assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
 
 
@@ -637,7 +637,7 @@ def test_a_boot_is_noted_though_a_log_is_damaged(bench: Maker) -> None:
     recover_again(log)
     assert log.partition().state().state == slots.OFFLINE
     (log.data / boot_id.FILE_NAME).write_text("another\n")
-    noter(log)._note_boot()
+    noter(log)._record_boot()
     assert not boot_id.restarted_since(log.data)
 
 
@@ -646,7 +646,7 @@ def noter(log: Bench) -> Any:
     one: Any = janitor.Janitor.__new__(janitor.Janitor)
     one._me = SimpleNamespace(config=log.config, shared=log.shared)
     one._partitions, one._disks = log.partitions, SimpleNamespace(broken=())
-    one._recovering, one._noting = False, janitor.Task(janitor.NOTE_LOOK_MS, one._note_boot)
+    one._recovering, one._noting = False, janitor.Task(janitor.NOTE_LOOK_MS, one._record_boot)
     return one
 
 

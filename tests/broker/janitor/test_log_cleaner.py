@@ -244,7 +244,14 @@ def test_a_batch_that_is_out_of_order_within_holds_up_nothing(bench: Maker, capl
 
 @pytest.mark.parametrize(
     "where",
-    ["look", "CleanerOffsets.put", "Compaction.steps", "Compaction._build_map", "Compaction._swap", "Cleaner._finish"],
+    [
+        "find_range",
+        "CleanerOffsets.put",
+        "Compaction.steps",
+        "Compaction._build_map",
+        "Compaction._swap",
+        "Cleaner._finish",
+    ],
 )
 def test_what_was_not_expected_costs_only_its_log(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
@@ -280,7 +287,7 @@ def test_what_was_not_expected_costs_only_its_log(
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("where", ["look", "CleanerOffsets.put", "Compaction._build_map", "Cleaner._finish"])
+@pytest.mark.parametrize("where", ["find_range", "CleanerOffsets.put", "Compaction._build_map", "Cleaner._finish"])
 def test_a_log_that_the_disk_refuses_holds_up_no_other(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, where: str, number: int
 ) -> None:
@@ -390,10 +397,10 @@ def test_a_truncation_is_known_after_the_next_start(bench: Maker) -> None:
     while until_idle(one):
         pass
     upto = checkpoint(log)
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(log) == upto
     log.partition(0).slot.update(truncations=1)
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(log) == {("t", 0): 0, ("t", 1): upto[("t", 1)]}
     log.partition(0).slot.update(truncations=0)  # as a start finds it
     assert cleaner(log)._offsets.get(log.partition(0)) == 0
@@ -409,7 +416,7 @@ def test_a_truncation_that_the_cleaner_has_seen_is_written_down_all_the_same(ben
     log.configure(cleanup_policy=policy)
     log.partition().slot.update(truncations=1)
     assert one._offsets.get(log.partition()) == 0
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(log) == {("t", 0): 0}
 
 
@@ -435,10 +442,10 @@ def test_a_truncation_that_the_disk_does_not_let_write_down_is_not_forgotten(
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
         patch.setattr(checkpoints, "write_offsets", full)
-        one.note_truncations()
+        one.record_truncations()
     assert checkpoint(log) == {("t", 0): upto["t", 0], ("t", 1): 0}
     assert one._offsets.get(log.partition()) == 0
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(log) == {("t", 0): 0, ("t", 1): 0}
 
 
@@ -506,7 +513,7 @@ def test_a_log_that_recovery_has_cut_is_not_clean_beyond_that(bench: Maker) -> N
     write(again.partition(), 30)
     one = cleaner(again)
     assert one._offsets.get(again.partition()) == 0
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(again) == {("t", 0): 0}
 
 

@@ -28,7 +28,7 @@ class Roll:
     """storage.log.roll for storage.log.leader_or_follower, storage.log.repair and broker.replicator.follower_log."""
 
     @staticmethod
-    def note_epoch(partition: Any, epoch: int, start: int) -> None:
+    def record_epoch(partition: Any, epoch: int, start: int) -> None:
         cache = partition.directory.cache()
         if cache.assign(epoch, start):
             partition.directory.note(cache)

@@ -249,7 +249,7 @@ def test_a_leader_that_may_be_deposed_speaks_of_no_gap(tmp_path: Path, first: bo
     with live(tmp_path) as world:
         partition = world.partition()
         if first:
-            partition.lowest_sequences.note(5, 0, 0, math.inf)
+            partition.lowest_sequences.record(5, 0, 0, math.inf)
         put(partition, batch(b"a", producer=5 + first, sequence=0))
         now_ms = time.monotonic_ns() // 1_000_000
         with partition.locked() as values:
