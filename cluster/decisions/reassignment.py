@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
+from odradek.cluster.decisions.broker_request_batch import Replica
 from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.decisions.elections import NO_LEADER
-from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_REPLICAS
 from odradek.cluster.tree.znodes import Partition, TopicNode
@@ -74,7 +74,7 @@ class Step(NamedTuple):
 
     `assignment` goes into the topic's node (None: it is there already) and `change` into the state node (None: there is
     none yet). The topic's node comes first, or last when this `completes` the move, so that a controller elected
-    between the two writes finds the move unfinished. `new` and `stop` are for who_is_told.requests.
+    between the two writes finds the move unfinished. `new` and `stop` are for broker_request_batch.requests.
     """
 
     partition: Partition

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.decisions.who_is_told import Stop
+from odradek.cluster.decisions.broker_request_batch import Stop
 from odradek.cluster.metadata.view import ControllerTerm
 from odradek.protocol import interbroker
 from odradek.workers.dispatch.api import CONTROLLER, Api

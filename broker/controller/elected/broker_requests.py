@@ -1,7 +1,8 @@
 """Sends the controller's decisions to brokers: to peers as requests, to this broker without a connection.
 
-`cluster.decisions.who_is_told` decides which broker gets what. Requests reach a broker in the order in which they are
-made here (broker.interbroker.peers): LeaderAndIsr before the UpdateMetadata that clients see, StopReplica last.
+`cluster.decisions.broker_request_batch` decides which broker gets what. Requests reach a broker in the order in which
+they are made here (broker.interbroker.peers): LeaderAndIsr before the UpdateMetadata that clients see, then
+StopReplica.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from odradek.broker.controller.elected.brokers import Brokers
 from odradek.broker.controller.elected.state_loader import LoadedState
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests, Done, Errors
 from odradek.broker.interbroker.peers import CLIENT_ID
-from odradek.cluster.decisions import who_is_told
+from odradek.cluster.decisions import broker_request_batch
+from odradek.cluster.decisions.broker_request_batch import LeaderAndIsr, Metadata, Replica, Requests, Stop
 from odradek.cluster.decisions.controller_state import Leadership
-from odradek.cluster.decisions.who_is_told import LeaderAndIsr, Metadata, Replica, Requests, Stop
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, raw_broker
 from odradek.cluster.tree.znodes import Partition
 from odradek.protocol import interbroker
@@ -73,13 +74,13 @@ class BrokerRequests:
         """Send the changed state of some partitions, and have some replicas `stop` (True: and be deleted)."""
         self._send_pending_full_state()
         if partitions or stop:
-            self._send_requests(who_is_told.requests(self._leadership, partitions, new=new, stop=stop))
+            self._send_requests(broker_request_batch.requests(self._leadership, partitions, new=new, stop=stop))
 
     def send_full_state(self, brokers: Collection[int]) -> None:
         """Send the full state to new brokers; send the others the new list of live brokers."""
-        full = {broker for broker in brokers if who_is_told.is_full(self._leadership, broker)}
+        full = {broker for broker in brokers if broker_request_batch.is_full(self._leadership, broker)}
         self._need_full_state = (self._need_full_state | set(brokers)) - full
-        self._send_requests(who_is_told.full_state(self._leadership, brokers), full=full)
+        self._send_requests(broker_request_batch.full_state(self._leadership, brokers), full=full)
 
     def _send_pending_full_state(self) -> None:
         """Send the full state to brokers that have not had it yet, or may have logs of a topic since recreated."""
@@ -87,25 +88,25 @@ class BrokerRequests:
             self._leadership.recreated.clear()
             self._need_full_state.update(self._leadership.live)
         waiting = self._need_full_state & self._leadership.live.keys()
-        due = {broker for broker in waiting if who_is_told.is_full(self._leadership, broker)}
+        due = {broker for broker in waiting if broker_request_batch.is_full(self._leadership, broker)}
         if due:
             self.send_full_state(due)
 
     def send_metadata(self, partitions: Sequence[Partition] = ()) -> None:
         """Send the live brokers and the state of some partitions."""
-        self._send_requests(who_is_told.requests(self._leadership, shown=partitions))
+        self._send_requests(broker_request_batch.requests(self._leadership, shown=partitions))
 
     def stop_replicas(
         self, stop: Mapping[Replica, bool], shown: Sequence[Partition], stopped: Stopped | None = None
     ) -> None:  # fmt: skip
         """Stop replicas, and send metadata of `shown`; `stopped` is called with each broker's StopReplica result."""
         self._send_pending_full_state()
-        self._send_requests(who_is_told.requests(self._leadership, stop=stop, shown=shown), stopped)
+        self._send_requests(broker_request_batch.requests(self._leadership, stop=stop, shown=shown), stopped)
 
     def probe_log_dirs(self, broker: int) -> None:
         """Resend LeaderAndIsr for all replicas of a broker: its response says which are offline."""
         if broker in self._leadership.live:
-            self._send_requests({broker: who_is_told.log_dir_probe(self._leadership, broker)})
+            self._send_requests({broker: broker_request_batch.log_dir_probe(self._leadership, broker)})
 
     # -- acknowledgements
 

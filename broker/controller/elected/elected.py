@@ -33,8 +33,8 @@ from odradek.broker.controller.elected.topic_deletion import Deletions
 from odradek.broker.controller.elected.topic_ids import TopicIds
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.interbroker.peers import PeerPool
+from odradek.cluster.decisions.broker_request_batch import Replica
 from odradek.cluster.decisions.controller_state import Change, Leadership
-from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Event, Tree, TreeError
 from odradek.cluster.tree.znodes import Malformed, Partition

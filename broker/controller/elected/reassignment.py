@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.cluster.decisions import reassignment
+from odradek.cluster.decisions.broker_request_batch import Replica
 from odradek.cluster.decisions.reassignment import Assignment, Step
-from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import BadVersion, NoNode, Set

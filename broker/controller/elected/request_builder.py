@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from odradek.cluster.decisions.who_is_told import LeaderAndIsr, Metadata, Stop
+from odradek.cluster.decisions.broker_request_batch import LeaderAndIsr, Metadata, Stop
 from odradek.cluster.metadata.view import FULL, ControllerTerm
 from odradek.cluster.tree.znodes import BrokerNode, Partition
 from odradek.protocol import interbroker

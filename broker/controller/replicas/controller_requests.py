@@ -26,7 +26,7 @@ from typing import Any
 
 from odradek.broker.controller.replicas import stray_replicas
 from odradek.broker.controller.replicas.replica_manager import Replicas
-from odradek.cluster.decisions.who_is_told import DURING_DELETE, Stop
+from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.snapshot import ControllerProgress
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View

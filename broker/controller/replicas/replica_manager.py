@@ -18,7 +18,7 @@ from typing import Any
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.cluster.configs import configdef
-from odradek.cluster.decisions.who_is_told import DURING_DELETE
+from odradek.cluster.decisions.broker_request_batch import DURING_DELETE
 from odradek.cluster.metadata.rows import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID, PartitionUpdate, Row, View, is_same

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odradek.cluster.decisions import reassignment
-from odradek.cluster.decisions.controller_state import Leadership
-from odradek.cluster.decisions.who_is_told import (
+from odradek.cluster.decisions.broker_request_batch import (
     LeaderAndIsr,
     Metadata,
     Requests,
@@ -14,6 +13,7 @@ from odradek.cluster.decisions.who_is_told import (
     log_dir_probe,
     requests,
 )
+from odradek.cluster.decisions.controller_state import Leadership
 from odradek.cluster.tree.znodes import Partition, TopicNode
 
 from .test_controller_state import P, Q, never, world

@@ -21,7 +21,7 @@ from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.cluster.decisions.who_is_told import DURING_DELETE, Stop
+from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.rows import SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
