@@ -108,7 +108,7 @@ class Acceptor:
             # Workers before clients: else clients that arrive with a worker's registration all go to older workers.
             for fd, events in sorted(self._epoll.poll(timeout), key=lambda event: event[0] in self._listening):
                 self._event(fd, events)
-            if self._signals.take():
+            if self._signals.drain():
                 break
         self._me.draining()
 

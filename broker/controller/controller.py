@@ -117,7 +117,7 @@ class Controller:
         self.publish()
         self.owner.begin()
         api.load_all()  # not earlier: other processes wait for the metadata; not later: the first request would wait
-        while not self._signals.take():
+        while not self._signals.drain():
             for fd, events in self._epoll.poll(self._patience()):
                 self._event(fd, events)
             self._turn()
@@ -136,7 +136,7 @@ class Controller:
         return max(0.0, until - now)
 
     def _turn(self) -> None:
-        self._steps.go_on()
+        self._steps.advance()
         self.owner.tick()
         self._outage.tick()
         if self.owner.changed and self._may_publish():

@@ -159,7 +159,7 @@ class Coordinator:
         _warm_up()
         self._follow()
         self.me.running()
-        while not self._signals.take():
+        while not self._signals.drain():
             events = self._epoll.poll(self._patience())
             self.now = _now()
             self._follow()
@@ -181,7 +181,7 @@ class Coordinator:
 
     def _turn(self) -> None:
         """Everything except messages: loading, deadlines, the log, responses."""
-        self._line.go_on()
+        self._line.advance()
         self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
         for topic in self._topics:
             topic.answer_waiting(self.now)

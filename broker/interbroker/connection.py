@@ -216,14 +216,14 @@ class Link:
         """Read what has come; once the response is whole, use it and send the next request."""
         assert self._sock is not None
         frame = self._frame
-        while not frame.whole:
+        while not frame.is_complete:
             try:
                 count = self._sock.recv_into(frame.room)
             except BlockingIOError:
                 return
             if not count:
                 raise OSError(0, "closed by the other side")
-            frame.take(count)
+            frame.add(count)
         if not self._busy or self._out:
             raise WireError("an answer that nobody has asked for")
         self._busy = False
@@ -244,7 +244,7 @@ class Frame:
         self._small = 0  # responses in a row that needed no large buffer
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the response is complete."""
         return self._filled == self._end > 0
 
@@ -258,7 +258,7 @@ class Frame:
         """The response without its length."""
         return self._buffer[4 : self._end]
 
-    def take(self, count: int) -> None:
+    def add(self, count: int) -> None:
         """`count` bytes have come into `room`. Raises WireError for an impossible length."""
         self._filled += count
         if not self._end and self._filled >= 4:

@@ -115,7 +115,7 @@ class Janitor:
         self._postpone()
         self._follow()
         self._me.running()
-        while not self._signals.take():
+        while not self._signals.drain():
             self._me.beat()
             self._bell.drain()
             self._follow()

@@ -118,7 +118,7 @@ class Cleaner:
     def step(self) -> float:
         """Work for some milliseconds; returns ms until the next step is due."""
         if not self._running:
-            self._note_followers()
+            self._record_followers()
         if not self._enabled:
             return self._settings.backoff_ms
         if self._may_begin() and self._begin():
@@ -206,7 +206,7 @@ class Cleaner:
         self._free_at = max(self._free_at, now - _THROTTLE_SECONDS) + done / max(self._settings.rate, 1.0)
         return max(0.0, self._free_at - now) * 1000
 
-    def _note_followers(self) -> None:
+    def _record_followers(self) -> None:
         """A follower's log has the gaps of its leader's, clean or not: `odradek check` relies on the checkpoint."""
         new = [
             partition

@@ -68,7 +68,7 @@ class Replicator:
         """Run until SIGTERM."""
         self._check(_now_ms())
         self._me.running()
-        while not self._signals.take():
+        while not self._signals.drain():
             self.turn(self._patience_ms())
         self._me.draining()
 

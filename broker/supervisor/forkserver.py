@@ -141,7 +141,7 @@ def _become(role: int, request: dict[str, object], fds: list[int], supervisor: i
         if os.read(begun, 1) == _GO:
             run_dir = Path(str(request["run_dir"]))
             _enter_child(role, run_dir, supervisor)
-            _take(fds, [str(name) for name in request["names"]])  # type: ignore[attr-defined]
+            _receive_sockets(fds, [str(name) for name in request["names"]])  # type: ignore[attr-defined]
             code = _run_role(role, run_dir)
     except BaseException:
         traceback.print_exc()
@@ -160,7 +160,7 @@ def _enter_child(role: int, run_dir: Path, supervisor: int) -> None:
     gc.enable()
 
 
-def _take(fds: list[int], names: list[str]) -> None:
+def _receive_sockets(fds: list[int], names: list[str]) -> None:
     """Close every descriptor but the standard ones and `fds`, which become 3 and up, as systemd passes them."""
     high = [os.dup2(fd, spawn.SAFE_FD + i, inheritable=False) for i, fd in enumerate(fds)]
     os.closerange(_STANDARD, spawn.SAFE_FD)

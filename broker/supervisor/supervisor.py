@@ -97,7 +97,7 @@ class Supervisor:
     def _turn(self) -> None:
         self._poll.poll(self._patience() * 1000)
         self._watchdog.beat()
-        for number in self._signals.take():
+        for number in self._signals.drain():
             self._on_signal(number)
         self._control.serve()
         for death in self._children.reap():

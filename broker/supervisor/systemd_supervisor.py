@@ -57,7 +57,7 @@ class SystemdSupervisor:
     def run(self) -> None:
         """Run until SIGTERM."""
         self._me.running()
-        while not self._signals.take():
+        while not self._signals.drain():
             self._poll.poll(TURN_S * 1000)
             self._me.beat()
             self._control.serve()

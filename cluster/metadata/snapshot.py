@@ -71,16 +71,16 @@ class Topic:
 class Topics(Mapping[str, Topic]):
     """Topics by name, built at first use."""
 
-    __slots__ = ("_made", "_raw")
+    __slots__ = ("_cache", "_raw")
 
     def __init__(self, raw: dict[str, dict[str, Any]]) -> None:
         self._raw = raw
-        self._made: dict[str, Topic] = {}
+        self._cache: dict[str, Topic] = {}
 
     def __getitem__(self, name: str) -> Topic:
-        topic = self._made.get(name)
+        topic = self._cache.get(name)
         if topic is None:
-            topic = self._made[name] = Topic(name, self._raw[name])
+            topic = self._cache[name] = Topic(name, self._raw[name])
         return topic
 
     def __contains__(self, name: object) -> bool:

@@ -83,7 +83,7 @@ class Bystander:
         self._path = path
         self._committed = committed
         self._directory = OpenFile(path, os.O_RDONLY | os.O_DIRECTORY)
-        self._known = Known(-1, [], [])
+        self._listing = Known(-1, [], [])
 
     def segment(self, offset: int) -> Segment:
         """The segment that holds `offset`, or would if compaction had not removed it.
@@ -110,9 +110,9 @@ class Bystander:
 
     def _find(self, offset: int, changed: int) -> Segment | int | None:
         """The segment at the moment; the log's beginning if that is after `offset`; None to try again."""
-        if self._known.changed != changed:
-            self._known = self._list(changed)
-        bases = self._known.bases
+        if self._listing.changed != changed:
+            self._listing = self._list(changed)
+        bases = self._listing.bases
         if not bases or offset < bases[0]:
             return bases[0] if bases else None
         at = bisect_right(bases, offset)
@@ -121,7 +121,7 @@ class Bystander:
             file, position = OpenFile(self._file(base, names.LOG)), self._position(base, offset)
         except FileNotFoundError:
             return None
-        return Segment(base, following, file, position, self._known.aborted)
+        return Segment(base, following, file, position, self._listing.aborted)
 
     def _list(self, changed: int) -> Known:
         """List the directory, once until the next rename: there may be thousands of segments to look up."""

@@ -158,4 +158,4 @@ class ControlledShutdown:
         self._state = _GONE
         self._candidate.withdraw()
         self._candidate.release()
-        self._me.left()
+        self._me.mark_left_cluster()

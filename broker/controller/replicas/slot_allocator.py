@@ -45,10 +45,10 @@ class SlotBook:
         no room for more.
         """
         busy = []
-        slot = self._take()
+        slot = self._allocate()
         while not self._locks.try_lock(slot):  # a late process reads the former partition: leave it the slot
             busy.append(slot)
-            slot = self._take()
+            slot = self._allocate()
         for other in busy:
             self._free.release(other)
         incarnation = self._free.incarnation()
@@ -59,7 +59,7 @@ class SlotBook:
         self._locks.unlock(slot)
         return slot, incarnation
 
-    def _take(self) -> int:
+    def _allocate(self) -> int:
         """A free slot; enlarges the table when all are in use (other processes map the new part on first use)."""
         if not self._free.free:
             try:

@@ -128,9 +128,9 @@ def test_a_large_buffer_is_given_back() -> None:
         while data:
             room = len(frame.room)
             frame.room[: len(data[:room])] = data[:room]
-            frame.take(len(data[:room]))
+            frame.add(len(data[:room]))
             data = data[room:]
-        assert frame.whole
+        assert frame.is_complete
         used = len(frame._buffer)
         frame.clear()
         return used
