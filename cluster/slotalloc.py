@@ -31,7 +31,7 @@ class SlotAllocator:
         """The number of free slots."""
         return len(self._free)
 
-    def take(self) -> int:
+    def allocate(self) -> int:
         """A free slot; SlotsExhausted."""
         if not self._free:
             raise SlotsExhausted(f"all {self._capacity} partition slots are in use")
@@ -48,6 +48,6 @@ class SlotAllocator:
         self._next += 1
         return self._next
 
-    def give_back(self, slot: int) -> None:
+    def release(self, slot: int) -> None:
         """Free a slot that no process refers to."""
         heapq.heappush(self._free, slot)

@@ -41,8 +41,8 @@ class ClusterState:
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
         self.admitted = NOBODY
-        self._stateless: dict[str, list[int]] = {}  # partitions whose states a crash left unwritten
-        self.marked: list[str] = []  # topics that were marked for deletion when the tree was loaded
+        self._without_state: dict[str, list[int]] = {}  # partitions whose states a crash left unwritten
+        self.deleting: list[str] = []  # topics that were marked for deletion when the tree was loaded
 
     def prepare(self, cluster_id: str | None) -> str:
         """Create Kafka's fixed nodes, and the cluster's id if it has none yet (`cluster_id`, or a new one)."""
@@ -57,7 +57,7 @@ class ClusterState:
         self.cluster_id = znodes.decode_cluster_id(self.tree.get(znodes.CLUSTER_ID)[0])
         return self.cluster_id
 
-    def take_office(self, now_ms: int) -> None:
+    def become_controller(self, now_ms: int) -> None:
         """Become the controller: raise the controller epoch and create the ephemeral /controller node."""
         epoch = int(self.tree.find(znodes.CONTROLLER_EPOCH) or b"0") + 1
         self._write(znodes.CONTROLLER_EPOCH, str(epoch).encode())
@@ -93,11 +93,11 @@ class ClusterState:
     def load(self) -> None:
         """Read topics, configs and deletion marks from the tree, and write the missing parts of topics."""
         self.topics = {name: self._load_topic(name) for name in self.tree.children(znodes.TOPICS)}
-        for name, missing in self._stateless.items():
+        for name, missing in self._without_state.items():
             log.info("topic %s: writing the missing states of %d partitions", name, len(missing))
             for start in range(0, len(missing), TOGETHER):
                 self._repair_states(name, missing[start : start + TOGETHER])
-        self.marked = [name for name in self.tree.children(znodes.DELETE_TOPICS) if name in self.topics]
+        self.deleting = [name for name in self.tree.children(znodes.DELETE_TOPICS) if name in self.topics]
         for name in set(self.tree.children(znodes.DELETE_TOPICS)) - set(self.topics):
             self.tree.delete(f"{znodes.DELETE_TOPICS}/{name}")
         for name in self.tree.children(znodes.BROKER_CONFIGS):
@@ -116,7 +116,7 @@ class ClusterState:
     def _load_partition(self, name: str, index: int, replicas: list[int]) -> list[Any]:
         data = self.tree.find(znodes.state_path(name, index))
         if not data:
-            self._stateless.setdefault(name, []).append(index)
+            self._without_state.setdefault(name, []).append(index)
         state = znodes.decode_state(data) if data else self._first_state(replicas)
         return [NOWHERE, 0, state.leader, state.leader_epoch, replicas, state.isr, NOWHERE]
 

@@ -99,7 +99,7 @@ class Groups(Ownership):
                 self._load(group_id, found[group_id], now)
             except Exception:
                 self._unloadable(group_id)
-        self._was_loaded(partition, only)
+        self._mark_loaded(partition, only)
         for key in [partition] if only is None else only:
             names = found if key == partition else [key]
             gone = self._deleted.pop(key, set())
@@ -123,13 +123,13 @@ class Groups(Ownership):
         """Drop a partition that this broker no longer leads; waiting requests get NOT_COORDINATOR."""
         for group_id in [name for name, group in self._groups.items() if group.partition == partition]:
             self._discard(group_id, Error.NOT_COORDINATOR)
-        self._let_go(partition)
+        self._drop(partition)
 
-    def _let_go(self, partition: int) -> None:
+    def _drop(self, partition: int) -> None:
         self._deleted.pop(partition, None)
         for key in [key for key in self._resetting if self.partition_of(key) == partition]:
             self._deleted.pop(key, None)
-        super()._let_go(partition)
+        super()._drop(partition)
 
     def _create(self, group_id: str) -> Group:
         group = Group(group_id, self.partition_of(group_id), self.limits, self.timers, self.effects)

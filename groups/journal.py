@@ -39,7 +39,7 @@ class JournalError(Exception):
 class Journal(Protocol):
     """The partitions of `__consumer_offsets` or `__transaction_state`."""
 
-    def largest(self, partition: int) -> int:
+    def max_batch_bytes(self, partition: int) -> int:
         """The largest batch in bytes that the partition accepts (max.message.bytes)."""
 
     def append(self, partition: int, batch: bytes) -> int:
@@ -102,7 +102,7 @@ class Writer:
         """Whether appends for this partition are not in the log yet."""
         return partition in self._queued
 
-    def has_some_of(self, producer_id: int) -> bool:
+    def has_appends_of(self, producer_id: int) -> bool:
         """Whether appends of this producer are undecided: queued, or awaiting the high watermark."""
         return producer_id in self._producers
 
@@ -119,7 +119,7 @@ class Writer:
             partition = self._partition_of(append.group)
         except Exception:
             log.exception("%.100r: unexpected error: no partition to append to", append.group)
-            self._lose([append], now)
+            self._fail_all([append], now)
             return
         self._queued.setdefault(partition, deque()).append((now.steady_ms + self._timeout_ms, append))
 
@@ -131,10 +131,10 @@ class Writer:
     def _write_partition(self, partition: int, now: Now) -> None:
         queue = self._queued.pop(partition)
         try:
-            most = min(BATCH_BYTES, self._journal.largest(partition) - HEADER_SIZE)
+            most = min(BATCH_BYTES, self._journal.max_batch_bytes(partition) - HEADER_SIZE)
         except Exception:
             log.exception("partition %d: unexpected error: reloading its groups", partition)
-            self._lose([append for _, append in queue], now)
+            self._fail_all([append for _, append in queue], now)
             return
         while queue:
             appends = _take(queue, most)
@@ -142,18 +142,18 @@ class Writer:
                 self._append(partition, [append for _, append in appends], now)
             except JournalBusy:
                 queue.extendleft(reversed(appends))
-                left = self._drop_late(queue, now)
+                left = self._expire(queue, now)
                 if left:
                     self._queued[partition] = left
                 return
             except Exception:
                 log.exception("partition %d: unexpected error in an append: reloading its groups", partition)
-                self._lose([append for _, append in appends], now)
+                self._fail_all([append for _, append in appends], now)
         self._check_partition(partition, now)
 
-    def _lose(self, appends: list[Append], now: Now) -> None:
+    def _fail_all(self, appends: list[Append], now: Now) -> None:
         """Fail appends that may or may not be in the log; `faulty` reloads their keys."""
-        self._tell(appends, Error.UNKNOWN_SERVER_ERROR, -1, now)
+        self._report(appends, Error.UNKNOWN_SERVER_ERROR, -1, now)
         for append in appends:
             self._faulty(append.group, now)
 
@@ -163,15 +163,15 @@ class Writer:
             batch = build_batch(records, now.wall_ms, self._codec, appends[0].producer)
             position = self._journal.append(partition, batch)
         except JournalError as error:
-            self._tell(appends, error.error, -1, now)
+            self._report(appends, error.error, -1, now)
             return
         deadline = now.steady_ms + self._timeout_ms
         written = Written(position + len(records), position, appends, deadline)
         self._written.setdefault(partition, deque()).append(written)
 
-    def _drop_late(self, queue: deque[tuple[int, Append]], now: Now) -> deque[tuple[int, Append]]:
+    def _expire(self, queue: deque[tuple[int, Append]], now: Now) -> deque[tuple[int, Append]]:
         late = [append for deadline, append in queue if deadline <= now.steady_ms]
-        self._tell(late, Error.REQUEST_TIMED_OUT, -1, now)
+        self._report(late, Error.REQUEST_TIMED_OUT, -1, now)
         return deque(item for item in queue if item[0] > now.steady_ms)
 
     def check(self, now: Now) -> None:
@@ -183,7 +183,7 @@ class Writer:
         waiting = self._written.get(partition, deque())
         while waiting and (outcome := self._outcome(partition, waiting[0], now)) is not None:
             done = waiting.popleft()
-            self._tell(done.appends, outcome, done.position, now)
+            self._report(done.appends, outcome, done.position, now)
         if not waiting:
             self._written.pop(partition, None)
 
@@ -202,10 +202,10 @@ class Writer:
     def fail(self, partition: int, error: Error, now: Now) -> None:
         """Fail all queued and awaited appends of a partition that moves to another coordinator, or that is reloaded."""
         written, queued = self._written.pop(partition, ()), self._queued.pop(partition, ())
-        self._tell([append for one in written for append in one.appends], error, -1, now)
-        self._tell([append for _, append in queued], error, -1, now)
+        self._report([append for one in written for append in one.appends], error, -1, now)
+        self._report([append for _, append in queued], error, -1, now)
 
-    def _tell(self, appends: list[Append], error: Error, position: int, now: Now) -> None:
+    def _report(self, appends: list[Append], error: Error, position: int, now: Now) -> None:
         """Report each outcome separately: an exception in one `done` must not affect the others."""
         for append in appends:
             try:
@@ -214,9 +214,9 @@ class Writer:
                 log.exception("%.100r: unexpected error after an append: reloading it", append.group)
                 self._faulty(append.group, now)
             if append.producer is not None:
-                self._forget_one_of(append.producer[0])
+                self._count_down(append.producer[0])
 
-    def _forget_one_of(self, producer_id: int) -> None:
+    def _count_down(self, producer_id: int) -> None:
         self._producers[producer_id] -= 1
         if not self._producers[producer_id]:
             del self._producers[producer_id]

@@ -110,13 +110,13 @@ class Replay:
                 if target is not None:
                     target[where] = committed
                 elif committed is None:
-                    self._bury(where)
+                    self._apply_tombstone(where)
                 else:
                     self._offsets[where] = committed
         except RecordError as error:
             log.error("__consumer_offsets: skipped a record of the batch at %d: %s", position, error)
 
-    def _bury(self, where: _Where) -> None:
+    def _apply_tombstone(self, where: _Where) -> None:
         """Delete an offset, for example of a deleted topic, also from open transactions."""
         self._offsets.pop(where, None)
         for offsets in self._open.values():

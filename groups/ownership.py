@@ -87,14 +87,14 @@ class Ownership:
         """The keys that still wait for a reload: a key that was reset twice may be loaded already."""
         return self._resetting.intersection(keys)
 
-    def _was_loaded(self, partition: int, keys: Collection[str] | None) -> None:
+    def _mark_loaded(self, partition: int, keys: Collection[str] | None) -> None:
         if keys is None:
             self._loading.discard(partition)
             self._loaded.add(partition)
         else:
             self._resetting.difference_update(keys)
 
-    def _let_go(self, partition: int) -> None:
+    def _drop(self, partition: int) -> None:
         for known in (self._loading, self._loaded, self._unreadable_partitions):
             known.discard(partition)
         for keys in (self._resetting, self._unreadable):

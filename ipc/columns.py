@@ -10,7 +10,7 @@ class Columns:
 
     def __init__(self, table: SlotTable) -> None:
         self._table = table
-        self._known: dict[tuple[int, int], tuple[bytes, list[int]]] = {}
+        self._cached: dict[tuple[int, int], tuple[bytes, list[int]]] = {}
 
     def get(self, field: int, chunk: int) -> list[int]:
         """As `SlotTable.column`; the same list as last time when nothing was published. Callers must not change it.
@@ -18,7 +18,7 @@ class Columns:
         This reads the sequences first: values published while it reads the column are read again next time.
         """
         sequences = self._table.sequences(chunk)
-        known = self._known.get((field, chunk))
+        known = self._cached.get((field, chunk))
         if known is None or known[0] != sequences:
-            known = self._known[field, chunk] = sequences, self._table.column(field, chunk)
+            known = self._cached[field, chunk] = sequences, self._table.column(field, chunk)
         return known[1]

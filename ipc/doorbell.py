@@ -37,7 +37,7 @@ class Doorbell:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def hear(self) -> None:
+    def consume(self) -> None:
         """Consume one ring, for a caller that polls again soon: while more are queued, `fileno()` stays readable."""
         try:
             self._socket.recv(1)

@@ -72,7 +72,7 @@ def closed(listener: str, host: str) -> bytes:
     return CLOSED + f"{listener}\0{host}".encode()
 
 
-def whose(message: bytes) -> tuple[str, str]:
+def listener_and_host(message: bytes) -> tuple[str, str]:
     """(listener, host) of an OPENED or CLOSED message."""
     listener, host = message[1:].decode().split("\0")
     return listener, host

@@ -165,7 +165,7 @@ class ProducerTable:
         count = self.words[at + COUNT]
         return self.words[at + _RING + 4 * ((count - 1) % KEPT) + 2] if count else -1
 
-    def take(self, other: ProducerTable, places: Iterable[int]) -> None:
+    def copy_from(self, other: ProducerTable, places: Iterable[int]) -> None:
         """Copy the entries at `places` of `other`; they must be new to this table, and it must have room."""
         words, theirs = self.words, other.words
         for at in renewal.along(places):
@@ -205,7 +205,7 @@ class ProducerTable:
             return  # replayed by a repair
         self._store(at, ((row[2] << 32 | row[3], row[4], row[5], row[6]),))
 
-    def go_on(self, producer_id: int, epoch: int, entries: Sequence[Entry]) -> bool:
+    def append_known(self, producer_id: int, epoch: int, entries: Sequence[Entry]) -> bool:
         """`append` batches of one producer; False, without a change, unless its place is known and the epoch equal."""
         at = self._places.get(producer_id, -1)
         if at < 0 or self.words[at + EPOCH] != epoch:

@@ -1,18 +1,18 @@
 """The follower state that a partition's leader keeps: rows in the partition's slot.
 
 Layout    : words 100..155 of a slot (ipc.slots), ROWS rows of seven words:
-              0 broker id + 1, 0 when the row is free   1 standing: OUT, JOINING or IN of the ISR
+              0 broker id + 1, 0 when the row is free   1 ISR status: OUT, JOINING or IN of the ISR
               2 its log end   3 its log start   4 time of its last caught-up state (ms, CLOCK_MONOTONIC)
               5 the leader's log end at its last fetch   6 time of that fetch (ms)
 Owner     : the partition.
 Writers   : the process that holds the partition's lock: the controller process, and the worker that serves a follower's
             fetch. A row may belong to another follower just after the lock is released, and log ends decide the high
-            watermark. `fetched` therefore takes the slot's fields, which come with the lock.
+            watermark. `record_fetch` therefore takes the slot's fields, which come with the lock.
 Lock      : the partition's (storage.log.partition: `acquire`).
-Crash rule: single words, each valid by itself: a follower keeps its row while it is a follower, and `lead` writes the
-            followers that the high watermark waits for before those that it no longer waits for. The high watermark is
-            published after the row that allows it, and never goes back: a death in between only leaves it too low until
-            the follower's next fetch.
+Crash rule: single words, each valid by itself: a follower keeps its row while it is a follower, and `set_followers`
+            writes the followers that the high watermark waits for before those that it no longer waits for. The high
+            watermark is published after the row that allows it, and never goes back: a death in between only leaves it
+            too low until the follower's next fetch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ FIRST, WIDTH, ROWS = 100, 7, 8
 OUT, JOINING, IN = range(3)
 _SILENT_MS = 1000  # twice replica.fetch.wait.max.ms by default
 UNKNOWN = -1  # log end of a follower that has not fetched from this leader yet
-_ID, _STANDING, _LEO, _LOG_START, _CAUGHT_UP, _SEEN_LEO, _SEEN_MS = range(WIDTH)
+_ID, _ISR_STATUS, _LEO, _LOG_START, _CAUGHT_UP, _SEEN_LEO, _SEEN_MS = range(WIDTH)
 
 
 class Replica(NamedTuple):
     """One follower as its leader sees it. Offsets in records, times in ms of CLOCK_MONOTONIC."""
 
     broker: int
-    standing: int
+    isr_status: int
     leo: int
     log_start: int
     caught_up_ms: int
@@ -60,7 +60,7 @@ def find(slot: Slot, broker: int) -> int:
     return -1
 
 
-def lead(slot: Slot, followers: Iterable[int], isr: Iterable[int], now_ms: int, keep: Container[int]) -> None:
+def set_followers(slot: Slot, followers: Iterable[int], isr: Iterable[int], now_ms: int, keep: Container[int]) -> None:
     """Set the rows for a leader of `followers`; those in `isr` are IN. Caller holds the lock.
 
     `keep`: the followers whose known state the leader keeps; the state of others starts as unknown, and each of those
@@ -73,7 +73,7 @@ def lead(slot: Slot, followers: Iterable[int], isr: Iterable[int], now_ms: int, 
     rows = _rows(slot, followers)
     for broker in sorted(followers, key=lambda broker: broker not in members):
         former = known.get(broker) or Replica(broker, OUT, UNKNOWN, UNKNOWN, now_ms, 0, 0)
-        _enter(slot, rows[broker], former._replace(standing=IN if broker in members else OUT))
+        _enter(slot, rows[broker], former._replace(isr_status=IN if broker in members else OUT))
     for row in _all(slot):
         if row not in rows.values():
             slot.words[row] = 0
@@ -98,19 +98,19 @@ def _enter(slot: Slot, row: int, replica: Replica) -> None:
     another follower.
     """
     values = (replica.broker + 1, *replica[1:])
-    for word in (_LEO, _LOG_START, _CAUGHT_UP, _SEEN_LEO, _SEEN_MS, _STANDING, _ID):
+    for word in (_LEO, _LOG_START, _CAUGHT_UP, _SEEN_LEO, _SEEN_MS, _ISR_STATUS, _ID):
         slot.words[row + word] = values[word]
 
 
-def stand(slot: Slot, standings: Mapping[int, int]) -> None:
-    """Set the ISR standing of some followers. Caller holds the lock."""
-    for broker, standing in standings.items():
+def set_isr_status(slot: Slot, statuses: Mapping[int, int]) -> None:
+    """Set the ISR status of some followers. Caller holds the lock."""
+    for broker, isr_status in statuses.items():
         row = find(slot, broker)
         if row >= 0:
-            slot.words[row + _STANDING] = standing
+            slot.words[row + _ISR_STATUS] = isr_status
 
 
-def fetched(
+def record_fetch(
     slot: Slot, values: Fields, row: int, offset: int, log_start: int, leo: int, now_ms: int
 ) -> None:  # fmt: skip
     """Record a fetch from `offset` by the follower of `row`: it has all records below. `leo` is the leader's log end.
@@ -134,13 +134,13 @@ def fetched(
 
 def any_silent(slot: Slot, now_ms: int) -> bool:
     """Whether a follower in the ISR has not fetched for longer than a fetch waits: it may be the leader by now."""
-    return any(one.standing == IN and now_ms - one.seen_ms > _SILENT_MS for one in read(slot))
+    return any(one.isr_status == IN and now_ms - one.seen_ms > _SILENT_MS for one in read(slot))
 
 
-def standing(slot: Slot, broker: int) -> int:
-    """The ISR standing of `broker`; OUT when it is not a follower."""
+def isr_status(slot: Slot, broker: int) -> int:
+    """The ISR status of `broker`; OUT when it is not a follower."""
     row = find(slot, broker)
-    return OUT if row < 0 else slot.words[row + _STANDING]
+    return OUT if row < 0 else slot.words[row + _ISR_STATUS]
 
 
 def log_end(slot: Slot, row: int) -> int:
@@ -149,16 +149,16 @@ def log_end(slot: Slot, row: int) -> int:
 
 
 def committed(slot: Slot, leo: int) -> tuple[int, int]:
-    """The offset up to which all voters have the log, and the number of voters, including the leader.
+    """The offset up to which the whole quorum has the log, and the quorum's size, including the leader.
 
-    Voters are the replicas that the high watermark waits for. `leo` is the leader's own log end. Publish both together:
-    a controller process that dies between writing the rows and the slot leaves the old number of voters in the slot.
+    The quorum is the replicas that the high watermark waits for. `leo` is the leader's own log end. Publish both
+    together: a controller process that dies between writing the rows and the slot leaves the old size in the slot.
     """
-    at, voters = slot.at + FIRST, 1
+    at, hw_quorum = slot.at + FIRST, 1
     rows = slot.words[at : at + ROWS * WIDTH].tolist()  # every fetch calls this: it makes no Replica
     for row in range(0, ROWS * WIDTH, WIDTH):
-        if rows[row] and rows[row + _STANDING] != OUT:
-            voters += 1
+        if rows[row] and rows[row + _ISR_STATUS] != OUT:
+            hw_quorum += 1
             if rows[row + _LEO] < leo:
                 leo = rows[row + _LEO]
-    return leo, voters
+    return leo, hw_quorum

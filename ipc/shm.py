@@ -66,7 +66,7 @@ class Shared:
         return bool(self.control.words[DRAINING])
 
     @property
-    def left(self) -> bool:
+    def left_cluster(self) -> bool:
         """Whether the controller process has finished its work in the cluster, so that the others may stop."""
         return bool(self.control.words[LEFT])
 

@@ -18,7 +18,7 @@ Crash rule: a writer fills the copy that is not current, then stores sequence + 
             (why other processes see this order: ipc.memory_order). A death before that store changes nothing; a reader
             that sees the same sequence before and after its read has a whole copy. struct.pack_into zeroes before it
             writes, so writers never write the current copy in place, except single words that readers do not read
-            (`note`). `dirty` stays set when a writer dies: the next holder repairs.
+            (`set_unpublished`). `dirty` stays set when a writer dies: the next holder repairs.
 Contention: a holder is stuck when two checks of the supervisor (broker.supervisor.stuck_lock_holders) find the lock
             held by the same pid, and the `contended` note the same and older than odradek.lock.stall.ms. This needs no
             lock: an event between a waiter's read of the word and its store, or between the sweep's reads, is harmless.
@@ -63,11 +63,11 @@ class SlotState(NamedTuple):
     is the recovery point; `unstable` is the first offset of an open transaction or -1; `pstate_leo` is the offset up
     to which producer state has been applied; `epoch_noted` is the last leader epoch in the epoch checkpoint;
     `aborted` counts the aborted transactions in the `.txnindex` files. Replication: `isr_count` is the size of the ISR
-    in the metadata (compared with min.insync.replicas); `voters` is the number of replicas, including the leader, that
-    the high watermark waits for; it is larger while a replica is about to join. `epoch_start` is the log end at which
-    this broker became leader, in the epoch `led_since` (-1 as a follower). `recovers_to` is the state of a RECOVERING
-    partition after recovery, OFFLINE once recovery has found its log damaged; `used`: this run may have used its log,
-    so a clean stop before this run does not vouch for it.
+    in the metadata (compared with min.insync.replicas); `hw_quorum` is the number of replicas, including the leader,
+    that the high watermark waits for; it is larger while a replica is about to join. `epoch_start` is the log end at
+    which this broker became leader, in the epoch `led_since` (-1 as a follower). `recovers_to` is the state of a
+    RECOVERING partition after recovery, OFFLINE once recovery has found its log damaged; `used`: this run may have used
+    its log, so a clean stop before this run does not vouch for it.
     """
 
     incarnation: int = 0
@@ -98,7 +98,7 @@ class SlotState(NamedTuple):
     log_dir: int = 0
     truncations: int = 0
     aborted: int = 0
-    voters: int = 1
+    hw_quorum: int = 1
     epoch_start: int = 0
     led_since: int = 0
     recovers_to: int = LEADER
@@ -138,7 +138,7 @@ FIELDS = SlotState._fields
     F_LOG_DIR,
     F_TRUNCATIONS,
     F_ABORTED,
-    F_VOTERS,
+    F_HW_QUORUM,
     F_EPOCH_START,
     F_LED_SINCE,
     F_RECOVERS_TO,
@@ -188,7 +188,7 @@ class Slot:
             if words[at] == sequence:
                 return values
 
-    def taken(self, pid: int) -> Fields:
+    def record_holder(self, pid: int) -> Fields:
         """`fields` for the lock's new holder; records its pid for the supervisor's sweep."""
         words, at = self.words, self.at
         words[at + HOLDER] = pid
@@ -213,7 +213,7 @@ class Slot:
         self.map[self._copies[sequence & 1]] = values  # type: ignore[assignment]  # 0.1 µs; packing takes 0.8
         words[at] = sequence
 
-    def note(self, field: int, value: int) -> None:
+    def set_unpublished(self, field: int, value: int) -> None:
         """Change one field that only lock holders read: it need not be consistent with the others for readers."""
         self.words[self.at + _COPY[self.words[self.at] & 1] + field] = value
 
@@ -244,7 +244,7 @@ class Slot:
     def damaged(self, base: int) -> None:
         self.words[self.at + DAMAGED] = base + 1
 
-    def contended(self, now_ms: int) -> None:
+    def mark_contended(self, now_ms: int) -> None:
         """Note that a process has waited for the lock since `now_ms`, unless a note is there already."""
         words, at = self.words, self.at
         if not words[at + CONTENDED]:

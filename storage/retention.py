@@ -50,24 +50,24 @@ def segments_to_delete(
 
     When the active segment is among them (never when it is empty) the caller rolls before it deletes.
     """
-    free = _free_to_go(segments, high_watermark, leo)
+    free = _unneeded(segments, high_watermark, leo)
     start = _below_start(segments[:free], segments, log_start)
     if not limits.delete:
-        return _doomed(segments[:start], "log start offset")
+        return _deletable(segments[:start], "log start offset")
     size = start + _too_big(segments[start:free], segments[start:], limits.retention_bytes)
     age = size + _too_old(segments[size:free], limits.retention_ms, now_ms)
     return [
-        *_doomed(segments[:start], "log start offset"),
-        *_doomed(segments[start:size], "retention.bytes"),
-        *_doomed(segments[size:age], "retention.ms"),
+        *_deletable(segments[:start], "log start offset"),
+        *_deletable(segments[start:size], "retention.bytes"),
+        *_deletable(segments[size:age], "retention.ms"),
     ]
 
 
-def _doomed(segments: Sequence[SegmentFacts], reason: str) -> list[DeletableSegment]:
+def _deletable(segments: Sequence[SegmentFacts], reason: str) -> list[DeletableSegment]:
     return [DeletableSegment(segment.base_offset, reason) for segment in segments]
 
 
-def _free_to_go(segments: Sequence[SegmentFacts], high_watermark: int, leo: int) -> int:
+def _unneeded(segments: Sequence[SegmentFacts], high_watermark: int, leo: int) -> int:
     """How many of the oldest segments end at or below the high watermark; an empty active one stays."""
     ends = [segment.base_offset for segment in segments[1:]] + [leo]
     count = next((i for i, end in enumerate(ends) if end > high_watermark), len(segments))
@@ -126,7 +126,7 @@ def _by_age(logs: Sequence[LogFacts]) -> Iterator[tuple[int, int, int, int]]:
     """(timestamp, log, base offset, size) of deletable segments; within a log the timestamps never fall."""
     for number, (segments, high_watermark, leo) in enumerate(logs):
         newest = -1
-        for segment in segments[: min(_free_to_go(segments, high_watermark, leo), len(segments) - 1)]:
+        for segment in segments[: min(_unneeded(segments, high_watermark, leo), len(segments) - 1)]:
             newest = max(newest, segment.largest_timestamp)
             yield newest, number, segment.base_offset, segment.size
 

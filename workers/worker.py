@@ -283,7 +283,7 @@ class Worker:
                 self._again.append((work, connection))
 
     def _bell(self) -> None:
-        self.bell.hear()
+        self.bell.consume()
         self._woken = True
 
     def _tick(self, now: float) -> None:

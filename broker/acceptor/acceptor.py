@@ -108,7 +108,7 @@ class Acceptor:
             # Workers before clients: else clients that arrive with a worker's registration all go to older workers.
             for fd, events in sorted(self._epoll.poll(timeout), key=lambda event: event[0] in self._listening):
                 self._event(fd, events)
-            if self._signals.take():
+            if self._signals.drain():
                 break
         self._me.draining()
 
@@ -262,11 +262,11 @@ class Acceptor:
         if kind == handoff.REGISTER:
             self._registered(link, handoff.registered(message))
         elif kind == handoff.OPENED:
-            listener, host = handoff.whose(message)
+            listener, host = handoff.listener_and_host(message)
             self._counts.opened(host, listener)
             self._loaded(link, listener, host, 1)
         elif kind == handoff.CLOSED:
-            listener, host = handoff.whose(message)
+            listener, host = handoff.listener_and_host(message)
             self._counts.closed(host, listener)
             self._loaded(link, listener, host, -1)
         elif kind == handoff.DRAIN:

@@ -45,7 +45,7 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
         config.warn()
         booted = boot.prepare(config, hold=process.hold_stop_signals)
         logs.setup("supervisor", booted.config, booted.run_dir)
-        code = Supervisor(booted, _last_steps, nursery, nursery.look).run()
+        code = Supervisor(booted, _last_steps, nursery, nursery.check).run()
     finally:
         nursery.close()
     _end(code)

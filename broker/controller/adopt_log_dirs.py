@@ -42,7 +42,7 @@ def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig,
     if state.tree.exists(znodes.ADOPTION) is None:
         return
     plan = _plan(state, dirs, config)
-    _tell(plan)
+    _log_plan(plan)
     if plan.topics or plan.strays:
         _refuse_half(dirs)
         state.skip_producer_ids(now_ms * _IDS_A_MS)  # another broker allocated ids too: from 0 on, or by the clock
@@ -84,7 +84,7 @@ def _refuse_half(dirs: PartitionDirs) -> None:
         )
 
 
-def _tell(plan: TakeOver) -> None:
+def _log_plan(plan: TakeOver) -> None:
     for note in plan.notes:
         log.info("adopting: %s", note)
     for warning in plan.warnings:

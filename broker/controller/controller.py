@@ -118,7 +118,7 @@ class Controller:
         self.publish()
         self.owner.begin()
         table.load_all()  # not earlier: other processes wait for the metadata; not later: the first request would wait
-        while not self._signals.take():
+        while not self._signals.drain():
             for fd, events in self._epoll.poll(self._patience()):
                 self._event(fd, events)
             self._turn()
@@ -137,7 +137,7 @@ class Controller:
         return max(0.0, until - now)
 
     def _turn(self) -> None:
-        self._steps.go_on()
+        self._steps.advance()
         self.owner.tick()
         self._outage.tick()
         if self.owner.changed and self._may_publish():
@@ -145,7 +145,7 @@ class Controller:
         if not self._refused:
             actions, self._after_publish = self._after_publish, []
             for action in actions:
-                self.publication.when_known(partial(self.owner.when_told, action))
+                self.publication.when_acked(partial(self.owner.when_acked, action))
         self.publication.check()
         self._timeouts.due(time.monotonic())
         self._flush()
@@ -178,7 +178,7 @@ class Controller:
         freed, self.owner.to_free = self.owner.to_free, []
         self.owner.changed = False
         if freed:
-            self.publication.when_known(lambda: self._free(freed))
+            self.publication.when_acked(lambda: self._free(freed))
 
     def _not_published(self, error: OSError) -> None:
         if not self._refused:
@@ -190,7 +190,7 @@ class Controller:
         return self.owner.snapshot_at(version)
 
     def _free(self, freed: list[int]) -> None:
-        self.owner.to_free.extend(slot for slot in freed if not self.owner.book.free(slot))
+        self.owner.to_free.extend(slot for slot in freed if not self.owner.slot_book.free(slot))
 
     # -- channels
 
@@ -201,7 +201,7 @@ class Controller:
             self._admit()
         elif fd == self._bell.fileno():
             self._bell.drain()
-            self.owner.rung()
+            self.owner.on_wakeup()
         elif fd in self._watched:
             self._watched[fd](events)
 
@@ -246,7 +246,7 @@ class Controller:
         if row.between_brokers:
             self._serve_broker(row, request, answer)
             return
-        self._outage.take(request.api_key, partial(self._serve_client, row, request, answer))
+        self._outage.submit(request.api_key, partial(self._serve_client, row, request, answer))
 
     def _serve_client(self, row: Api, request: Forwarded, answer: dispatch.Answer) -> None:
         """Serve a request that any client may send. A large one is read and answered in steps."""

@@ -62,7 +62,7 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     now_ms = time.time_ns() // 1_000_000
     adopt_log_dirs.expect(state)
     start = state.count_start()
-    state.take_office(now_ms)
+    state.become_controller(now_ms)
     state.register(*_advertised(me), me.config["broker.rack"], now_ms)
     state.admitted = _admitted(me)
     state.load()
@@ -93,7 +93,7 @@ def _consumed(topics: Iterable[str]) -> list[str]:
 def _join(me: Process) -> Controller:
     """Join the cluster at zookeeper.connect."""
     ringer = Ringer(me.run_dir)
-    member = join.enrol(me, _former(me))
+    member = join.join(me, _former(me))
     return Controller(me, member, Publication(me.shared, me.locks, ringer.ring), Doorbell(me.run_dir, roles.CONTROLLER))
 
 

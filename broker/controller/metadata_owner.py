@@ -70,7 +70,7 @@ class MetadataOwner:
         """`running` is called when other processes may rely on this one."""
         self.state = state
         self.dirs = dirs
-        self.book = book
+        self.slot_book = book
         self.config = config
         self.changed = False
         self.version = 0
@@ -83,10 +83,10 @@ class MetadataOwner:
         self._numbers = itertools.count()
         self._making: dict[str, list[int]] = {}  # by topic: the first partition that each request creates
 
-    def attach(self, sources: Poller) -> None:
+    def attach(self, poller: Poller) -> None:
         """Only this process changes the metadata: there is nothing to watch."""
 
-    def when_told(self, action: Callable[[], None]) -> None:
+    def when_acked(self, action: Callable[[], None]) -> None:
         """Call `action` at once: there is no other broker to notify."""
         action()
 
@@ -94,7 +94,7 @@ class MetadataOwner:
         """When `tick` next has work although `waiting` is false."""
         return self.dirs.due()
 
-    def rung(self) -> None:
+    def on_wakeup(self) -> None:
         """Other processes' changes do not matter here."""
 
     def close(self) -> None:
@@ -152,16 +152,16 @@ class MetadataOwner:
             for index, row in enumerate(topic["partitions"]):
                 info = places.get((name, index))
                 same = info is not None and former is not None and former.topics[name].id == topic_id
-                if same and info is not None and self.book.matches(info.slot, info.incarnation):
+                if same and info is not None and self.slot_book.matches(info.slot, info.incarnation):
                     row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
-                elif self.state.broker in row[REPLICAS] and name not in self.state.marked:
+                elif self.state.broker in row[REPLICAS] and name not in self.state.deleting:
                     self._open(name, index, row, topic_id)
-        for name in self.state.marked:
+        for name in self.state.deleting:
             self.delete_topic(name, lambda error: None)
         unknown_dirs.finish_deletions(self.state, self.dirs)
         if former:
             used = {row[SLOT] for topic in self.state.topics.values() for row in topic["partitions"]}
-            self.to_free.extend(self.book.leftovers(used))
+            self.to_free.extend(self.slot_book.leftovers(used))
         self.changed = True
 
     def _open(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
@@ -173,7 +173,7 @@ class MetadataOwner:
         except OSError as error:
             log.error("%s-%d: %s: the partition is offline", name, index, error)
             row[LOG_DIR] = max(row[LOG_DIR], 0)
-        row[SLOT], row[INCARNATION] = self.book.open(_first(state, row))
+        row[SLOT], row[INCARNATION] = self.slot_book.open(_first(state, row))
 
     # -- topics
 
@@ -236,7 +236,7 @@ class MetadataOwner:
         self.dirs.sync()
         yield
         for row in mine.values():
-            row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row))
+            row[SLOT], row[INCARNATION] = self.slot_book.open(_first(slots.LEADER, row))
             yield
 
     def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
@@ -260,7 +260,7 @@ class MetadataOwner:
 
     def tick(self) -> None:
         """Continue work that waits for partition locks; call every millisecond while `waiting`."""
-        self.dirs.try_again(time.monotonic())
+        self.dirs.retry(time.monotonic())
         left = AT_ONCE
         for name, deletion in list(self._deletions.items()):
             if name in self._making:  # creation stops at its next step
@@ -283,11 +283,11 @@ class MetadataOwner:
         if slot == NOWHERE:
             self._retire_dir(name, index)
             return True
-        if not self.book.try_lock(slot):
+        if not self.slot_book.try_lock(slot):
             return False
-        self.book.mark_deleting(slot)
+        self.slot_book.mark_deleting(slot)
         self._retire_dir(name, index)
-        for role in self.book.unlock(slot):
+        for role in self.slot_book.unlock(slot):
             self._ring(role)
         self.to_free.append(slot)
         return True

@@ -20,8 +20,8 @@ from odradek.ipc.shm import Shared
 log = logging.getLogger(__name__)
 
 ACK_PATIENCE_S = 1.0
-_WAITED_FOR = (roles.COORDINATOR, *range(roles.FIRST_WORKER, roles.ROLES))
-_TOLD = (roles.ACCEPTOR, roles.REPLICATOR, roles.JANITOR, *_WAITED_FOR)
+_AWAITED = (roles.COORDINATOR, *range(roles.FIRST_WORKER, roles.ROLES))
+_NOTIFIED = (roles.ACCEPTOR, roles.REPLICATOR, roles.JANITOR, *_AWAITED)
 _SERVING = (processes.RUNNING, processes.DRAINING)
 
 
@@ -54,12 +54,12 @@ class Publication:
         """Publish `blob(version)` as the next version, and ring every process."""
         version = self.version + 1
         self._shared.metadata.publish(version, blob(version))
-        for role in _TOLD:
+        for role in _NOTIFIED:
             if self._shared.processes.get(role, "state") != processes.DEAD:
                 self._ring(role)
         return version
 
-    def when_known(self, action: Callable[[], None]) -> None:
+    def when_acked(self, action: Callable[[], None]) -> None:
         """Call `action` once every process has the current version (at once if all have it)."""
         self._waiting.append(_Waiting(self.version, time.monotonic() + ACK_PATIENCE_S, action))
         self.check()
@@ -68,18 +68,18 @@ class Publication:
         """Call the actions whose version has arrived or whose wait expired; call every millisecond while `waiting`."""
         if not self._waiting:
             return
-        known, now = self._known(), time.monotonic()
+        known, now = self._acked_version(), time.monotonic()
         due = [entry for entry in self._waiting if entry.version <= known or entry.deadline <= now]
         self._waiting = [entry for entry in self._waiting if entry not in due]
         if any(entry.version > known for entry in due):
-            log.warning("metadata version %d not acknowledged by: %s", self.version, self._laggards())
+            log.warning("metadata version %d not acknowledged by: %s", self.version, self._unacked())
         for entry in due:
             entry.action()
 
-    def _known(self) -> int:
+    def _acked_version(self) -> int:
         """The lowest version among the serving processes."""
         table = self._shared.processes
-        behind = [role for role in _WAITED_FOR if table.get(role, "state") in _SERVING]
+        behind = [role for role in _AWAITED if table.get(role, "state") in _SERVING]
         versions = [
             table.get(role, "meta_version")
             for role in behind
@@ -87,11 +87,11 @@ class Publication:
         ]
         return min(versions, default=self.version)
 
-    def _laggards(self) -> str:
+    def _unacked(self) -> str:
         table = self._shared.processes
         late = [
             roles.role_name(role)
-            for role in _WAITED_FOR
+            for role in _AWAITED
             if table.get(role, "state") in _SERVING and table.get(role, "meta_version") < self.version
         ]
         return ", ".join(late)

@@ -20,21 +20,21 @@ Serve = Callable[[], None]
 
 
 class Outage:
-    """The queue of waiting requests; `there` says whether the connection is up."""
+    """The queue of waiting requests; `is_connected` says whether the connection is up."""
 
-    def __init__(self, there: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        self._there = there
+    def __init__(self, is_connected: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
+        self._is_connected = is_connected
         self._clock = clock
         self._waiting: deque[tuple[float, Serve]] = deque()
 
-    def take(self, api_key: int, serve: Serve) -> None:
+    def submit(self, api_key: int, serve: Serve) -> None:
         """Call `serve` now; if it changes data in ZooKeeper, once the connection is up, in order."""
-        if api_key in CHANGES and (self._waiting or not self._there()) and len(self._waiting) < MOST:
+        if api_key in CHANGES and (self._waiting or not self._is_connected()) and len(self._waiting) < MOST:
             self._waiting.append((self._clock() + PATIENCE_S, serve))
         else:
             serve()
 
     def tick(self) -> None:
         """Serve the requests that can be served or have waited too long."""
-        while self._waiting and (self._there() or self._waiting[0][0] <= self._clock()):
+        while self._waiting and (self._is_connected() or self._waiting[0][0] <= self._clock()):
             self._waiting.popleft()[1]()

@@ -1,8 +1,8 @@
 """Requests of this broker's coordinator to other brokers: items of one kind, over one connection to each broker.
 
 A connection has one request in flight; items that accumulate meanwhile go into the next. The outcome of each item goes
-to `kind.told`: NOT_LEADER_OR_FOLLOWER for all items of a lost connection, because they may concern another broker by
-then. Each kind has its own connections, so that a slow response delays only requests of its kind.
+to `kind.on_outcome`: NOT_LEADER_OR_FOLLOWER for all items of a lost connection, because they may concern another broker
+by then. Each kind has its own connections, so that a slow response delays only requests of its kind.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Kind(Protocol[Item]):
     def outcomes(self, items: list[Item], answer: Any) -> Iterable[tuple[Item, Error]]:
         """The outcome of each item."""
 
-    def told(self, item: Item, error: Error) -> None:
+    def on_outcome(self, item: Item, error: Error) -> None:
         """Called with the outcome of each item."""
 
 
@@ -104,7 +104,7 @@ class Links(Generic[Item]):
         for link in self._links.values():
             link.link.resolved()
 
-    def recall(self) -> list[Item]:
+    def take_queued(self) -> list[Item]:
         """Take back all items that are not in flight."""
         taken = [item for link in self._links.values() for item in link.queue]
         for link in self._links.values():
@@ -198,7 +198,7 @@ class CoordinatorLink(Generic[Item]):
             raise WireError(f"an answer to request {correlation} instead of {self._correlation}")
         items, self._under_way = self._under_way, []
         for item, error in self._kind.outcomes(items, answer):
-            self._kind.told(item, error)
+            self._kind.on_outcome(item, error)
 
     def lost(self, link: Link) -> None:
         """See connection.ConnectionHandler."""
@@ -206,7 +206,7 @@ class CoordinatorLink(Generic[Item]):
         self.queue.clear()
         self._client_id = ""
         for item in items:
-            self._kind.told(item, Error.NOT_LEADER_OR_FOLLOWER)
+            self._kind.on_outcome(item, Error.NOT_LEADER_OR_FOLLOWER)
 
 
 # -- the newest connection of each coordinator

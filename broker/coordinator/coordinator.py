@@ -109,11 +109,11 @@ class Coordinator:
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
-        self._groups.topic.when_there(ready, groups, self.now)
+        self._groups.topic.when_ready(ready, groups, self.now)
 
     def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
-        self._transactions.topic.when_there(ready, ids, self.now)
+        self._transactions.topic.when_ready(ready, ids, self.now)
 
     def admits_markers(self, client_id: str | None) -> bool:
         """See `workers.dispatch.coordination.Coordinator`."""
@@ -160,7 +160,7 @@ class Coordinator:
         _warm_up()
         self._follow()
         self.me.running()
-        while not self._signals.take():
+        while not self._signals.drain():
             events = self._epoll.poll(self._patience())
             self.now = _now()
             self._follow()
@@ -182,10 +182,10 @@ class Coordinator:
 
     def _turn(self) -> None:
         """Everything except messages: loading, deadlines, the log, responses."""
-        self._line.go_on()
+        self._line.advance()
         self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
         for topic in self._topics:
-            topic.tell(self.now)
+            topic.answer_waiting(self.now)
         self._groups.turn(self.now, _deliver)
         self._transactions.turn(self.now, _deliver)
         self._flush()

@@ -26,7 +26,7 @@ def settle(machine: Ownership, do: Callable[[Any], None], writer: Writer, journa
             writer.write(now)
         if not writer.awaited:
             return
-        journal.ring_me(writer.awaited)
+        journal.request_ring(writer.awaited)
         writer.check(now)
         if not effects:
             return

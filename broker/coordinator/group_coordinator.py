@@ -58,12 +58,12 @@ class GroupCoordinator:
         It does not wait for others' offsets, of which some are always in flight: of two commits of one partition the
         later record wins, whichever transaction ends first.
         """
-        return self.topic.is_behind(partition) or self._writer.has_some_of(producer_id)
+        return self.topic.is_partly_loaded(partition) or self._writer.has_appends_of(producer_id)
 
     def follow(self, before: Snapshot, snapshot: Snapshot, now: Now) -> None:
         """Take over a new snapshot; sweeps based on the former one end first, since a topic's name may be reused."""
         self._now = now
-        self._sweeps.go_on(math.inf)
+        self._sweeps.advance(math.inf)
         self.topic.follow(snapshot, now)
         gone = _deleted(before, snapshot)
         if gone:
@@ -85,7 +85,7 @@ class GroupCoordinator:
         if now.steady_ms >= self._expire_at_ms:
             self._expire_at_ms = now.steady_ms + self._expiry_ms
             self._sweeps.add(self.machine.expiring(now))
-        self._sweeps.go_on(SLICE_S)
+        self._sweeps.advance(SLICE_S)
 
         def do(effect: Answer | Append | Reload) -> None:
             if isinstance(effect, Answer):

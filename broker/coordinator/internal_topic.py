@@ -67,11 +67,11 @@ class _Reading(NamedTuple):
 
 
 class OffsetsTopic:
-    """The topic's partitions led here, and how far they are loaded. `left` is called for each that is given up."""
+    """The topic's partitions led here, and how far they are loaded. `unloaded` is called for each that is given up."""
 
     def __init__(
         self, owner: Owner, journal: OffsetsJournal, writer: Writer, broker_id: int, create: Callable[[], None],
-        replay: Callable[[], Replay], topic: str = TOPIC, left: Callable[[int], None] = lambda partition: None,
+        replay: Callable[[], Replay], topic: str = TOPIC, unloaded: Callable[[int], None] = lambda partition: None,
     ) -> None:  # fmt: skip
         self._owner = owner
         self._replay = replay
@@ -80,12 +80,12 @@ class OffsetsTopic:
         self._writer = writer
         self._broker_id = broker_id
         self._create = create
-        self._left = left
+        self._unloaded = unloaded
         self._id: bytes | None = None
-        self._ours: set[int] = set()  # by the metadata
-        self._behind: set[int] = set()  # of ours, those not loaded: in one of the next three
+        self._led: set[int] = set()  # by the metadata
+        self._not_loaded: set[int] = set()  # of ours, those not loaded: in one of the next three
         self._to_load: deque[int] = deque()
-        self._again: dict[int, set[str]] = {}  # of loaded ones in `_to_load`, the keys to read again
+        self._to_reload: dict[int, set[str]] = {}  # of loaded ones in `_to_load`, the keys to read again
         self._loading: _Reading | None = None
         self._uncertain: list[tuple[_Reading, int]] = []  # read up to an offset not replicated yet
         self._waiting: list[_Waiting] = []
@@ -95,12 +95,16 @@ class OffsetsTopic:
     @property
     def is_loading(self) -> bool:
         """Whether `step` has something to do."""
-        return bool(self._behind or self._again or self._loading or self._uncertain)
+        return bool(self._not_loaded or self._to_reload or self._loading or self._uncertain)
 
-    def is_behind(self, partition: int) -> bool:
+    def is_partly_loaded(self, partition: int) -> bool:
         """Whether the partition is ours and not fully loaded."""
         readings = [*([self._loading] if self._loading else []), *(reading for reading, _ in self._uncertain)]
-        return partition in self._behind or partition in self._again or any(r.partition == partition for r in readings)
+        return (
+            partition in self._not_loaded
+            or partition in self._to_reload
+            or any(r.partition == partition for r in readings)
+        )
 
     # -- metadata
 
@@ -120,29 +124,29 @@ class OffsetsTopic:
             self._id, self._refusal = topic.id, ""
         count = self._owner.partitions
         ours = {i for i, info in enumerate(topic.partitions[:count]) if info.leader == self._broker_id}
-        for partition in sorted(self._ours - ours | set(self._journal.ended())):
-            self._let_go(partition, now)
-        for partition in sorted(ours - self._ours):
-            self._take(partition)
+        for partition in sorted(self._led - ours | set(self._journal.ended())):
+            self._drop(partition, now)
+        for partition in sorted(ours - self._led):
+            self._add(partition)
 
-    def _take(self, partition: int) -> None:
+    def _add(self, partition: int) -> None:
         self._owner.will_load(partition)
-        self._ours.add(partition)
-        self._behind.add(partition)
+        self._led.add(partition)
+        self._not_loaded.add(partition)
         self._to_load.append(partition)
 
-    def _let_go(self, partition: int, now: Now) -> None:
+    def _drop(self, partition: int, now: Now) -> None:
         """Stop serving and writing a partition."""
         self._stop_loading(partition)
-        self._ours.discard(partition)
+        self._led.discard(partition)
         self._owner.unload(partition)
         self._writer.fail(partition, Error.NOT_LEADER_OR_FOLLOWER, now)
-        self._left(partition)
+        self._unloaded(partition)
 
     def _stop_loading(self, partition: int) -> None:
-        self._behind.discard(partition)
+        self._not_loaded.discard(partition)
         self._journal.leave(partition)
-        self._again.pop(partition, None)
+        self._to_reload.pop(partition, None)
         self._uncertain = [row for row in self._uncertain if row[0].partition != partition]
         if partition in self._to_load:
             self._to_load.remove(partition)
@@ -150,8 +154,8 @@ class OffsetsTopic:
             self._loading = None
 
     def _forget(self, now: Now) -> None:
-        for partition in sorted(self._ours):
-            self._let_go(partition, now)
+        for partition in sorted(self._led):
+            self._drop(partition, now)
         self._id = None
         self._owner.partitions = 0
 
@@ -160,42 +164,42 @@ class OffsetsTopic:
     def reload(self, key: str) -> None:
         """Read one group or transactional id again after its reset."""
         partition = self._owner.partition_of(key)
-        if partition not in self._ours or partition in self._behind:
+        if partition not in self._led or partition in self._not_loaded:
             return  # the whole partition is read, here or by another broker
-        if partition not in self._again:
+        if partition not in self._to_reload:
             self._to_load.append(partition)
-        self._again.setdefault(partition, set()).add(key)
+        self._to_reload.setdefault(partition, set()).add(key)
 
     def step(self, now: Now) -> bool:
         """Load for one time slice; False when there was nothing to do: the rest waits for other processes."""
         until = time.monotonic() + SLICE_S
         did = False
-        while time.monotonic() < until and (self._loading or self._begin()) and self._go_on(now):
+        while time.monotonic() < until and (self._loading or self._start_reading()) and self._read_some(now):
             did = True
         return self._finish(now) or did
 
-    def _begin(self) -> bool:
+    def _start_reading(self) -> bool:
         """Start on the next partition that can be read."""
         for _ in range(len(self._to_load)):
             partition = self._to_load.popleft()
-            if self._may_begin(partition):
-                keys = self._again.pop(partition, None)
+            if self._may_read(partition):
+                keys = self._to_reload.pop(partition, None)
                 only = None if keys is None else frozenset(keys)
                 self._loading = _Reading(partition, only, self._replay(), self._journal.read_all(partition))
                 return True
             if self._journal.state(partition) in (slots.OFFLINE, slots.DELETING):
-                self._give_up(partition, None, "its log is offline")
+                self._stop_serving(partition, None, "its log is offline")
             else:
                 self._to_load.append(partition)
         return False
 
-    def _may_begin(self, partition: int) -> bool:
+    def _may_read(self, partition: int) -> bool:
         """Whether reading may start. A loaded partition is still entered; its queued records must be written first."""
-        if partition in self._again:
+        if partition in self._to_reload:
             return not self._writer.is_queued(partition)
         return self._journal.enter(partition)
 
-    def _give_up(self, partition: int, keys: frozenset[str] | None, why: object) -> None:
+    def _stop_serving(self, partition: int, keys: frozenset[str] | None, why: object) -> None:
         """Stop serving a partition until this broker becomes leader again; of a loaded one, only these keys."""
         log.error(
             "%s-%d cannot be read, %s in it are not served: %s. Restore its files (or delete its directory, which "
@@ -206,7 +210,7 @@ class OffsetsTopic:
             self._stop_loading(partition)
         self._owner.unreadable(partition, keys)
 
-    def _go_on(self, now: Now) -> bool:
+    def _read_some(self, now: Now) -> bool:
         """Read some batches; False when the log must be read again in a moment."""
         assert self._loading is not None
         reading = self._loading
@@ -225,17 +229,17 @@ class OffsetsTopic:
             if not isinstance(error, OSError):
                 log.exception("%s-%d: unexpected error while reading it", self._topic, reading.partition)
             self._loading = None
-            self._give_up(reading.partition, reading.keys, error)
+            self._stop_serving(reading.partition, reading.keys, error)
         return True
 
     def _read_whole(self, reading: _Reading, now: Now) -> None:
         """Read a partition from the start once this broker leads it; all its other state is outdated too."""
         if reading.keys is not None:
-            self._let_go(reading.partition, now)
-            self._take(reading.partition)
+            self._drop(reading.partition, now)
+            self._add(reading.partition)
             return
         self._stop_loading(reading.partition)
-        self._behind.add(reading.partition)
+        self._not_loaded.add(reading.partition)
         self._to_load.append(reading.partition)
 
     def _finish(self, now: Now) -> bool:
@@ -244,20 +248,20 @@ class OffsetsTopic:
         self._uncertain = [row for row in self._uncertain if row not in certain]
         for reading, _ in certain:
             if reading.keys is None:
-                self._behind.discard(reading.partition)
+                self._not_loaded.discard(reading.partition)
             self._owner.loaded(reading.partition, reading.replay, now, reading.keys)
         return bool(certain)
 
     # -- the first client
 
-    def when_there(self, ready: Callable[[bool], None], keys: Iterable[str], now: Now) -> None:
+    def when_ready(self, ready: Callable[[bool], None], keys: Iterable[str], now: Now) -> None:
         """Call `ready(True)` when the topic exists and, usually, is loaded for `keys` (groups or transactional ids);
         `ready(False)` when it takes too long or cannot be created.
 
         A topic that is slow to load counts as ready: the group's own requests report that it is loading.
         """
         waiting = _Waiting(now.steady_ms + LOAD_PATIENCE_MS, tuple(keys), ready)
-        if self._is_there_for(waiting):
+        if self._is_ready_for(waiting):
             ready(True)
         elif self._id is not None:
             self._waiting.append(waiting)
@@ -267,26 +271,28 @@ class OffsetsTopic:
             first = not self._waiting
             self._waiting.append(waiting._replace(deadline_ms=now.steady_ms + CREATE_PATIENCE_MS))
             if first:
-                self._ask_for_it()
+                self._request_creation()
 
-    def _ask_for_it(self) -> None:
+    def _request_creation(self) -> None:
         if not self._refusal:
             log.info("creating %s", self._topic)
         self._create()
 
-    def _is_there_for(self, waiting: _Waiting) -> bool:
+    def _is_ready_for(self, waiting: _Waiting) -> bool:
         if self._id is None:
             return False
-        return not self._behind or all(self._owner.partition_of(key) not in self._behind for key in waiting.keys)
+        return not self._not_loaded or all(
+            self._owner.partition_of(key) not in self._not_loaded for key in waiting.keys
+        )
 
-    def tell(self, now: Now) -> None:
+    def answer_waiting(self, now: Now) -> None:
         """Answer the waiting requests, once a turn."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
         for one in waiting:
-            if one.deadline_ms <= now.steady_ms or self._is_there_for(one):
-                self._tell_one(one)
+            if one.deadline_ms <= now.steady_ms or self._is_ready_for(one):
+                self._answer(one)
             else:
                 self._waiting.append(one)
 
@@ -297,9 +303,9 @@ class OffsetsTopic:
         self._refusal, self._create_at_ms = why, now.steady_ms + CREATE_PAUSE_MS
         waiting, self._waiting = self._waiting, []
         for one in waiting:
-            self._tell_one(one)
+            self._answer(one)
 
-    def _tell_one(self, one: _Waiting) -> None:
+    def _answer(self, one: _Waiting) -> None:
         """Answer one request; an exception in it does not affect the others."""
         try:
             one.ready(self._id is not None)

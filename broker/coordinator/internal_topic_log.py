@@ -57,7 +57,7 @@ class OffsetsJournal:
         self._catalog = catalog
         self._role = role
         self._topic = topic
-        self._tenures: dict[int, Term] = {}
+        self._terms: dict[int, Term] = {}
 
     # -- terms
 
@@ -67,24 +67,24 @@ class OffsetsJournal:
         if there is None:
             return False
         values = there.slot.read()
-        tenure = Term(there.incarnation, values[slots.F_LED_SINCE], values[slots.F_LEADER_EPOCH])
-        if not tenure.lasts(values):
+        term = Term(there.incarnation, values[slots.F_LED_SINCE], values[slots.F_LEADER_EPOCH])
+        if not term.lasts(values):
             return False
-        self._tenures[partition] = tenure
+        self._terms[partition] = term
         return True
 
     def leave(self, partition: int) -> None:
         """Stop writing until the partition is entered again."""
-        self._tenures.pop(partition, None)
+        self._terms.pop(partition, None)
 
     def ended(self) -> list[int]:
         """The entered partitions whose term has ended, whether or not this broker leads them again."""
-        return [partition for partition in self._tenures if not self._lasts(partition)]
+        return [partition for partition in self._terms if not self._lasts(partition)]
 
     def epoch(self, partition: int) -> int:
         """The leader epoch in which the partition was entered; -1 if it was not."""
-        tenure = self._tenures.get(partition)
-        return -1 if tenure is None else tenure.epoch
+        term = self._terms.get(partition)
+        return -1 if term is None else term.epoch
 
     def _lasts(self, partition: int) -> bool:
         try:
@@ -106,15 +106,15 @@ class OffsetsJournal:
         return values
 
     def _check(self, partition: int, values: Sequence[int]) -> None:
-        tenure = self._tenures.get(partition)
-        if tenure is None or not tenure.lasts(values):
+        term = self._terms.get(partition)
+        if term is None or not term.lasts(values):
             offline = values[slots.F_STATE] == slots.OFFLINE
             raise JournalError(Error.KAFKA_STORAGE_ERROR if offline else Error.NOT_LEADER_OR_FOLLOWER)
 
     # -- writing
 
-    def largest(self, partition: int) -> int:
-        """See `Journal.largest`; if the partition is gone, `append` raises."""
+    def max_batch_bytes(self, partition: int) -> int:
+        """See `Journal.max_batch_bytes`; if the partition is gone, `append` raises."""
         there = self._catalog.log.get(self._topic, partition)
         return BATCH_BYTES if there is None else there.config.max_message_bytes
 
@@ -154,11 +154,11 @@ class OffsetsJournal:
         values = self._read(partition)
         if values[slots.F_HW] < end:
             return False
-        if values[slots.F_VOTERS] < values[slots.F_MIN_ISR]:
+        if values[slots.F_HW_QUORUM] < values[slots.F_MIN_ISR]:
             raise JournalError(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
 
-    def ring_me(self, partitions: Iterable[int]) -> None:
+    def request_ring(self, partitions: Iterable[int]) -> None:
         """Request a doorbell when these partitions change; the caller checks them once more after this."""
         for index in partitions:
             there = self._catalog.log.get(self._topic, index)

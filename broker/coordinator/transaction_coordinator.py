@@ -54,7 +54,7 @@ class TransactionCoordinator:
             self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms, faulty=self.machine.reset
         )
         self._markers = MarkerWriter(catalog, groups, held, links, self._offsets_ended)
-        self._asked: set[Question] = set()  # sent to other brokers
+        self._requested_ids: set[Question] = set()  # sent to other brokers
         self._links = links
         self._verifications = verifications
         self._snapshot = catalog.snapshot
@@ -86,13 +86,13 @@ class TransactionCoordinator:
             return
         info = self._snapshot.partition(TOPIC, self.machine.partition_of(producer.transactional_id))
         question = Question(producer, partition, lambda error: self._verified(question, error, done))
-        self._asked.add(question)
+        self._requested_ids.add(question)
         if info is None or info.leader in (-1, self._links.own) or not self._verifications.send(info.leader, question):
             question.done(Error.COORDINATOR_NOT_AVAILABLE)
 
     def _verified(self, question: Question, error: Error, done: Callable[[Error], None]) -> None:
         """Take the other broker's answer; ask again if a marker was written here since, which it may not know."""
-        self._asked.discard(question)
+        self._requested_ids.discard(question)
         if question.stale and not error:
             self.verify(question.producer, question.partition, done)
         else:
@@ -100,7 +100,7 @@ class TransactionCoordinator:
 
     def _offsets_ended(self, index: int, producer_id: int) -> None:
         """A marker was written to `__consumer_offsets`. (storage.log.transactions.may_open handles other topics.)"""
-        for question in self._asked:
+        for question in self._requested_ids:
             if question.partition == (OFFSETS, index) and question.producer.id == producer_id:
                 question.stale = True
 

@@ -17,16 +17,16 @@ Marker = tuple["Job", TopicPartition]
 
 
 class Markers:
-    """The kind of request (broker_channels.Kind). `heard(job, partition, error)` gets each marker's outcome."""
+    """The kind of request (broker_channels.Kind). `listener(job, partition, error)` gets each marker's outcome."""
 
     title, api, version = "markers", "WriteTxnMarkers", 1
 
     def __init__(self) -> None:
-        self.heard: Callable[[Job, TopicPartition, Error], None] = lambda job, tp, error: None
+        self.listener: Callable[[Job, TopicPartition, Error], None] = lambda job, tp, error: None
 
-    def told(self, item: Marker, error: Error) -> None:
+    def on_outcome(self, item: Marker, error: Error) -> None:
         """See broker_channels.Kind."""
-        self.heard(*item, error)
+        self.listener(*item, error)
 
     def fields(self, items: list[Marker]) -> dict[str, Any]:
         """The request's fields, by transaction and topic."""

@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 BUSY_S, MARK_S = 0.001, 0.05  # until the next check: of a locked partition, of a high watermark without doorbell
 SLICE_S = 0.02  # of writing markers, before the groups' next turn
 RETRY_MS = 100
-ASKED_MS = 1_000  # how long other coordinators' markers are tried
-UNTOLD_MS = 3_000  # how long an unknown partition may merely be missing from the metadata so far
+FOREIGN_MS = 1_000  # how long other coordinators' markers are tried
+METADATA_LAG_MS = 3_000  # how long an unknown partition may merely be missing from the metadata so far
 NO_SOURCE = -1
 
 Done = Callable[[dict[TopicPartition, Error]], None]
@@ -62,8 +62,8 @@ class Job:
     """
 
     __slots__ = (
-        "awaited", "away", "deadline_ms", "done", "lost", "not_before_ms", "results", "since_ms", "source", "todo",
-        "wanted",
+        "deadline_ms", "done", "in_flight", "lost", "not_before_ms", "results", "since_ms", "source", "todo",
+        "unreplicated", "wanted",
     )  # fmt: skip
 
     def __init__(self, wanted: Wanted, done: Done, lost: Lost, source: int, now: Now) -> None:
@@ -72,17 +72,17 @@ class Job:
         self.lost = lost
         self.source = source
         self.todo = set(wanted.partitions)
-        self.away: set[TopicPartition] = set()  # sent to other brokers
-        self.awaited: dict[TopicPartition, Awaited] = {}
+        self.in_flight: set[TopicPartition] = set()  # sent to other brokers
+        self.unreplicated: dict[TopicPartition, Awaited] = {}
         self.results: dict[TopicPartition, Error] = {}
         self.since_ms = now.steady_ms
         self.not_before_ms = 0
-        self.deadline_ms = now.steady_ms + ASKED_MS if source == NO_SOURCE else None
+        self.deadline_ms = now.steady_ms + FOREIGN_MS if source == NO_SOURCE else None
 
     @property
     def open(self) -> bool:
         """Whether some markers have no outcome yet."""
-        return bool(self.todo or self.away or self.awaited)
+        return bool(self.todo or self.in_flight or self.unreplicated)
 
 
 class MarkerWriter:
@@ -103,11 +103,11 @@ class MarkerWriter:
         self._links = links
         self._own: int = links.own
         self._jobs: dict[Job, None] = {}
-        self._ours: dict[tuple[int, int], Job] = {}  # of them, those with a source: by source and producer id
-        self._theirs: dict[Place, dict[Job, None]] = {}  # those of other coordinators, by place
+        self._own_jobs: dict[tuple[int, int], Job] = {}  # of them, those with a source: by source and producer id
+        self._foreign_jobs: dict[Place, dict[Job, None]] = {}  # those of other coordinators, by place
         self._now = Now(0, 0)
         self._until = 0.0  # monotonic seconds
-        links.markers.heard = self._told
+        links.markers.listener = self._on_outcome
 
     def add(self, wanted: Wanted, done: Done, lost: Lost, source: int, now: Now) -> None:
         """Write these at the next `write`; `done` gets each partition's outcome, or `lost` is called on an exception.
@@ -118,22 +118,22 @@ class MarkerWriter:
         as soon as one of the two is done.
         """
         if source == NO_SOURCE and not wanted.only_open:
-            self._give_up(wanted)
+            self._expire_former(wanted)
         job = Job(wanted, done, lost, source, now)
         if source == NO_SOURCE:
             for tp in wanted.partitions:
-                self._theirs.setdefault((wanted.producer_id, tp), {})[job] = None
+                self._foreign_jobs.setdefault((wanted.producer_id, tp), {})[job] = None
         else:
-            former = self._ours.get((source, wanted.producer_id))
+            former = self._own_jobs.get((source, wanted.producer_id))
             if former is not None:
                 self._drop(former)
-            self._ours[source, wanted.producer_id] = job
+            self._own_jobs[source, wanted.producer_id] = job
         self._jobs[job] = None
 
-    def _give_up(self, wanted: Wanted) -> None:
+    def _expire_former(self, wanted: Wanted) -> None:
         """Give up only markers of the same places: one request may have twenty thousand markers of one producer."""
         for tp in wanted.partitions:
-            for job in self._theirs.pop((wanted.producer_id, tp), ()):
+            for job in self._foreign_jobs.pop((wanted.producer_id, tp), ()):
                 if tp in job.todo:
                     job.todo.discard(tp)
                     job.results[tp] = Error.REQUEST_TIMED_OUT
@@ -150,25 +150,25 @@ class MarkerWriter:
     def _remove(self, job: Job) -> None:
         self._jobs.pop(job, None)
         key = job.source, job.wanted.producer_id
-        if self._ours.get(key) is job:
-            del self._ours[key]
+        if self._own_jobs.get(key) is job:
+            del self._own_jobs[key]
         if job.source == NO_SOURCE:
             for tp in job.wanted.partitions:
                 self._forget_place(job, (job.wanted.producer_id, tp))
 
     def _forget_place(self, job: Job, place: Place) -> None:
-        same = self._theirs.get(place, {})
+        same = self._foreign_jobs.get(place, {})
         same.pop(job, None)
         if not same:
-            self._theirs.pop(place, None)
+            self._foreign_jobs.pop(place, None)
 
     def _forget_sent(self, job: Job) -> None:
         self._links.forget(lambda marker: marker[0] is job)
 
     def metadata_changed(self) -> None:
         """Leaders may have changed: retry everything that is not in flight, at once."""
-        for job, tp in self._links.recall():
-            job.away.discard(tp)
+        for job, tp in self._links.take_queued():
+            job.in_flight.discard(tp)
             job.todo.add(tp)
         for job in self._jobs:
             job.not_before_ms = 0
@@ -183,8 +183,8 @@ class MarkerWriter:
             if time.monotonic() >= self._until:
                 break
         self._links.tick(now.steady_ms)
-        for job in [job for job in self._jobs if job.awaited or job.deadline_ms is not None or not job.open]:
-            self._guarded(job, self._look)
+        for job in [job for job in self._jobs if job.unreplicated or job.deadline_ms is not None or not job.open]:
+            self._guarded(job, self._check)
 
     def _guarded(self, job: Job, step: Callable[[Job], None]) -> None:
         """An exception in one job does not affect the others."""
@@ -196,9 +196,9 @@ class MarkerWriter:
                 job.wanted.producer_id,
             )
             self._drop(job)
-            self._tell_lost(job)
+            self._report_lost(job)
 
-    def _tell_lost(self, job: Job) -> None:
+    def _report_lost(self, job: Job) -> None:
         try:
             job.lost()
         except Exception:
@@ -226,9 +226,9 @@ class MarkerWriter:
         if job.source != NO_SOURCE and info is not None and info.leader not in (self._own, -1):
             if self._links.send(info.leader, (job, tp)):
                 job.todo.discard(tp)
-                job.away.add(tp)
+                job.in_flight.add(tp)
             else:
-                self._put_off(job)
+                self._delay(job)
         elif not (tp[0] == OFFSETS and self._held(tp[1], job.wanted.producer_id)):
             self._write_here(job, tp)
 
@@ -249,7 +249,7 @@ class MarkerWriter:
             self._failed(job, tp, refused.error)
             return
         job.todo.discard(tp)
-        job.awaited[tp] = awaited
+        job.unreplicated[tp] = awaited
         if tp[0] == OFFSETS:
             self._ended(tp[1], job.wanted.producer_id)
 
@@ -269,8 +269,8 @@ class MarkerWriter:
 
     def _failed(self, job: Job, tp: TopicPartition, error: Error) -> None:
         """Retry a marker, unless it is not needed or another coordinator has to retry it."""
-        job.away.discard(tp)
-        job.awaited.pop(tp, None)
+        job.in_flight.discard(tp)
+        job.unreplicated.pop(tp, None)
         if job.source == NO_SOURCE or self._is_settled(job, tp, error):
             job.todo.discard(tp)
             job.results[tp] = Error.INVALID_PRODUCER_EPOCH if error is Error.INVALID_TXN_STATE else error
@@ -279,12 +279,12 @@ class MarkerWriter:
             self._drop(job)
         else:
             if not job.not_before_ms:
-                self._say_it_waits(job, tp, error)
+                self._log_waiting(job, tp, error)
             job.todo.add(tp)
-            self._put_off(job)
+            self._delay(job)
 
     @staticmethod
-    def _say_it_waits(job: Job, tp: TopicPartition, error: Error) -> None:
+    def _log_waiting(job: Job, tp: TopicPartition, error: Error) -> None:
         if error is Error.INVALID_TXN_STATE:
             log.error(
                 "%s-%d: the marker of producer %d, epoch %d, is refused: a later epoch has written. If it left a "
@@ -294,7 +294,7 @@ class MarkerWriter:
         else:
             log.info("%s-%d: a transaction marker waits: %s", *tp, error.name)
 
-    def _put_off(self, job: Job) -> None:
+    def _delay(self, job: Job) -> None:
         job.not_before_ms = self._now.steady_ms + RETRY_MS
 
     def _is_settled(self, job: Job, tp: TopicPartition, error: Error) -> bool:
@@ -307,50 +307,50 @@ class MarkerWriter:
             return True
         if self._catalog.snapshot.partition(*tp) is not None:
             return False
-        return self._links.alone or self._now.steady_ms - job.since_ms >= UNTOLD_MS
+        return self._links.alone or self._now.steady_ms - job.since_ms >= METADATA_LAG_MS
 
     # -- outcomes
 
-    def _told(self, job: Job, tp: TopicPartition, error: Error) -> None:
+    def _on_outcome(self, job: Job, tp: TopicPartition, error: Error) -> None:
         """The leader's outcome for a marker; also an error if there was no response."""
         if job in self._jobs:
-            self._guarded(job, lambda job: self._heard(job, tp, error))
+            self._guarded(job, lambda job: self._handle_outcome(job, tp, error))
 
-    def _heard(self, job: Job, tp: TopicPartition, error: Error) -> None:
+    def _handle_outcome(self, job: Job, tp: TopicPartition, error: Error) -> None:
         if error is Error.INVALID_PRODUCER_EPOCH:  # the leader does not say whether a transaction is open
             self._failed(job, tp, Error.INVALID_TXN_STATE)
         elif error:
             self._failed(job, tp, error)
         else:
-            job.away.discard(tp)
+            job.in_flight.discard(tp)
             job.results[tp] = Error.NONE
 
-    def _look(self, job: Job) -> None:
+    def _check(self, job: Job) -> None:
         """Check whether a job is done."""
-        if job.awaited and not self._has_passed(job):
-            for awaited in job.awaited.values():
+        if job.unreplicated and not self._is_replicated(job):
+            for awaited in job.unreplicated.values():
                 awaited.partition.slot.wait(roles.COORDINATOR)
             memory_order.fence()
-            self._has_passed(job)
+            self._is_replicated(job)
         if job.deadline_ms is not None and job.open and job.deadline_ms <= self._now.steady_ms:
-            for tp in [*job.todo, *job.awaited]:
+            for tp in [*job.todo, *job.unreplicated]:
                 self._failed(job, tp, Error.REQUEST_TIMED_OUT)
         if not job.open and job in self._jobs:
             self._remove(job)
             job.done(job.results)
 
-    def _has_passed(self, job: Job) -> bool:
+    def _is_replicated(self, job: Job) -> bool:
         """Whether no marker is awaited: high watermarks have passed it, or its leadership was lost."""
-        for tp, (partition, led_since, end) in list(job.awaited.items()):
+        for tp, (partition, led_since, end) in list(job.unreplicated.items()):
             values = partition.slot.read()
             if not _is_led(partition, values, led_since):
                 self._failed(job, tp, Error.NOT_LEADER_OR_FOLLOWER)
-            elif values[slots.F_HW] >= end and values[slots.F_VOTERS] >= values[slots.F_MIN_ISR]:
-                self._written(job, tp)
-        return not job.awaited
+            elif values[slots.F_HW] >= end and values[slots.F_HW_QUORUM] >= values[slots.F_MIN_ISR]:
+                self._complete(job, tp)
+        return not job.unreplicated
 
-    def _written(self, job: Job, tp: TopicPartition) -> None:
-        del job.awaited[tp]
+    def _complete(self, job: Job, tp: TopicPartition) -> None:
+        del job.unreplicated[tp]
         job.results[tp] = Error.NONE
         if tp[0] == OFFSETS:
             self._groups.end_transaction(tp[1], job.wanted.producer_id, job.wanted.commit, self._now)
@@ -382,7 +382,7 @@ def _patience(job: Job, now: Now) -> float | None:
     waits = []
     if job.todo:
         waits.append(max(BUSY_S, (job.not_before_ms - now.steady_ms) / 1000))
-    if job.awaited:
+    if job.unreplicated:
         waits.append(MARK_S)
     if job.deadline_ms is not None:
         waits.append(max(0.0, (job.deadline_ms - now.steady_ms) / 1000))

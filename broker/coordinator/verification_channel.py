@@ -36,7 +36,7 @@ class Verifications:
 
     title, api, version = "verification", "AddPartitionsToTxn", 4
 
-    def told(self, item: Question, error: Error) -> None:
+    def on_outcome(self, item: Question, error: Error) -> None:
         """See broker_channels.Kind."""
         item.done(Error.NETWORK_EXCEPTION if error is Error.NOT_LEADER_OR_FOLLOWER else error)
 

@@ -1,9 +1,9 @@
 """A connection to another broker: one request in flight; its response is read into one buffer and used in place.
 
-A refused or lost connection is retried after AGAIN_MS, doubled up to `Limits.longest_ms`; at once after `hurry`, and
-if it had lasted for SETTLED_MS. A malformed, unrequested or late response closes it. So does silence of the other host
-for SILENT_S, idle or not: after a network failure TCP would wait as long as the failure lasted before it sends the next
-packet, and the cluster would wait with it. Times are in ms of CLOCK_MONOTONIC.
+A refused or lost connection is retried after AGAIN_MS, doubled up to `Limits.longest_ms`; at once after
+`reconnect_now`, and if it had lasted for SETTLED_MS. A malformed, unrequested or late response closes it. So does
+silence of the other host for SILENT_S, idle or not: after a network failure TCP would wait as long as the failure
+lasted before it sends the next packet, and the cluster would wait with it. Times are in ms of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ConnectionHandler(Protocol):
     def answer(self, link: Link, frame: memoryview) -> None:
         """The response without its length, valid during the call. Raises WireError when it is not valid.
 
-        A handler that already knows the next request may call `ask` before it uses the response.
+        A handler that already knows the next request may call `send_next` before it uses the response.
         """
 
     def lost(self, link: Link) -> None:
@@ -69,12 +69,12 @@ class Link:
     ) -> None:
         self.name = name
         self.address = address
-        self._talk, self._resolver, self._limits = talk, resolver, limits
+        self._handler, self._resolver, self._limits = talk, resolver, limits
         self._sock: socket.socket | None = None
         self._up = self._busy = self._writing = self._resolving = False
         self._due_ms = 0  # next attempt, or timeout
         self._since_ms = 0  # when the connection was made
-        self._again_ms = AGAIN_MS
+        self._backoff_ms = AGAIN_MS
         self._attempts = self._refusals = 0  # since then; and how many of the last ones were refused
         self._addresses = 1  # of the host
         self._fault = ""  # the last one logged, so that it is logged once
@@ -101,19 +101,19 @@ class Link:
         most = self._limits.patience_ms
         return most if self._up else min(CONNECT_MS, most)
 
-    def hurry(self) -> None:
+    def reconnect_now(self) -> None:
         """The broker may be up now: connect at the next `tick`, without a pause."""
         if self._sock is None:
-            self._due_ms, self._again_ms = 0, AGAIN_MS
+            self._due_ms, self._backoff_ms = 0, AGAIN_MS
 
     def resolved(self) -> None:
         """The resolver has a result."""
         if self._resolving:
             self._due_ms = 0
 
-    def ask(self) -> None:
+    def send_next(self) -> None:
         """Send the next request, if there is one, the connection stands and no request is in flight."""
-        request = self._talk.request(self) if self._up and not self._busy else None
+        request = self._handler.request(self) if self._up and not self._busy else None
         if request is not None:
             self._busy, self._due_ms = True, _now_ms() + self._limits.patience_ms
             self._out = memoryview(request)
@@ -122,7 +122,7 @@ class Link:
     def tick(self, now_ms: int) -> None:
         """Send a request if there is one; connect when it is due; time out."""
         if self._up and not self._busy:
-            self.ask()
+            self.send_next()
         elif now_ms >= self._due_ms and self._sock is None:
             self._connect(now_ms)
         elif now_ms >= self._due_ms:
@@ -143,7 +143,7 @@ class Link:
     def close(self) -> None:
         """Close the connection and drop the request in flight."""
         if self._sock is not None:
-            self._talk.watch(self._sock.fileno(), 0)
+            self._handler.watch(self._sock.fileno(), 0)
             self._sock.close()
         self._sock = None
         self._up = self._busy = self._writing = self._resolving = False
@@ -154,7 +154,7 @@ class Link:
     def _connect(self, now_ms: int) -> None:
         self._due_ms = now_ms + self._patience_ms
         try:
-            addresses = self._resolver.ask(*self.address)
+            addresses = self._resolver.resolve(*self.address)
             if addresses is None:  # retried as soon as the resolver knows
                 self._resolving, self._due_ms = True, now_ms + LONGEST_MS
                 return
@@ -170,7 +170,7 @@ class Link:
         except OSError as error:
             self._lose(error)
             return
-        self._talk.watch(self._sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        self._handler.watch(self._sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def _connected(self) -> None:
         assert self._sock is not None
@@ -180,8 +180,8 @@ class Link:
         self._up, self._since_ms = True, _now_ms()
         self._attempts = self._refusals = 0
         log.log(logging.INFO if self._fault else logging.DEBUG, "%s: connected", self.name)
-        self._talk.watch(self._sock.fileno(), select.EPOLLIN)
-        self.ask()
+        self._handler.watch(self._sock.fileno(), select.EPOLLIN)
+        self.send_next()
 
     def _lose(self, error: OSError | WireError) -> None:
         """Log why, once, and retry: after a pause, unless the connection had lasted."""
@@ -192,10 +192,10 @@ class Link:
         self._refusals = self._refusals + 1 if isinstance(error, ConnectionRefusedError) and not self._up else 0
         lasted = self._up and now_ms >= self._since_ms + SETTLED_MS
         self.close()
-        self._due_ms, self._again_ms = now_ms + self._again_ms, min(2 * self._again_ms, self._limits.longest_ms)
+        self._due_ms, self._backoff_ms = now_ms + self._backoff_ms, min(2 * self._backoff_ms, self._limits.longest_ms)
         if lasted:
-            self.hurry()
-        self._talk.lost(self)
+            self.reconnect_now()
+        self._handler.lost(self)
 
     # -- requests and answers
 
@@ -210,27 +210,27 @@ class Link:
             return
         if bool(self._out) != self._writing:
             self._writing = bool(self._out)
-            self._talk.watch(self._sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if self._writing else 0))
+            self._handler.watch(self._sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if self._writing else 0))
 
     def _receive(self) -> None:
         """Read what has come; once the response is whole, use it and send the next request."""
         assert self._sock is not None
         frame = self._frame
-        while not frame.whole:
+        while not frame.is_complete:
             try:
                 count = self._sock.recv_into(frame.room)
             except BlockingIOError:
                 return
             if not count:
                 raise OSError(0, "closed by the other side")
-            frame.take(count)
+            frame.add(count)
         if not self._busy or self._out:
             raise WireError("an answer that nobody has asked for")
         self._busy = False
-        self._talk.answer(self, frame.content)
+        self._handler.answer(self, frame.content)
         self._fault = ""
         frame.clear()
-        self.ask()
+        self.send_next()
 
 
 class Frame:
@@ -244,7 +244,7 @@ class Frame:
         self._small = 0  # responses in a row that needed no large buffer
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the response is complete."""
         return self._filled == self._end > 0
 
@@ -258,7 +258,7 @@ class Frame:
         """The response without its length."""
         return self._buffer[4 : self._end]
 
-    def take(self, count: int) -> None:
+    def add(self, count: int) -> None:
         """`count` bytes have come into `room`. Raises WireError for an impossible length."""
         self._filled += count
         if not self._end and self._filled >= 4:

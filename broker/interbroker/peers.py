@@ -56,18 +56,18 @@ class Poller(Protocol):
 class PeerPool:
     """Makes the connections of one process. `patience_ms`: the response timeout, controller.socket.timeout.ms."""
 
-    def __init__(self, sources: Poller, patience_ms: int) -> None:
-        self._sources = sources
+    def __init__(self, poller: Poller, patience_ms: int) -> None:
+        self._poller = poller
         self._limits = Limits(
             usual=SMALL, most=_LARGEST, patience_ms=patience_ms, receive_buffer=-1, longest_ms=_LONGEST_MS
         )
         self._resolver = Resolver()
         self._peers: WeakSet[Peer] = WeakSet()
-        sources.watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
+        poller.watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
 
     def connect(self, broker: int, address: Address, changed: Changed) -> Peer:
         """A connection to a broker; `changed` is called when its reachability changes."""
-        peer = Peer(broker, address, self._sources, self._resolver, self._limits, changed)
+        peer = Peer(broker, address, self._poller, self._resolver, self._limits, changed)
         self._peers.add(peer)
         return peer
 
@@ -78,7 +78,7 @@ class PeerPool:
 
     def close(self) -> None:
         """Stop looking names up; callers of `connect` close their peers."""
-        self._sources.unwatch(self._resolver.fileno())
+        self._poller.unwatch(self._resolver.fileno())
         self._resolver.close()
 
 
@@ -86,13 +86,13 @@ class Peer:
     """One broker and the requests to it (a ConnectionHandler). The first call of `tick` opens the connection."""
 
     def __init__(
-        self, broker: int, address: Address, sources: Poller, resolver: Resolver, limits: Limits, changed: Changed
+        self, broker: int, address: Address, poller: Poller, resolver: Resolver, limits: Limits, changed: Changed
     ) -> None:  # fmt: skip
         self.broker = broker
         self.link = Link(f"broker {broker} at {address[0]}:{address[1]}", address, self, resolver, limits)
-        self._sources = sources
+        self._poller = poller
         self._changed = changed
-        self._standing = ""
+        self._reachability = ""
         self._queue: deque[_Request] = deque()
         self._under_way: _Request | None = None
         self._correlation = 0
@@ -115,7 +115,7 @@ class Peer:
     def send(self, encode: Encode, answered: Answered) -> None:
         """Send a request after those sent before."""
         self._queue.append(_Request(encode, answered))
-        self.link.ask()
+        self.link.send_next()
 
     def forget(self) -> None:
         """Drop unanswered requests: the broker counts as dead, and gets the full state if it is not."""
@@ -126,24 +126,24 @@ class Peer:
         self.forget()
         self.link.close()
 
-    def _tell(self, standing: str) -> None:
-        if standing != self._standing:
-            self._standing = standing
-            self._changed(self.broker, standing)
+    def _set_reachability(self, reachability: str) -> None:
+        if reachability != self._reachability:
+            self._reachability = reachability
+            self._changed(self.broker, reachability)
 
     # -- the ConnectionHandler
 
     def watch(self, fd: int, events: int) -> None:
         """See ConnectionHandler."""
         if events:
-            self._sources.watch(fd, events, self._ready)
+            self._poller.watch(fd, events, self._ready)
         else:
-            self._sources.unwatch(fd)
+            self._poller.unwatch(fd)
 
     def _ready(self, events: int) -> None:
         self.link.ready(events)
         if self.link.up:
-            self._tell(REACHED)
+            self._set_reachability(REACHED)
 
     def request(self, link: Link) -> bytes | None:
         """See ConnectionHandler. It stays in the queue until it is answered."""
@@ -166,4 +166,4 @@ class Peer:
     def lost(self, link: Link) -> None:
         """See ConnectionHandler."""
         if link.refused:
-            self._tell(REFUSED)
+            self._set_reachability(REFUSED)

@@ -11,12 +11,12 @@ Addresses = list[tuple[Any, Any, int, str, Any]]  # as socket.getaddrinfo has th
 
 
 class Resolver:
-    """Poll `fileno()`, `drain()`, and `ask` again: a result may be known now. Lookups share one thread."""
+    """Poll `fileno()`, `drain()`, and `resolve` again: a result may be known now. Lookups share one thread."""
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._pool = ThreadPoolExecutor(1, "resolver")  # its thread starts with the first name
-        self._asked: dict[tuple[str, int], Future[Addresses]] = {}
+        self._lookups: dict[tuple[str, int], Future[Addresses]] = {}
 
     def fileno(self) -> int:
         """Readable when a lookup has ended."""
@@ -29,21 +29,21 @@ class Resolver:
         except BlockingIOError:
             pass
 
-    def ask(self, host: str, port: int) -> Addresses | None:
+    def resolve(self, host: str, port: int) -> Addresses | None:
         """The addresses of a host, looked up again each time; None: not known yet. Raises OSError when it has none."""
-        future = self._asked.get((host, port))
+        future = self._lookups.get((host, port))
         if future is None:
             try:
                 return _look_up(host, port, socket.AI_NUMERICHOST)
             except socket.gaierror:
-                self._asked[(host, port)] = future = self._pool.submit(_look_up, host, port)
-                future.add_done_callback(self._known)
+                self._lookups[(host, port)] = future = self._pool.submit(_look_up, host, port)
+                future.add_done_callback(self._notify)
         if not future.done():
             return None
-        del self._asked[(host, port)]
+        del self._lookups[(host, port)]
         return future.result()
 
-    def _known(self, _: Future[Addresses]) -> None:
+    def _notify(self, _: Future[Addresses]) -> None:
         if self._event >= 0:
             os.eventfd_write(self._event, 1)
 

@@ -85,7 +85,7 @@ class CleanerOffsets:
                 refused.append((new[0], error))
         return refused
 
-    def note_truncations(self, partitions: Iterable[Partition], others: Callable[[], Iterable[Partition]]) -> None:
+    def record_truncations(self, partitions: Iterable[Partition], others: Callable[[], Iterable[Partition]]) -> None:
         """Record which cleaned logs are dirty because they were truncated, for the next start, which cannot know.
 
         Otherwise a record after the cut, whose key no pass has searched for older records, would count as clean; if it

@@ -56,7 +56,7 @@ def remove_directories(log_dir: str, now_ms: int, delay_ms: int, failed: Failed 
     """
     removed = 0
     with os.scandir(log_dir) as entries:
-        doomed = [entry for entry in entries if _is_doomed(entry)]
+        doomed = [entry for entry in entries if _is_deletable(entry)]
     for entry in doomed:
         if _waited_ms(entry, now_ms) >= delay_ms:
             removed += _remove_tree(entry.path, failed)
@@ -77,7 +77,7 @@ def _remove_tree(path: str, failed: Failed) -> bool:
     return True
 
 
-def _is_doomed(entry: os.DirEntry[str]) -> bool:
+def _is_deletable(entry: os.DirEntry[str]) -> bool:
     """Does not follow links: a link is removed even if it leads to a missing disk, or to itself."""
     marked = entry.name.endswith(names.DELETE_DIR) and names.parse_partition_dir(entry.name) is not None
     return marked and (entry.is_symlink() or entry.is_dir())

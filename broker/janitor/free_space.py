@@ -48,7 +48,7 @@ class FreeSpace:
         self._paces = [Pace() for _ in config.log_dirs]
         self._warned = -_SILENCE_S
 
-    def look(self, number: int, log_dir: str, now_ms: int) -> float:
+    def check(self, number: int, log_dir: str, now_ms: int) -> float:
         """Check log directory `number`; returns ms until the next check. Raises the disk's OSError."""
         pause = RARELY_MS
         if self._keep:
@@ -58,7 +58,7 @@ class FreeSpace:
 
     def _keep_free(self, number: int, log_dir: str, now_ms: int) -> float:
         pace, free = self._paces[number], disks.room(log_dir).free
-        pace.see(free, time.monotonic())
+        pace.record(free, time.monotonic())
         if free < self._keep * _EARLY:
             self._make_room(number, log_dir, free, now_ms)
             free = disks.room(log_dir).free
@@ -90,7 +90,7 @@ class FreeSpace:
         logs: dict[Partition, LogFacts] = {}
 
         def note(partition: Partition) -> None:
-            logs[partition] = self._aging.look(partition)
+            logs[partition] = self._aging.facts(partition)
 
         self._each(partitions, note)
         doomed = retention.for_space(logs, wanted)
@@ -121,7 +121,7 @@ class Pace:
         self._rate = 0.0  # bytes a second; a short pause of the writers does not slow the checks at once
         self._free, self._at = 0, 0.0
 
-    def see(self, free: int, now: float) -> None:
+    def record(self, free: int, now: float) -> None:
         """Record the free space at `now` (s, monotonic)."""
         seconds = now - self._at
         lately = (self._free - free) / seconds if self._at and seconds > 0 else 0.0

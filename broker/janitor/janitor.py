@@ -66,7 +66,7 @@ class Janitor:
         self._checkpoints = Checkpoints(me.config.log_dirs, turns)
         self._aging = retention.Aging()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
-        self._doomed = True  # there may be directories of deleted partitions
+        self._deletable = True  # there may be directories of deleted partitions
         self._disks = DiskWatch(me.shared, self._partitions, me.config.log_dirs)
         self._space = FreeSpace(me.config, self._intact, self._aging)
         self._recovering = False
@@ -74,17 +74,17 @@ class Janitor:
         self._faulty: set[tuple[str, int, int]] = set()  # tasks that hit a bug: what, slot, incarnation
         self._bell = Doorbell(me.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._cleaner = Cleaner(me.config, self._intact, turns, self._disks.met)
+        self._cleaner = Cleaner(me.config, self._intact, turns, self._disks.report)
         self._cleaning = Task(self._cleaner.backoff_ms, self._clean)
         self._keeping = Task(RARELY_MS, self._keep_space)
-        self._noting = Task(NOTE_LOOK_MS, self._note_boot)
+        self._noting = Task(NOTE_LOOK_MS, self._record_boot)
         self._tasks = self._table()
 
     def _table(self) -> list[Task]:
         config = self._me.config
         return [
             Task(FLUSH_LOOK_MS, self._flush),
-            Task(TRUNCATION_LOOK_MS, self._note_truncations),
+            Task(TRUNCATION_LOOK_MS, self._record_truncations),
             Task(DAMAGE_LOOK_MS, self._mend),
             Task(REMOVE_LOOK_MS, self._remove),
             self._keeping,
@@ -115,7 +115,7 @@ class Janitor:
         self._postpone()
         self._follow()
         self._me.running()
-        while not self._signals.take():
+        while not self._signals.drain():
             self._me.beat()
             self._bell.drain()
             self._follow()
@@ -158,7 +158,7 @@ class Janitor:
         """Apply new metadata, and recover what no other process has recovered yet."""
         if self._partitions.follow():
             self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
-            self._recovering = self._doomed = True
+            self._recovering = self._deletable = True
             if self._cleaner.configure(self._setting):
                 self._cleaning.due = 0.0
         if self._recovering:
@@ -192,7 +192,7 @@ class Janitor:
             except (Busy, Gone, FileNotFoundError) as error:
                 log.debug("%s: %r skipped: %s", what, partition, error or type(error).__name__)
             except OSError as error:
-                self._disks.met(partition, error)
+                self._disks.report(partition, error)
             except Exception:
                 self._show(what, partition)
 
@@ -214,7 +214,7 @@ class Janitor:
             self._each("indexes", reindex.mend, self._partitions.at(found))
 
     def _retain(self) -> None:
-        now_ms, self._doomed = _now_ms(), True
+        now_ms, self._deletable = _now_ms(), True
         self._each("retention", lambda partition: self._aging.trim(partition, now_ms))
 
     def _expire(self) -> None:
@@ -225,17 +225,17 @@ class Janitor:
         now_ms = _now_ms()
         changed = self._partitions.changed(self._tidy)
         self._each("removal", lambda partition: self._remove_in(partition, now_ms), changed)
-        if self._doomed:  # until all have been removed, also if a disk fails meanwhile
-            self._doomed = self._remove_directories(now_ms) > 0
+        if self._deletable:  # until all have been removed, also if a disk fails meanwhile
+            self._deletable = self._remove_directories(now_ms) > 0
 
     def _remove_directories(self, now_ms: int) -> int:
         """Remove deleted partitions' directories, renamed before the metadata changes; returns how many still wait."""
         delay, waiting = self._setting("log.segment.delete.delay.ms"), 0
         for index, log_dir in enumerate(self._me.config.log_dirs):
             if index not in self._disks.broken:
-                waiting += file_deletion.remove_directories(log_dir, now_ms, delay, partial(self._disks.judge, index))[
-                    1
-                ]
+                waiting += file_deletion.remove_directories(
+                    log_dir, now_ms, delay, partial(self._disks.handle_error, index)
+                )[1]
         return waiting
 
     def _remove_in(self, partition: Partition, now_ms: int) -> None:
@@ -263,15 +263,15 @@ class Janitor:
         write.__name__ = name
         return write
 
-    def _note_truncations(self) -> None:
+    def _record_truncations(self) -> None:
         """After a truncation a recovery point may be beyond the log end, the cleaner's beyond the clean part."""
         truncations = self._partitions.truncations()
         if truncations != self._truncations:
             self._checkpoint(checkpoints.RECOVERY_POINT)()
-            self._cleaner.note_truncations()
+            self._cleaner.record_truncations()
             self._truncations = truncations
 
-    def _note_boot(self) -> None:
+    def _record_boot(self) -> None:
         """Note the boot once all logs are recovered: the next recovery need not excuse what this one found. Waits for
         logs that are not in the metadata yet, and for logs that could not be read.
         """
@@ -282,7 +282,7 @@ class Janitor:
             if number in self._disks.broken:
                 continue
             if logdirs.holds_only(log_dir, known):
-                boot_id.note_boot(log_dir)
+                boot_id.record_boot(log_dir)
             else:
                 self._noting.period_ms = NOTE_AGAIN_MS
 
@@ -300,7 +300,7 @@ class Janitor:
     def _room_in(self, number: int, log_dir: str) -> float:
         """Keep space in one log directory; returns ms until the next check. A broken one must not stop the others."""
         try:
-            return self._space.look(number, log_dir, _now_ms())
+            return self._space.check(number, log_dir, _now_ms())
         except OSError as error:
             log.error("%s: %s", log_dir, error)
             if disks.is_broken(error):

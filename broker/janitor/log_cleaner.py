@@ -86,19 +86,19 @@ class Cleaner:
 
     def __init__(
         self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], turns: CheckpointLocks,
-        met: Callable[[Partition, OSError], None],
+        report: Callable[[Partition, OSError], None],
     ) -> None:  # fmt: skip
-        """`met` is called for each error of a log's disk."""
+        """`report` is called for each error of a log's disk."""
         self._partitions = partitions
-        self._met = met
+        self._report = report
         self._enabled = bool(config["log.cleaner.enable"])
         self._settings = Settings.of(config.__getitem__)
         self._offsets = CleanerOffsets(list(config.log_dirs), turns)
         self._running: list[_Running] = []  # the next to step first
-        self._look_at = 0.0  # when to check for more logs than these; monotonic
+        self._check_at = 0.0  # when to check for more logs than these; monotonic
         self._free_at = 0.0  # when log.cleaner.io.max.bytes.per.second allows the next step
         self._uncleanable: set[int] = set()  # incarnations
-        self._resting: dict[int, float] = {}  # incarnations whose last compaction made no progress → until when
+        self._paused: dict[int, float] = {}  # incarnations whose last compaction made no progress → until when
         self._undecided: dict[int, Decided] = {}  # incarnation → what its last check left over
         self._unreadable: dict[int, set[int]] = {}  # incarnation → base offsets of batches that were logged
 
@@ -107,7 +107,7 @@ class Cleaner:
         former, self._settings = self._settings, Settings.of(value)
         if self._settings == former:
             return False
-        self._look_at = self._free_at = 0.0
+        self._check_at = self._free_at = 0.0
         return True
 
     @property
@@ -118,18 +118,18 @@ class Cleaner:
     def step(self) -> float:
         """Work for some milliseconds; returns ms until the next step is due."""
         if not self._running:
-            self._note_followers()
+            self._record_followers()
         if not self._enabled:
             return self._settings.backoff_ms
         if self._may_begin() and self._begin():
             return 0.0
         if self._running:
             return self._step(self._running[0])
-        self._resting.clear()  # until the next step
+        self._paused.clear()  # until the next step
         return self._settings.backoff_ms
 
     def _may_begin(self) -> bool:
-        return len(self._running) < self._settings.threads and (not self._running or time.monotonic() >= self._look_at)
+        return len(self._running) < self._settings.threads and (not self._running or time.monotonic() >= self._check_at)
 
     def _step(self, running: _Running) -> float:
         try:
@@ -137,7 +137,7 @@ class Cleaner:
                 return self._next(running)
         except (Moved, Gone) as error:
             log.info("%r: compaction aborted: %s", running.compaction.partition, error or "it was deleted")
-            self._rest(running.compaction.partition)
+            self._pause(running.compaction.partition)
         except (Unclean, RecordError) as error:
             log.error("%r: compaction failed: %s", running.compaction.partition, error)
             self._uncleanable.add(running.compaction.partition.incarnation)
@@ -157,24 +157,24 @@ class Cleaner:
             log.exception("%r: compaction failed: not retried before the next start", partition)
             self._uncleanable.add(partition.incarnation)
 
-    def _rest(self, partition: Partition) -> None:
+    def _pause(self, partition: Partition) -> None:
         """Compaction of this log made no progress: the others go first, and the next try follows after a pause."""
-        self._resting[partition.incarnation] = time.monotonic() + self._settings.backoff_ms / 1000
+        self._paused[partition.incarnation] = time.monotonic() + self._settings.backoff_ms / 1000
 
     def _refuse(self, partition: Partition, error: OSError) -> None:
         """Handle a disk error of this log."""
-        self._rest(partition)
+        self._pause(partition)
         if error.errno in _FULL:
             log.warning("%r: no space to compact: %s", partition, error)
         else:
-            self._met(partition, error)
+            self._report(partition, error)
 
-    def note_truncations(self) -> None:
+    def record_truncations(self) -> None:
         """Record that truncated logs are dirty, also after the next start. Raises OSError.
 
         Includes logs that are not compacted at present, but were and may be again.
         """
-        self._offsets.note_truncations(self._partitions(), self._partitions)
+        self._offsets.record_truncations(self._partitions(), self._partitions)
 
     @property
     def partition(self) -> Partition | None:
@@ -206,7 +206,7 @@ class Cleaner:
         self._free_at = max(self._free_at, now - _THROTTLE_SECONDS) + done / max(self._settings.rate, 1.0)
         return max(0.0, self._free_at - now) * 1000
 
-    def _note_followers(self) -> None:
+    def _record_followers(self) -> None:
         """A follower's log has the gaps of its leader's, clean or not: `odradek check` relies on the checkpoint."""
         new = [
             partition
@@ -223,19 +223,19 @@ class Cleaner:
         if not found:
             there = {partition.incarnation for partition in self._partitions()}
             self._undecided = {one: left for one, left in self._undecided.items() if one in there}
-            self._look_at = time.monotonic() + self._settings.backoff_ms / 1000
+            self._check_at = time.monotonic() + self._settings.backoff_ms / 1000
             return False
         what, partition = max(found, key=lambda pair: pair[0].ratio)
         try:
             with self._outliving(partition, Moved, OSError):
-                self._take_up(partition, what, now_ms)
+                self._start(partition, what, now_ms)
         except Moved:  # it is checked again
             pass
         except OSError as error:
             self._refuse(partition, error)
         return True
 
-    def _take_up(self, partition: Partition, what: Range, now_ms: int) -> None:
+    def _start(self, partition: Partition, what: Range, now_ms: int) -> None:
         if self._offsets.get(partition) is None:  # from now on the log may have gaps: `odradek check` relies on it
             self._offsets.put(partition, what.first_dirty, what.truncations, self._partitions())
         _be_nice()
@@ -250,7 +250,7 @@ class Cleaner:
         # yet that its log is gone. Both would write to the same `.cleaned` files.
         taken = {one.compaction.partition.directory for one in self._running}
         now = time.monotonic()
-        not_now = self._uncleanable | {one for one, until in self._resting.items() if until > now}
+        not_now = self._uncleanable | {one for one, until in self._paused.items() if until > now}
         for partition in self._partitions():
             state = partition.state()
             if partition.directory in taken or partition.incarnation in not_now:
@@ -259,19 +259,19 @@ class Cleaner:
                 continue
             if state.state not in (slots.LEADER, slots.FOLLOWER) or state.incarnation != partition.incarnation:
                 continue
-            what = self._look(partition, state.leo, now_ms)
+            what = self._check(partition, state.leo, now_ms)
             if what is None or what.truncations != state.truncations:
                 continue
             if what.due(partition.config.min_cleanable_dirty_ratio):
                 yield partition, what
 
-    def _look(self, partition: Partition, leo: int, now_ms: int) -> Range | None:
+    def _check(self, partition: Partition, leo: int, now_ms: int) -> Range | None:
         """The range of a log that could be cleaned, None when it cannot be determined."""
         try:
             with self._outliving(partition, OSError):
                 incarnation = partition.incarnation
                 before = self._undecided.pop(incarnation, None)
-                what = compaction.look(partition, self._checkpoint(partition, leo), now_ms, before)
+                what = compaction.find_range(partition, self._checkpoint(partition, leo), now_ms, before)
                 if what.undecided is not None:
                     self._undecided[incarnation] = what.undecided
                 return what
@@ -295,11 +295,11 @@ class Cleaner:
         return self._offsets.get(partition)
 
     def _finish(self, running: _Running) -> None:
-        self._look_at = 0.0
+        self._check_at = 0.0
         done = running.compaction
         self._offsets.put(done.partition, done.cleaned_upto, done.what.truncations, self._partitions())
         if done.cleaned_upto <= done.what.first_dirty:
-            self._rest(done.partition)
+            self._pause(done.partition)
         log.info(
             "%r: compacted up to offset %d: %d bytes read, %d written, %d segments, %d replacements, %.1f s",
             done.partition, done.cleaned_upto, done.bytes_read, done.bytes_written, done.segments, done.swaps,

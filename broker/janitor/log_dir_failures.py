@@ -35,11 +35,11 @@ class DiskWatch:
         self._warned: dict[tuple[str, int | None], float] = {}  # time of the last warning
         self._busy = False  # another process held the lock of a partition that must go offline
 
-    def met(self, partition: Partition, error: OSError) -> None:
+    def report(self, partition: Partition, error: OSError) -> None:
         """Handle an error of a partition's disk."""
-        self.judge(partition.state().log_dir, repr(partition), error)
+        self.handle_error(partition.state().log_dir, repr(partition), error)
 
-    def judge(self, log_dir: int, what: str, error: OSError) -> None:
+    def handle_error(self, log_dir: int, what: str, error: OSError) -> None:
         """A broken disk takes its log directory offline, other errors are only logged."""
         if disks.is_broken(error):
             log.error("%s: %s", what, error)
@@ -65,11 +65,11 @@ class DiskWatch:
             log.critical("%s is offline: its disk failed; repair it and restart the broker", self._log_dirs[number])
         if failed != self.broken or self._busy:
             self.broken = failed
-            doomed = [partition for partition in self._partitions if self._doomed(partition)]
+            doomed = [partition for partition in self._partitions if self._affected(partition)]
             self._busy = sum(map(_take_offline, doomed)) < len(doomed)
             self._partitions.log.ring(roles.CONTROLLER)  # which reports it to the cluster
 
-    def _doomed(self, partition: Partition) -> bool:
+    def _affected(self, partition: Partition) -> bool:
         state = partition.state()
         known = state.incarnation == partition.incarnation and state.state in _SERVED
         return known and state.log_dir in self.broken
@@ -79,10 +79,10 @@ def _take_offline(partition: Partition) -> bool:
     """False while another process has the lock. Without repair, which would need the disk."""
     slot, locks = partition.slot, partition.owner.locks
     if not locks.try_lock(slot.number):
-        partition.note_wait()
+        partition.record_wait()
         return False
     try:
-        slot.taken(partition.owner.pid)
+        slot.record_holder(partition.owner.pid)
         if slot.state().incarnation == partition.incarnation and slot.state().state in _SERVED:
             slot.update(state=slots.OFFLINE)
     finally:

@@ -34,17 +34,17 @@ class Aging:
         Also on a follower, as in Kafka, up to its high watermark: it need not wait for its leader to do the same.
         """
         state = partition.state()
-        if state.state not in (slots.LEADER, slots.FOLLOWER) or not self._doomed(partition, state, now_ms):
+        if state.state not in (slots.LEADER, slots.FOLLOWER) or not self._deletable(partition, state, now_ms):
             return 0
         with flush.patiently(partition) as values:
-            doomed = self._doomed(partition, SlotState._make(values), now_ms)  # it may have grown meanwhile
+            doomed = self._deletable(partition, SlotState._make(values), now_ms)  # it may have grown meanwhile
             if not doomed:
                 return 0
             if doomed[-1].base_offset == values[slots.F_ACTIVE_BASE]:
                 roll.roll(partition, values)
             return _delete(partition, values, doomed)
 
-    def _doomed(self, partition: Partition, state: SlotState, now_ms: int) -> list[DeletableSegment]:
+    def _deletable(self, partition: Partition, state: SlotState, now_ms: int) -> list[DeletableSegment]:
         config = partition.config
         limits = Limits(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy)
         return retention.segments_to_delete(
@@ -56,7 +56,7 @@ class Aging:
             now_ms=now_ms,
         )
 
-    def look(self, partition: Partition) -> LogFacts:
+    def facts(self, partition: Partition) -> LogFacts:
         """A log's facts for `retention.for_space`. Raises FileNotFoundError when its files are just changing."""
         state = partition.state()
         return LogFacts(self._segments(partition, state), state.hw, state.leo)
@@ -97,7 +97,7 @@ def _delete(partition: Partition, values: Fields, doomed: list[DeletableSegment]
         log.info("%r: deleting the segment at offset %d (%s)", partition, *segment)
     if start > values[slots.F_LOG_START]:
         return trim.advance(partition, values, start)
-    return trim.let_go(partition, values)
+    return trim.delete_below_start(partition, values)
 
 
 def expire_producers(partition: Partition, now_ms: int, expiration_ms: int) -> int:

@@ -27,15 +27,15 @@ class KeptDirs:
         self.free: dict[int, OSError | None] = dict.fromkeys(numbers)
         self._log_dirs = log_dirs
         self._broker = broker
-        self._said: set[int] = set()
-        self._again_at = 0.0
+        self._logged: set[int] = set()
+        self._retry_at = 0.0
 
     def turn(self) -> None:
         """Lock free ones when a try is due. Raises OdradekError if another broker, perhaps just stopping, has one."""
         now = time.monotonic()
-        if not self.free or now < self._again_at:
+        if not self.free or now < self._retry_at:
             return
-        self._again_at = now + AGAIN_S
+        self._retry_at = now + AGAIN_S
         for number in sorted(self.free):
             try:
                 logdirs.lock_dir(self._log_dirs[number], self._broker)
@@ -48,6 +48,6 @@ class KeptDirs:
 
     def _failed(self, number: int, error: OSError) -> None:
         self.free[number] = error
-        if number not in self._said:
-            self._said.add(number)
+        if number not in self._logged:
+            self._logged.add(number)
             log.warning("cannot lock log directory %s, retrying: %s", self._log_dirs[number], error)

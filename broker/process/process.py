@@ -83,7 +83,7 @@ class Process:
         """Show that the process is alive; call it in every turn of its loop. Free without a watchdog."""
         self.watchdog.beat()
 
-    def left(self) -> None:
+    def mark_left_cluster(self) -> None:
         """Let other processes stop now. Sends no STOPPING=1, at which a service manager starts the stop timeout."""
         self.shared.control.words[shm.LEFT] = 1
         self.shared.processes.set(self.role, "state", processes.DRAINING)
@@ -167,7 +167,7 @@ def hold_stop_signals() -> None:
 
 
 class Signals:
-    """Signals as a queue: handlers only enqueue, the loop calls `take()`; `fileno()` wakes its poll."""
+    """Signals as a queue: handlers only enqueue, the loop calls `drain()`; `fileno()` wakes its poll."""
 
     def __init__(self, *numbers: signal.Signals) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -184,7 +184,7 @@ class Signals:
         """Readable after a signal."""
         return self._read
 
-    def take(self) -> list[int]:
+    def drain(self) -> list[int]:
         """The signals since the last call, in order."""
         try:
             os.read(self._read, 4096)

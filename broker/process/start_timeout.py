@@ -25,28 +25,28 @@ class Patience:
 
     def __init__(self) -> None:
         self._over = threading.Event()
-        self._telling = threading.Lock()
+        self._thread = threading.Lock()
 
     def begin(self, status: Callable[[], str]) -> None:
         """Ask from now on, with the text that `status` returns."""
         if os.environ.get("NOTIFY_SOCKET"):
-            threading.Thread(target=self._ask, args=[status], daemon=True, name="patience").start()
+            threading.Thread(target=self._request, args=[status], daemon=True, name="patience").start()
 
     def end(self) -> None:
         """The work is done; no request follows."""
-        with self._telling:
+        with self._thread:
             self._over.set()
 
-    def _ask(self, status: Callable[[], str]) -> None:
+    def _request(self, status: Callable[[], str]) -> None:
         worked = 0.0
         while not self._over.wait(LOOK_S):
             now = _work()
             if now - worked >= LEAST_WORK_S:
-                self._tell(status())
+                self._extend(status())
                 worked = now
 
-    def _tell(self, status: str) -> None:
-        with self._telling:
+    def _extend(self, status: str) -> None:
+        with self._thread:
             if not self._over.is_set():
                 sd_notify.extend(MORE_S, status)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-SLICE_S = 0.025  # one turn may call both `begin` and `go_on`
+SLICE_S = 0.025  # one turn may call both `begin` and `advance`
 WAITS: Any = "waits"  # other steps yield None
 _OVER = object()
 
@@ -32,7 +32,7 @@ class _Works:
 
     @property
     def waiting(self) -> bool:
-        """Whether `go_on` has something to do."""
+        """Whether `advance` has something to do."""
         return bool(self._works)
 
 
@@ -64,11 +64,11 @@ class Steps(_Works):
                 return
 
     def add(self, work: Iterator[None]) -> None:
-        """Add work whose first step `go_on` runs, too: much of it may come in one turn of the loop."""
+        """Add work whose first step `advance` runs, too: much of it may come in one turn of the loop."""
         self._works.append(work)
         self._idle = False
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Run all active work in turn, for one slice, or until all of it waits."""
         until, waited = self._clock() + SLICE_S, 0
         while self._works and waited < len(self._works):
@@ -100,7 +100,7 @@ class Line(_Works):
         """Add work before all other: the rest of work that has begun."""
         self._works.appendleft(work)
 
-    def go_on(self, seconds: float = SLICE_S) -> None:
+    def advance(self, seconds: float = SLICE_S) -> None:
         """Run work in order, for so long."""
         until = self._clock() + seconds
         while self._works:

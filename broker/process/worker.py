@@ -15,4 +15,4 @@ def main(run_dir: Path, number: int) -> None:
     """Run worker `number` of the broker in `run_dir` until SIGTERM, then drain."""
     signals = Signals(signal.SIGTERM, signal.SIGINT)
     worker = Worker(process.enter(worker_role(number), run_dir))
-    worker.run(signals.fileno(), lambda: bool(signals.take()))
+    worker.run(signals.fileno(), lambda: bool(signals.drain()))

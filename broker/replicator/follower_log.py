@@ -80,7 +80,7 @@ def append(partition: Partition, asked: FetchPart, part: Part, now_ms: int, know
     return act
 
 
-def is_news(partition: Partition, part: Part) -> bool:
+def has_changes(partition: Partition, part: Part) -> bool:
     """Whether a response without records has a high watermark or log start that would change anything."""
     values = partition.slot.read()
     leo = values[F_LEO]

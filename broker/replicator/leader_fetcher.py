@@ -56,22 +56,23 @@ class Leader:
         watch: Callable[[int, int, Leader], None], outdated: Callable[[], None], row: memoryview,
         beside: Cuts | None = None,
     ) -> None:  # fmt: skip
-        """Without `beside` the other partitions wait for each truncation."""
+        """Without `beside`, the other partitions wait for each truncation."""
         self.address = address
         self.name = f"leader {number} at {address[0]}:{address[1]}"
         self._client = f"broker-{limits[0].replica}-fetcher".encode()
-        self._following = Following(limits[0])
+        self._session = Following(limits[0])
         self.link = Link(self.name, address, self, resolver, limits[1])
         self._watch, self._outdated, self._row = watch, outdated, row
         self._partitions: dict[Key, Partition] = {}
         self._epochs: dict[Key, int] = {}  # leader epochs in which they are followed
-        self._beside = beside
+        self._truncations = beside
         self._held: dict[Key, tuple[int, follower_log.Change]] = {}
-        self._cut_beside: dict[Key, object] = {}  # the token of the running truncation
-        self._uncut: set[Key] = set()  # of unknown epochs: no leader can detect a divergence, so they are cut first
-        self._later: dict[Key, int] = {}  # when to assign again: their disk failed to give a position, or to cut
-        self._left: dict[int, list[str]] = {}  # error → partitions of the current response
-        self._held_back: ThrottledPartitions | None = None  # by a throttle
+        self._truncating: dict[Key, object] = {}  # the token of the running truncation
+        # Of unknown epochs: no leader can detect a divergence, so they are truncated first.
+        self._untruncated: set[Key] = set()
+        self._retries: dict[Key, int] = {}  # when to assign again: their disk failed to give a position, or to cut
+        self._delayed: dict[int, list[str]] = {}  # error → partitions of the current response
+        self._throttled: ThrottledPartitions | None = None  # by a throttle
         self._under_way: FetchRequest | Seek | None = None
         self._correlation = 0
 
@@ -82,20 +83,20 @@ class Leader:
         """When `tick` is due (CLOCK_MONOTONIC); None: nothing will be due."""
         if self._held:
             return _now_ms() + BUSY_MS
-        due = self._following.due_ms() if self.link.due_ms is None else self.link.due_ms
-        return min([*self._later.values(), *([] if due is None else [due])], default=None)
+        due = self._session.due_ms() if self.link.due_ms is None else self.link.due_ms
+        return min([*self._retries.values(), *([] if due is None else [due])], default=None)
 
-    def follow(self, partitions: Mapping[Key, tuple[Partition, int]], throttled: Throttled | None) -> None:
+    def set_partitions(self, partitions: Mapping[Key, tuple[Partition, int]], throttled: Throttled | None) -> None:
         """Fetch these partitions, each in its leader epoch, and no others. The metadata or their slots have changed."""
-        self._held_back = None if throttled is None else ThrottledPartitions(throttled, partitions, self._held_back)
+        self._throttled = None if throttled is None else ThrottledPartitions(throttled, partitions, self._throttled)
         gone = self._partitions.keys() - partitions.keys()
         for key in gone:
             self._remove(key)
-        self._following.look_again()
+        self._session.retry_delayed()
         new = [key for key, one in partitions.items() if (self._partitions.get(key), self._epochs.get(key)) != one]
         for key in new:
             self._assign(key, *partitions[key])
-        self.link.hurry()
+        self.link.reconnect_now()
         if gone or new:
             log.info(
                 "%s: fetching %d partitions, %d of them new or in a new leader epoch",
@@ -107,14 +108,14 @@ class Leader:
     def tick(self, now_ms: int) -> None:
         """Do whatever is due."""
         for key, (epoch, change) in list(self._held.items()):
-            self._do(key, epoch, change)
-        for key in [key for key, due in self._later.items() if due <= now_ms]:
+            self._change_log(key, epoch, change)
+        for key in [key for key, due in self._retries.items() if due <= now_ms]:
             self._assign(key, self._partitions[key], self._epochs[key])
         self.link.tick(now_ms)
 
     def close(self) -> None:
         """Stop fetching."""
-        self._cut_beside.clear()
+        self._truncating.clear()
         self.link.close()
 
     # -- assignments
@@ -125,10 +126,10 @@ class Leader:
         where = self._position(key)
         if where is None:
             return
-        self._following.assign(key, where)
+        self._session.assign(key, where)
         log.debug("%r: following %s in epoch %d from offset %d", partition, self.name, epoch, where.offset)
         if follower_log.is_unknown(where):
-            self._uncut.add(key)
+            self._untruncated.add(key)
             self._cut(key, epoch, partition.slot.read()[F_HW], follower_log.cut_unknown)
 
     def _position(self, key: Key) -> Position | None:
@@ -137,18 +138,18 @@ class Leader:
             return follower_log.position(self._partitions[key])._replace(leader_epoch=self._epochs[key])
         except (OSError, CheckpointError) as error:
             log.error("%r: %s", self._partitions[key], error)
-            self._following.remove(key)
-            self._later[key] = _now_ms() + self._following.limits.backoff_ms
+            self._session.remove(key)
+            self._retries[key] = _now_ms() + self._session.limits.backoff_ms
             return None
 
     def _remove(self, key: Key) -> None:
         self._partitions.pop(key, None)
         self._epochs.pop(key, None)
         self._held.pop(key, None)
-        self._cut_beside.pop(key, None)
-        self._uncut.discard(key)
-        self._later.pop(key, None)
-        self._following.remove(key)
+        self._truncating.pop(key, None)
+        self._untruncated.discard(key)
+        self._retries.pop(key, None)
+        self._session.remove(key)
 
     # -- the ConnectionHandler
 
@@ -159,16 +160,16 @@ class Leader:
     def request(self, link: Link) -> bytes | None:
         """See connection.ConnectionHandler."""
         now_ms = _now_ms()
-        if self._held_back is not None:
-            self._following.rest(self._held_back.now(now_ms), now_ms, PAUSE_MS)
-        self._under_way = wanted = self._following.request(now_ms)
+        if self._throttled is not None:
+            self._session.pause(self._throttled.paused(now_ms), now_ms, PAUSE_MS)
+        self._under_way = wanted = self._session.request(now_ms)
         self._correlation = next_correlation(self._correlation)
         if isinstance(wanted, FetchRequest):
             self._row[_FETCHES] += 1
             return fetch_client.encode_fetch(wanted, self._correlation, self._client)
         if wanted is not None:
             places = [Place(self._partitions[key].topic.encode(), key[1], epoch) for key, epoch in wanted.places]
-            replica = self._following.limits.replica
+            replica = self._session.limits.replica
             return fetch_client.encode_list_offsets(replica, wanted.at, places, self._correlation, self._client)
         return None
 
@@ -178,30 +179,32 @@ class Leader:
             self._found(self._under_way, fetch_client.parse_list_offsets(frame, self._correlation))
             return
         answer = fetch_client.parse_fetch(frame, self._correlation)
-        if not self._following.answered(answer.error, answer.session_id, _now_ms()):
+        if not self._session.answered(answer.error, answer.session_id, _now_ms()):
             log.info("%s: starting a new fetch session: %s", self.name, _name(answer.error))
             return
-        wanted = self._wanted(answer.parts)
-        found = self._go_ahead(wanted)
+        wanted = self._current_parts(answer.parts)
+        found = self._pipeline(wanted)
         for key, (asked, part) in wanted.items():
-            self._take(key, asked, part, found.get(key))
-        if self._left:
-            self._tell_left()
+            self._handle_part(key, asked, part, found.get(key))
+        if self._delayed:
+            self._log_delayed()
 
     def lost(self, link: Link) -> None:
         """See connection.ConnectionHandler."""
         self._row[_ERRORS] += 1
-        self._following.lost()
+        self._session.lost()
 
     # -- responses
 
-    def _wanted(self, parts: Sequence[Part]) -> Wanted:
+    def _current_parts(self, parts: Sequence[Part]) -> Wanted:
         found = {(part.topic, part.partition): part for part in parts}
-        return {key: (asked, part) for key, part in found.items() if (asked := self._following.asked(key)) is not None}
+        return {
+            key: (asked, part) for key, part in found.items() if (asked := self._session.requested(key)) is not None
+        }
 
-    def _go_ahead(self, wanted: Wanted) -> dict[Key, Found]:
+    def _pipeline(self, wanted: Wanted) -> dict[Key, Found]:
         """Send the next request before these are used, if possible; returns what was found in their records."""
-        if self._held_back is not None or any(_comes_first(*one) for one in wanted.values()):
+        if self._throttled is not None or any(_needs_append_first(*one) for one in wanted.values()):
             return {}
         found = {
             key: fetched_batches.find(part.records, asked.offset)
@@ -209,18 +212,18 @@ class Leader:
             if part.records
         }
         coming = [Coming(key, one.end, one.last_epoch, wanted[key][1].hw) for key, one in found.items()]
-        if all(one.fault is None for one in found.values()) and self._following.ahead(coming):
-            self.link.ask()
+        if all(one.fault is None for one in found.values()) and self._session.pipeline(coming):
+            self.link.send_next()
         return found
 
-    def _take(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:
+    def _handle_part(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:
         partition = self._partitions[key]
-        about = self._following.judge(part.error, part.diverging)
+        about = self._session.classify(part.error, part.diverging)
         if about == leader_session.APPEND:
             self._append(key, asked, part, known)
-            if self._held_back is not None and key in self._held_back:
+            if self._throttled is not None and key in self._throttled:
                 behind = partition.slot.read()[F_LEO] < part.hw
-                self._held_back.copied(key, len(part.records), behind, _now_ms())
+                self._throttled.copied(key, len(part.records), behind, _now_ms())
         elif about == leader_session.DIVERGED:
             assert part.diverging is not None
             epoch, end = part.diverging
@@ -232,14 +235,14 @@ class Leader:
                 self.name,
                 asked.offset,
             )
-            self._following.seek(key)
+            self._session.look_up_offsets(key)
         else:
-            self._following.leave(key, _now_ms())
-            self._left.setdefault(part.error, []).append(repr(partition))
+            self._session.delay(key, _now_ms())
+            self._delayed.setdefault(part.error, []).append(repr(partition))
 
     def _append(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:
         partition = self._partitions[key]
-        if not part.records and not follower_log.is_news(partition, part):
+        if not part.records and not follower_log.has_changes(partition, part):
             return
         now_ms = time.time_ns() // 1_000_000
         change = follower_log.append(partition, asked, part, now_ms, known)
@@ -248,13 +251,13 @@ class Leader:
             copied = part._replace(records=memoryview(bytes(part.records)))
             return follower_log.append(partition, asked, copied, now_ms, known)
 
-        where = self._do(key, asked.leader_epoch, change, kept)
+        where = self._change_log(key, asked.leader_epoch, change, kept)
         if where is not None and part.records:
             self._row[_APPENDS] += 1
             self._row[_RECORDS] += where.offset - asked.offset
             self._row[_BYTES] += len(part.records)
 
-    def _do(
+    def _change_log(
         self, key: Key, epoch: int, change: follower_log.Change, kept: Callable[[], follower_log.Change] | None = None
     ) -> Position | None:
         """Change a log, if it is still followed in this epoch. `kept`: the change for later, if its lock is held."""
@@ -262,7 +265,7 @@ class Leader:
             where = follower_log.change(self._partitions[key], epoch, change)
         except Busy:
             self._row[_BUSY] += 1
-            self._following.hold(key)
+            self._session.hold(key)
             self._held[key] = (epoch, change if kept is None else kept())
         except Exception as error:
             self._not_done(key, error)
@@ -275,32 +278,32 @@ class Leader:
     def _cut(self, key: Key, epoch: int, offset: int, cut: follower_log.Cut) -> None:
         """Truncate a log at about `offset`: at once, or in a thread when that may take long."""
         partition = self._partitions[key]
-        if self._beside is None or not truncations.may_take_long(partition, offset):
-            self._do(key, epoch, cut(partition))
+        if self._truncations is None or not truncations.may_take_long(partition, offset):
+            self._change_log(key, epoch, cut(partition))
             return
-        self._following.cut(key)
-        token = self._cut_beside[key] = object()
-        wanted = partial(self._is_wanted, key, token)
-        self._beside.begin(partition, epoch, cut, wanted, partial(self._was_cut, key, token))
+        self._session.begin_truncation(key)
+        token = self._truncating[key] = object()
+        wanted = partial(self._is_current, key, token)
+        self._truncations.begin(partition, epoch, cut, wanted, partial(self._truncated, key, token))
 
-    def _is_wanted(self, key: Key, token: object) -> bool:
+    def _is_current(self, key: Key, token: object) -> bool:
         """Whether the truncation still belongs to this assignment. Called by another thread."""
-        return self._cut_beside.get(key) is token
+        return self._truncating.get(key) is token
 
-    def _was_cut(self, key: Key, token: object, outcome: truncations.Outcome) -> None:
+    def _truncated(self, key: Key, token: object, outcome: truncations.Outcome) -> None:
         """A truncation in a thread has ended. Ignored if the partition was assigned again meanwhile."""
-        if not self._is_wanted(key, token):
+        if not self._is_current(key, token):
             return
-        del self._cut_beside[key]
+        del self._truncating[key]
         if isinstance(outcome, Exception):
             self._not_done(key, outcome)
         else:
             self._done(key, outcome)
 
     def _done(self, key: Key, where: Position) -> None:
-        self._uncut.discard(key)
-        self._following.moved(key, where)
-        self._following.succeeded(key)
+        self._untruncated.discard(key)
+        self._session.resume_at(key, where)
+        self._session.succeeded(key)
 
     def _not_done(self, key: Key, error: Exception) -> None:
         partition = self._partitions[key]
@@ -317,15 +320,15 @@ class Leader:
         """Retry later, after what could be appended."""
         self._held.pop(key, None)
         self._row[_ERRORS] += 1
-        pause = self._following.strike(key, _now_ms())
+        pause = self._session.back_off(key, _now_ms())
         log.error("%r: cannot follow %s: %s; retrying in %d ms", partition, self.name, error, pause)
-        if key in self._uncut:
-            self._following.remove(key)
-            self._later[key] = _now_ms() + pause
+        if key in self._untruncated:
+            self._session.remove(key)
+            self._retries[key] = _now_ms() + pause
             return
         where = self._position(key)
         if where is not None:
-            self._following.stand(key, where)
+            self._session.set_position(key, where)
 
     def _found(self, asked: Seek, places: list[Place]) -> None:
         """Use the end or start offsets of the leader's logs."""
@@ -335,21 +338,21 @@ class Leader:
             for place in places
             if (place.topic, place.partition) in ids
         }
-        for cut in self._following.found(asked, offsets, _now_ms()):
+        for cut in self._session.offsets_found(asked, offsets, _now_ms()):
             change = follower_log.cut_to if cut.how == leader_session.TRUNCATE else follower_log.restart
             at = cut.offset if cut.how == leader_session.TRUNCATE else 0
             self._cut(cut.key, self._epochs[cut.key], at, partial(change, offset=cut.offset))
 
-    def _tell_left(self) -> None:
+    def _log_delayed(self) -> None:
         """Log one line for each error of the response."""
-        for error, names in self._left.items():
+        for error, names in self._delayed.items():
             level = logging.INFO if error in leader_session.TRANSIENT else logging.WARNING
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             log.log(level, "%s: %s for %s%s", self.name, _name(error), ", ".join(names[:_SHOWN]), more)
-        self._left.clear()
+        self._delayed.clear()
 
 
-def _comes_first(asked: FetchPart, part: Part) -> bool:
+def _needs_append_first(asked: FetchPart, part: Part) -> bool:
     """Whether a response must be used before the next request, whatever its records are."""
     return bool(part.error) or part.diverging is not None or (part.hw <= asked.offset and len(part.records) > 0)
 

@@ -55,7 +55,7 @@ class Replicator:
         self._watched: dict[int, Leader] = {}
         self._seen: list[list[int]] = []  # the slots at the last check
         self._columns = Columns(me.shared.slots)
-        self._look_at_ms = 0
+        self._check_at_ms = 0
         self._resolver = Resolver()
         self._cuts = Cuts(me.shared, me.run_dir)
         self._bell = Doorbell(me.run_dir, roles.REPLICATOR)
@@ -66,9 +66,9 @@ class Replicator:
 
     def run(self) -> None:
         """Run until SIGTERM."""
-        self._look(_now_ms())
+        self._check(_now_ms())
         self._me.running()
-        while not self._signals.take():
+        while not self._signals.drain():
             self.turn(self._patience_ms())
         self._me.draining()
 
@@ -79,13 +79,13 @@ class Replicator:
                 self._watched[fd].link.ready(events)
             elif fd == self._bell.fileno():
                 self._bell.drain()
-                self._look_at_ms = 0
+                self._check_at_ms = 0
             elif fd == self._resolver.fileno():
                 self._resolved()
             elif fd == self._cuts.fileno():
                 self._cuts.drain()
         now_ms = _now_ms()
-        self._look(now_ms)
+        self._check(now_ms)
         for leader in self._leaders.values():
             leader.tick(now_ms)
         self._me.beat()
@@ -107,8 +107,8 @@ class Replicator:
 
     def _patience_ms(self) -> float:
         dues = [leader.due_ms for leader in self._leaders.values()]
-        due = min((due for due in dues if due is not None), default=self._look_at_ms)
-        return max(0, min(self._look_at_ms, due) - _now_ms())
+        due = min((due for due in dues if due is not None), default=self._check_at_ms)
+        return max(0, min(self._check_at_ms, due) - _now_ms())
 
     def _watch(self, fd: int, events: int, leader: Leader) -> None:
         if not events:
@@ -123,14 +123,14 @@ class Replicator:
 
     # -- which connection fetches what
 
-    def _look(self, now_ms: int) -> None:
+    def _check(self, now_ms: int) -> None:
         """Check for new metadata at once, and for changed slots after a ring or LOOK_MS."""
         new = self._catalog.stale and self._catalog.follow()
         if new:
-            self._tell_unreachable()
-        if not new and now_ms < self._look_at_ms:
+            self._log_unreachable()
+        if not new and now_ms < self._check_at_ms:
             return
-        self._look_at_ms = now_ms + LOOK_MS
+        self._check_at_ms = now_ms + LOOK_MS
         self._catalog.log.sweep()
         seen = self._slots()
         if new or seen != self._seen:
@@ -139,7 +139,7 @@ class Replicator:
 
     def _outdated(self) -> None:
         """A slot has changed since the last check."""
-        self._look_at_ms, self._seen = 0, []
+        self._check_at_ms, self._seen = 0, []
 
     def _slots(self) -> list[list[int]]:
         """The fields of all slots that `_assign` depends on: a few copies in C, whatever their number."""
@@ -148,7 +148,7 @@ class Replicator:
         return [self._columns.get(field, chunk) for chunk in range(chunks) for field in fields]
 
     def _assign(self) -> None:
-        wanted, throttled = self._wanted(), self._throttled()
+        wanted, throttled = self._assignments(), self._throttled()
         for connection in list(self._leaders):
             if connection not in wanted or self._leaders[connection].address != self._address(connection[0]):
                 self._leaders.pop(connection).close()
@@ -156,9 +156,9 @@ class Replicator:
             leader = self._leaders.get(connection)
             if leader is None:
                 leader = self._leaders[connection] = self._connect(connection)
-            leader.follow(partitions, throttled)
+            leader.set_partitions(partitions, throttled)
 
-    def _wanted(self) -> dict[Connection, dict[Key, tuple[Partition, int]]]:
+    def _assignments(self) -> dict[Connection, dict[Key, tuple[Partition, int]]]:
         """The followed partitions with their leader epochs, by the connection that fetches them."""
         snapshot = self._catalog.snapshot
         spread = snapshot.broker_config("num.replica.fetchers", self._own)
@@ -194,7 +194,7 @@ class Replicator:
             partition.slot.wait(roles.REPLICATOR)  # a ring when it has recovered; if it is lost, LOOK_MS applies
         return epoch
 
-    def _tell_unreachable(self) -> None:
+    def _log_unreachable(self) -> None:
         for broker in self._catalog.snapshot.brokers:
             if self._address(broker) is None:
                 log.error(

@@ -33,7 +33,7 @@ class ThrottledPartitions:
         self._throttle.count(size, now_ms)
         self._behind[key] = behind
 
-    def now(self, now_ms: int) -> Collection[Key]:
+    def paused(self, now_ms: int) -> Collection[Key]:
         """The partitions that must wait."""
         if not self._throttle.exceeded(now_ms):
             return ()

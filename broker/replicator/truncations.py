@@ -92,7 +92,7 @@ class Cuts:
     # -- in a thread
 
     def _carry_out(self, partition: Partition, epoch: int, cut: follower_log.Cut, wanted: Wanted) -> Position:
-        beside = self._beside(partition)
+        beside = self._own_log(partition)
         try:
             own = beside.get(partition.topic, partition.index)
             assert own is not None
@@ -100,7 +100,7 @@ class Cuts:
         finally:
             beside.close()
 
-    def _beside(self, partition: Partition) -> Log:
+    def _own_log(self, partition: Partition) -> Log:
         """The partition as another process would see it."""
         log_dir = os.path.dirname(partition.directory)
         place = Place(partition.topic_id, partition.slot.number, partition.incarnation, log_dir)

@@ -37,9 +37,9 @@ class Departure:
         Ringer(self._run_dir).ring(roles.CONTROLLER)
         self._away_at = time.monotonic() + _AWAY_S
         wait_for(self._over, self._patience_s, _STEP_S)
-        return self._shared.left
+        return self._shared.left_cluster
 
     def _over(self) -> bool:
         if self._locks.alive(roles.CONTROLLER):
             self._away_at = time.monotonic() + _AWAY_S
-        return self._shared.left or time.monotonic() >= self._away_at
+        return self._shared.left_cluster or time.monotonic() >= self._away_at

@@ -11,7 +11,7 @@ def banner(config: BrokerConfig, workers: int, seconds: float) -> str:
     lines = [
         f"Odradek is ready after {seconds:.1f} s: {_count(workers, 'worker')}, data in {', '.join(config.log_dirs)}",
         "",
-        *(f"  listening on  {endpoint}{_told_as(config, endpoint)}" for endpoint in config.listeners),
+        *(f"  listening on  {endpoint}{_advertised_as(config, endpoint)}" for endpoint in config.listeners),
         f"  security      {_security(config)}",
         "",
         "  try:",
@@ -31,7 +31,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _told_as(config: BrokerConfig, endpoint: Endpoint) -> str:
+def _advertised_as(config: BrokerConfig, endpoint: Endpoint) -> str:
     told = [other for other in config.advertised if other.name == endpoint.name]
     if told and told[0] != endpoint:
         return f"  (advertised as {bracket(told[0].host)}:{told[0].port})"

@@ -209,7 +209,7 @@ def _identified(
     found: list[logdirs.PartitionPlace] = []
     with _boot_errors():
         locked = logdirs.open_log_dirs(config.log_dirs, process.broker_number(config, locks))
-        opened = [_looked_through(one, config, found) for one in locked]
+        opened = [_scanned(one, config, found) for one in locked]
         logdirs.refuse_without_any(opened)
         logdirs.refuse_doubles(found)
         identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened, away))
@@ -217,9 +217,7 @@ def _identified(
     return config.with_value("broker.id", identity.node_id), offline
 
 
-def _looked_through(
-    log_dir: logdirs.LogDir, config: BrokerConfig, found: list[logdirs.PartitionPlace]
-) -> logdirs.LogDir:
+def _scanned(log_dir: logdirs.LogDir, config: BrokerConfig, found: list[logdirs.PartitionPlace]) -> logdirs.LogDir:
     """The log directory, offline if its disk cannot be read; adds its partitions to `found`.
 
     Refuses directories with sub-directories that are not partitions.
@@ -328,7 +326,7 @@ def _take_mark(shared: Shared, number: int, log_dir: str) -> bool:
     if number in shared.failed_dirs():
         return False
     try:
-        return checkpoints.take_clean_shutdown(log_dir)
+        return checkpoints.consume_clean_shutdown(log_dir)
     except OSError as error:
         log.error(
             "log directory %s is offline: cannot remove %s: %s", log_dir, checkpoints.CLEAN_SHUTDOWN, error.strerror

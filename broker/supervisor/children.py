@@ -126,10 +126,10 @@ class Children:
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if pid:
                 deaths.append(Death(role, pid, os.waitstatus_to_exitcode(status)))
-                self._bury(role, child)
+                self._record_death(role, child)
         return deaths
 
-    def _bury(self, role: int, child: Child) -> None:
+    def _record_death(self, role: int, child: Child) -> None:
         del self._living[role]
         now = time.monotonic()
         backoff = self._backoffs.setdefault(role, Backoff())

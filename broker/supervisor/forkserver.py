@@ -120,7 +120,7 @@ def _answer(sock: socket.socket, supervisor: int, request: dict[str, object], fd
         child = os.fork()
         if child == 0:
             os.close(begin)
-            _be(role, request, fds, supervisor, begun)
+            _become(role, request, fds, supervisor, begun)
         os.write(tell, b"%d" % child)
         os._exit(OK)
     os.close(tell)
@@ -134,15 +134,15 @@ def _answer(sock: socket.socket, supervisor: int, request: dict[str, object], fd
     os.close(begin)
 
 
-def _be(role: int, request: dict[str, object], fds: list[int], supervisor: int, begun: int) -> NoReturn:
+def _become(role: int, request: dict[str, object], fds: list[int], supervisor: int, begun: int) -> NoReturn:
     """The child: wait until it may begin, keep only the sockets passed to it, and run its role."""
     code = FAILED
     try:
         if os.read(begun, 1) == _GO:
             run_dir = Path(str(request["run_dir"]))
-            _leave_home(role, run_dir, supervisor)
-            _take(fds, [str(name) for name in request["names"]])  # type: ignore[attr-defined]
-            code = _live(role, run_dir)
+            _enter_child(role, run_dir, supervisor)
+            _receive_sockets(fds, [str(name) for name in request["names"]])  # type: ignore[attr-defined]
+            code = _run_role(role, run_dir)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -150,7 +150,7 @@ def _be(role: int, request: dict[str, object], fds: list[int], supervisor: int, 
         os._exit(code)
 
 
-def _leave_home(role: int, run_dir: Path, supervisor: int) -> None:
+def _enter_child(role: int, run_dir: Path, supervisor: int) -> None:
     """Reset what exec would reset."""
     spawn.die_with(supervisor)
     os.setpgid(0, 0)
@@ -160,7 +160,7 @@ def _leave_home(role: int, run_dir: Path, supervisor: int) -> None:
     gc.enable()
 
 
-def _take(fds: list[int], names: list[str]) -> None:
+def _receive_sockets(fds: list[int], names: list[str]) -> None:
     """Close every descriptor but the standard ones and `fds`, which become 3 and up, as systemd passes them."""
     high = [os.dup2(fd, spawn.SAFE_FD + i, inheritable=False) for i, fd in enumerate(fds)]
     os.closerange(_STANDARD, spawn.SAFE_FD)
@@ -172,7 +172,7 @@ def _take(fds: list[int], names: list[str]) -> None:
     os.environ.update(sd_notify.listen_environment(names))
 
 
-def _live(role: int, run_dir: Path) -> int:
+def _run_role(role: int, run_dir: Path) -> int:
     from odradek.broker.outcome import outcome
 
     try:

@@ -72,7 +72,7 @@ class ForkserverClient:
         """Start the process of `role`, with `sockets` (name, fd) handed over; returns its pid."""
         if self._socket is not None and self._is_ready(self._socket):
             try:
-                return self._ask(self._socket, role, run_dir, sockets)
+                return self._request(self._socket, role, run_dir, sockets)
             except (Gone, OSError) as error:
                 log.warning("fork server ended (%s): starting processes without it", error)
                 self.close()
@@ -109,7 +109,7 @@ class ForkserverClient:
             self.close()
         return self._ready
 
-    def _ask(self, sock: socket.socket, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]]) -> int:
+    def _request(self, sock: socket.socket, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]]) -> int:
         request = {"role": role, "run_dir": str(run_dir), "names": [name for name, _ in sockets]}
         socket.send_fds(sock, [json.dumps(request).encode()], [fd for _, fd in sockets])
         answer = json.loads(self._answer(sock))
@@ -130,7 +130,7 @@ class ForkserverClient:
             return answer
         raise Gone("it does not answer")
 
-    def look(self) -> None:
+    def check(self) -> None:
         """After SIGCHLD: reap it when it is dead."""
         if self._pid and os.waitpid(self._pid, os.WNOHANG)[0]:
             self._pid = 0

@@ -44,13 +44,13 @@ class StuckHolders:
         self._stall_ms = stall_ms
         self._suspects: set[Note] = set()
         self._period = min(LONGEST_LOOK_S, stall_ms / 1000 / _LOOKS)
-        self._next_look = 0.0
+        self._next_check = 0.0
 
     def turn(self, is_ours: Callable[[int], bool]) -> None:
         """Call in every turn of a loop: sweeps when it is due."""
         now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + self._period
+        if now >= self._next_check:
+            self._next_check = now + self._period
             self.sweep(is_ours)
 
     def sweep(self, is_ours: Callable[[int], bool]) -> list[int]:

@@ -51,12 +51,12 @@ class Supervisor:
         boot: Boot,
         last_steps: Callable[[], Callable[[Boot], None]],
         spawner: Callable[..., int] = spawn.spawn,
-        look: Callable[[], None] = lambda: None,
+        check_forkserver: Callable[[], None] = lambda: None,
     ) -> None:
         self._boot = boot
         self._last_steps = last_steps
         self._spawner = spawner
-        self._look = look  # called after any death, for other owners of children here
+        self._check_forkserver = check_forkserver  # called after any death, for other owners of children here
         self._began = time.monotonic()
         self._next_progress = FIRST_PROGRESS_S
         self._ready = False
@@ -97,7 +97,7 @@ class Supervisor:
     def _turn(self) -> None:
         self._poll.poll(self._patience() * 1000)
         self._watchdog.beat()
-        for number in self._signals.take():
+        for number in self._signals.drain():
             self._on_signal(number)
         self._control.serve()
         for death in self._children.reap():
@@ -126,7 +126,7 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGCHLD:
-            self._look()  # the broker's processes are reaped every turn
+            self._check_forkserver()  # the broker's processes are reaped every turn
             return
         self._hurry = self._hurry or self._stopping or number == signal.SIGQUIT
         if not self._stopping:
@@ -223,7 +223,7 @@ class Supervisor:
         begun = shared.processes.get(roles.CONTROLLER, "state") == processes.RUNNING
         deadline = time.monotonic() + (stop_limits.departure_s(self._boot.config) if begun else _STARTING_S)
         Ringer(self._boot.run_dir).ring(roles.CONTROLLER)
-        while not shared.left and self._children.living((roles.CONTROLLER,)):
+        while not shared.left_cluster and self._children.living((roles.CONTROLLER,)):
             if self._hurry or time.monotonic() >= deadline:
                 log.warning("the cluster's controller did not move the leadership of this broker's partitions")
                 return

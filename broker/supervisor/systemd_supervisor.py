@@ -57,13 +57,13 @@ class SystemdSupervisor:
     def run(self) -> None:
         """Run until SIGTERM."""
         self._me.running()
-        while not self._signals.take():
+        while not self._signals.drain():
             self._poll.poll(TURN_S * 1000)
             self._me.beat()
             self._control.serve()
             self._kept.turn()
             self._check_disks()
-            self._bury()
+            self._record_deaths()
             self._stopped.sweep(self._me.shared.processes.pids, self._me.locks.alive)
             self._stuck.turn(self._is_ours)
         self._me.draining()
@@ -85,7 +85,7 @@ class SystemdSupervisor:
     def _living(self) -> list[int]:
         return [role for role in _OTHERS if self._me.locks.alive(role)]
 
-    def _bury(self) -> None:
+    def _record_deaths(self) -> None:
         """Mark the row of a dead process, until the next process of that role takes it."""
         table = self._me.shared.processes
         for role in _OTHERS:

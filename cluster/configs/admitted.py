@@ -32,7 +32,7 @@ class Admitted:
         self._addresses = frozenset(self.raw["addresses"])
         self._networks = [ipaddress.ip_network(network) for network in self.raw["networks"]]
 
-    def takes(self, listener: str, host: str) -> bool:
+    def allows(self, listener: str, host: str) -> bool:
         """Whether a connection to `listener` from the address `host` comes from a broker."""
         return listener == self._listener and (host in self._addresses or self._is_allowed(host))
 

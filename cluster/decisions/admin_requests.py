@@ -71,20 +71,20 @@ def _check_electable(state: Leadership, partition: Partition) -> None:
 
 
 def _preferred(state: Leadership, partition: Partition) -> Elected:
-    now, replicas = state.standings.get(partition), state.replicas(partition)
+    now, replicas = state.partition_states.get(partition), state.replicas(partition)
     if now is not None and now.leader == replicas[0]:
         raise ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-    elected = elections.preferred(replicas, now.isr, state.online(partition)) if now else None
+    elected = elections.preferred(replicas, now.isr, state.online_replicas(partition)) if now else None
     if elected is None:
         raise ApiError(PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
     return elected
 
 
 def _unclean(state: Leadership, partition: Partition) -> Elected:
-    if state.led(partition):
+    if state.has_live_leader(partition):
         raise ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-    now, online = state.standings.get(partition), state.online(partition)
-    lossy = state.may_lose(partition)
+    now, online = state.partition_states.get(partition), state.online_replicas(partition)
+    lossy = state.allows_unclean(partition)
     elected = elections.offline(state.replicas(partition), now.isr, online, lossy) if now else None
     if elected is None:
         raise ApiError(ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")
@@ -102,14 +102,18 @@ def imbalanced(state: Leadership, percent: int, only: Collection[int] | None = N
         preferring[state.replicas(partition)[0]].append(partition)
     moves: list[Partition] = []
     for broker, partitions in preferring.items():
-        elsewhere = [each for each in partitions if each in state.standings and state.standings[each].leader != broker]
+        elsewhere = [
+            each
+            for each in partitions
+            if each in state.partition_states and state.partition_states[each].leader != broker
+        ]
         if (only is None or broker in only) and 100 * len(elsewhere) > percent * len(partitions):
             moves += [each for each in elsewhere if _can_prefer(state, each)]
     return moves
 
 
 def _can_prefer(state: Leadership, partition: Partition) -> bool:
-    isr, online = state.standings[partition].isr, state.online(partition)
+    isr, online = state.partition_states[partition].isr, state.online_replicas(partition)
     return elections.preferred(state.replicas(partition), isr, online) is not None
 
 

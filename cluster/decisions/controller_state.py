@@ -66,15 +66,15 @@ class Leadership:
         self.controller_epoch = controller_epoch
         self.lives = Lives() if lives is None else lives
         self.topics: dict[str, TopicNode] = {}
-        self.standings: dict[Partition, LeaderIsrAndControllerEpoch] = {}
+        self.partition_states: dict[Partition, LeaderIsrAndControllerEpoch] = {}
         self.live: dict[int, int] = {}  # registered brokers, also those shutting down, and their epochs
         self.shutting_down: set[int] = set()
         self.suspected: set[int] = set()  # registered, but not in `live`: they refuse connections
         self.offline: dict[int, set[Partition]] = {}  # by broker: replicas in failed log directories
         self.deleting: set[str] = set()  # topics that decisions skip
-        self.remade: set[str] = set()  # topics that reuse the name of another one; brokers may still have its logs
-        self.unreadable: set[Partition] = set()  # malformed state nodes: no decision until they parse
-        self.unread: set[str] = set()  # topics with malformed nodes: any broker may have logs of them
+        self.recreated: set[str] = set()  # topics that reuse the name of another one; brokers may still have its logs
+        self.malformed_states: set[Partition] = set()  # malformed state nodes: no decision until they parse
+        self.malformed_topics: set[str] = set()  # topics with malformed nodes: any broker may have logs of them
         self._removed: dict[str, TopicNode] = {}  # topics that were deleted from the tree by hand
 
     # -- facts
@@ -86,7 +86,7 @@ class Leadership:
         """
         former = self._removed.pop(name, None) or self.topics.get(name)
         if former is not None and former.id and node.id and former.id != node.id:
-            self.remade.add(name)
+            self.recreated.add(name)
             self._forget(name, former)
         self.topics[name] = node
 
@@ -104,33 +104,33 @@ class Leadership:
         partitions = [(name, index) for index in node.replicas]
         self.lives.forget(partitions)
         for partition in partitions:
-            self.standings.pop(partition, None)
+            self.partition_states.pop(partition, None)
         for replicas in self.offline.values():
             replicas.difference_update(partitions)
 
-    def put(self, partition: Partition, standing: LeaderIsrAndControllerEpoch) -> None:
+    def put(self, partition: Partition, state: LeaderIsrAndControllerEpoch) -> None:
         """Record the contents of a state node."""
-        self.standings[partition] = standing
+        self.partition_states[partition] = state
 
     def written(self, change: Change, version: int) -> LeaderIsrAndControllerEpoch:
         """Record that `change` is in the tree, as `version` of its node; returns the new state."""
-        standing = change.after._replace(version=version)
-        self.standings[change.partition] = standing
-        if change.before is None or change.before.leader_epoch < standing.leader_epoch:
+        state = change.after._replace(version=version)
+        self.partition_states[change.partition] = state
+        if change.before is None or change.before.leader_epoch < state.leader_epoch:
             told = self.live.keys() - self.shutting_down
-            self.lives.begun(change.partition, set(self.replicas(change.partition)) - told)
-        return standing
+            self.lives.epoch_begun(change.partition, set(self.replicas(change.partition)) - told)
+        return state
 
     def started(self, brokers: Mapping[int, int]) -> None:
         """Record registrations: broker ids and epochs. Call `died` first for a broker known with another epoch."""
         self.live.update(brokers)
         self.suspected.difference_update(brokers)
-        unheard = {broker: self.lives.unheard(broker) for broker in brokers}
+        unheard = {broker: self.lives.take_unsent(broker) for broker in brokers}
         again = [broker for broker, epoch in brokers.items() if self.lives.begin(broker, epoch)]
-        for partition, now in self.standings.items() if again else ():
+        for partition, now in self.partition_states.items() if again else ():
             for broker in set(again).intersection(self.replicas(partition)).difference(now.isr):
                 if partition not in unheard[broker]:
-                    self.lives.outlive(partition, now.leader_epoch, broker)
+                    self.lives.mark_outlived(partition, now.leader_epoch, broker)
 
     def died(self, brokers: Iterable[int], suspected: bool = False) -> None:
         """Record lost registrations; or, if `suspected`, brokers that are registered but seem dead.
@@ -162,11 +162,11 @@ class Leadership:
         node = self.topics.get(partition[0])
         return node.replicas.get(partition[1], ()) if node else ()
 
-    def named(self, topic_id: bytes) -> str | None:
+    def topic_name(self, topic_id: bytes) -> str | None:
         """The topic that has this id."""
         return next((name for name, node in self.topics.items() if node.id == topic_id), None)
 
-    def there(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
+    def live_replicas(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
         """Live brokers with a working replica, of the assignment or of `replicas`; includes those shutting down."""
         return {
             broker
@@ -174,25 +174,25 @@ class Leadership:
             if broker in self.live and partition not in self.offline.get(broker, ())
         }
 
-    def online(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
+    def online_replicas(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
         """Brokers that may lead: they have a working replica and are not shutting down."""
-        return self.there(partition, replicas) - self.shutting_down
+        return self.live_replicas(partition, replicas) - self.shutting_down
 
-    def may_lose(self, partition: Partition) -> bool:
+    def allows_unclean(self, partition: Partition) -> bool:
         """Whether an unclean election is possible: no ISR member is merely suspected to be dead."""
-        now = self.standings.get(partition)
+        now = self.partition_states.get(partition)
         return now is None or self.suspected.isdisjoint(now.isr)
 
     def registered(self, broker: int) -> int | None:
         """The epoch of a registered broker, even if it is suspected to be dead; None if it is unknown."""
         return self.lives.epoch(broker) if broker in self.suspected else self.live.get(broker)
 
-    def led(self, partition: Partition) -> bool:
+    def has_live_leader(self, partition: Partition) -> bool:
         """Whether it has a live leader (a leader that shuts down counts until another can take over)."""
-        now = self.standings.get(partition)
-        return now is not None and now.leader in self.there(partition)
+        now = self.partition_states.get(partition)
+        return now is not None and now.leader in self.live_replicas(partition)
 
-    def led_by(self, broker: int) -> list[Partition]:
+    def partitions_led_by(self, broker: int) -> list[Partition]:
         """Replicated partitions that `broker` leads: they block its controlled shutdown."""
         return [
             partition
@@ -201,105 +201,111 @@ class Leadership:
         ]
 
     def _leader(self, partition: Partition) -> int:
-        now = self.standings.get(partition)
+        now = self.partition_states.get(partition)
         return now.leader if now else NO_LEADER
 
     # -- decisions
 
     def new_partitions(self, topic: str) -> list[Change]:
         """First states for a topic's partitions without one; skips partitions without a live replica."""
-        return _some(self._first(partition) for partition in self.partitions([topic]))
+        return _not_none(self._first_state(partition) for partition in self.partitions([topic]))
 
     def brokers_failed(self, unclean: Unclean) -> list[Change]:
         """After `died`, `log_dirs`, or a controller election: replace lost leaders, and remove lost brokers from isrs.
 
         If no broker can lead, the leader becomes NO_LEADER, and the last isr members stay in it.
         """
-        return _some(self._after_loss(partition, unclean) for partition in self.partitions())
+        return _not_none(self._after_loss(partition, unclean) for partition in self.partitions())
 
     def brokers_started(self, unclean: Unclean, topics: Iterable[str] | None = None) -> list[Change]:
         """After `started`, or when `unclean` has changed for `topics`: elect leaders for partitions without one, and
         raise the leader epoch where a former life of a started broker may be about to join the isr.
         """
-        return _some(self._elected(one, unclean) or self._renewed(one) for one in self.partitions(topics))
+        return _not_none(self._election(one, unclean) or self._epoch_bump(one) for one in self.partitions(topics))
 
-    def begun_again(self, epochs: Mapping[Partition, int]) -> list[Change]:
+    def raise_epochs(self, epochs: Mapping[Partition, int]) -> list[Change]:
         """Raise the leader epoch, under the same leader, of each partition that still has the epoch in `epochs`."""
-        standings = {one: now for one, now in self.standings.items() if epochs.get(one) == now.leader_epoch}
-        return _some(self.change(one, now.leader, now.isr, anew=True) for one, now in standings.items())
+        states = {one: now for one, now in self.partition_states.items() if epochs.get(one) == now.leader_epoch}
+        return _not_none(self.change(one, now.leader, now.isr, new_epoch=True) for one, now in states.items())
 
     def controlled_shutdown(self, broker: int) -> Shutdown:
         """Move leadership from `broker` to other replicas that can lead, and remove it from isrs as a follower."""
         changes, stopped = [], []
         for partition in self.partitions():
-            replicas, now = self.replicas(partition), self.standings.get(partition)
+            replicas, now = self.replicas(partition), self.partition_states.get(partition)
             if broker not in replicas or len(replicas) < 2 or now is None:
                 continue
             if now.leader != broker:
                 stopped.append(partition)
-            changes.append(self._without(partition, now, broker))
-        return Shutdown(_some(changes), stopped)
+            changes.append(self._shutdown_change(partition, now, broker))
+        return Shutdown(_not_none(changes), stopped)
 
-    def _first(self, partition: Partition) -> Change | None:
-        online = self.online(partition)
+    def _first_state(self, partition: Partition) -> Change | None:
+        online = self.online_replicas(partition)
         isr = tuple(broker for broker in self.replicas(partition) if broker in online)
-        if partition in self.standings or partition in self.unreadable or not isr:
+        if partition in self.partition_states or partition in self.malformed_states or not isr:
             return None
         return Change(partition, None, LeaderIsrAndControllerEpoch(isr[0], isr, 0, self.controller_epoch))
 
     def _after_loss(self, partition: Partition, unclean: Unclean) -> Change | None:
-        change, now = self._elected(partition, unclean), self.standings.get(partition)
+        change, now = self._election(partition, unclean), self.partition_states.get(partition)
         if change or now is None:
             return change
-        there, replicas, members = self.there(partition), self.replicas(partition), self._members(partition, now)
+        there, replicas, members = (
+            self.live_replicas(partition),
+            self.replicas(partition),
+            self._current_isr(partition, now),
+        )
         isr = [broker for broker in members if broker in there] or [broker for broker in members if broker in replicas]
         change = self.change(partition, now.leader if now.leader in there else NO_LEADER, isr or members)
-        return change or self._renewed(partition)
+        return change or self._epoch_bump(partition)
 
-    def _elected(self, partition: Partition, unclean: Unclean) -> Change | None:
-        now = self.standings.get(partition)
+    def _election(self, partition: Partition, unclean: Unclean) -> Change | None:
+        now = self.partition_states.get(partition)
         if now is None:
-            return self._first(partition)
-        if self.led(partition):
+            return self._first_state(partition)
+        if self.has_live_leader(partition):
             return None
-        replicas, online = self.replicas(partition), self.online(partition)
-        lossy = unclean(partition[0]) and self.may_lose(partition)
-        elected = elections.offline(replicas, self._members(partition, now), online, lossy)
+        replicas, online = self.replicas(partition), self.online_replicas(partition)
+        lossy = unclean(partition[0]) and self.allows_unclean(partition)
+        elected = elections.offline(replicas, self._current_isr(partition, now), online, lossy)
         return self.change(partition, elected.leader, elected.isr) if elected else None
 
-    def _renewed(self, partition: Partition) -> Change | None:
+    def _epoch_bump(self, partition: Partition) -> Change | None:
         """Raise the leader epoch where followers may be about to join the isr by fetches of their former lives."""
-        now = self.standings.get(partition)
-        if now is None or not self.led(partition) or not self.lives.outlived(partition, now.leader_epoch):
+        now = self.partition_states.get(partition)
+        if now is None or not self.has_live_leader(partition) or not self.lives.outlived(partition, now.leader_epoch):
             return None
-        return self.change(partition, now.leader, self._members(partition, now), anew=True)
+        return self.change(partition, now.leader, self._current_isr(partition, now), new_epoch=True)
 
-    def _members(self, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Sequence[int]:
+    def _current_isr(self, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Sequence[int]:
         """The isr without members that joined by fetches of a former life; the full isr if no others are in it."""
         outlived = self.lives.outlived(partition, now.leader_epoch) - {now.leader}
         return tuple(broker for broker in now.isr if broker not in outlived) or now.isr
 
-    def _without(self, partition: Partition, now: LeaderIsrAndControllerEpoch, broker: int) -> Change | None:
+    def _shutdown_change(self, partition: Partition, now: LeaderIsrAndControllerEpoch, broker: int) -> Change | None:
         if now.leader != broker:
             isr = tuple(other for other in now.isr if other != broker)
             return self.change(partition, now.leader, isr or now.isr)
         leaving = self.shutting_down | {broker}
-        elected = elections.controlled_shutdown(self.replicas(partition), now.isr, self.there(partition), leaving)
+        elected = elections.controlled_shutdown(
+            self.replicas(partition), now.isr, self.live_replicas(partition), leaving
+        )
         return self.change(partition, elected.leader, elected.isr) if elected else None
 
-    def change(self, partition: Partition, leader: int, isr: Sequence[int], anew: bool = False) -> Change | None:
-        """The next state, with the next leader epoch; None when nothing changes, except with `anew`.
+    def change(self, partition: Partition, leader: int, isr: Sequence[int], new_epoch: bool = False) -> Change | None:
+        """The next state, with the next leader epoch; None when nothing changes, except with `new_epoch`.
 
         None, too, for a state that a later controller wrote: this controller was superseded without noticing.
         """
-        now = self.standings[partition]
+        now = self.partition_states[partition]
         if now.controller_epoch > self.controller_epoch:
             return None
         after = LeaderIsrAndControllerEpoch(
             leader, tuple(isr), now.leader_epoch + 1, self.controller_epoch, now.version
         )
-        return Change(partition, now, after) if anew or after[:2] != now[:2] else None
+        return Change(partition, now, after) if new_epoch or after[:2] != now[:2] else None
 
 
-def _some(changes: Iterable[Change | None]) -> list[Change]:
+def _not_none(changes: Iterable[Change | None]) -> list[Change]:
     return [change for change in changes if change is not None]

@@ -19,8 +19,8 @@ the ISR, provided that others are in it. `epoch` of a broker is its registration
 A controller may die before it sees the registration, and the late write may land before the next controller reads. So
 the tree records which lives controllers have handled, written after the epochs that those required
 (broker.controller.elected.settled_lives). A broker in any other life has no fetch instructions, or only very recent
-ones: it leaves the ISRs that it follows in, where others stay (broker.controller.elected.state_loader: reborn). Not
-covered:
+ones: it leaves the ISRs that it follows in, where others stay (broker.controller.elected.state_loader:
+restarted_members). Not covered:
 - A broker that shuts down receives the epoch in which another broker leads its partitions, and could fetch in it before
   the new leader learns, at the same moment, that the broker is offline. It syncs its log when it stops.
 """
@@ -46,7 +46,7 @@ class Lives:
 
     def __init__(self) -> None:
         self._epochs: dict[int, int] = {}  # the last known epoch of each broker
-        self._unheard: defaultdict[int, set[Partition]] = defaultdict(set)  # epochs not sent to a broker
+        self._unsent: defaultdict[int, set[Partition]] = defaultdict(set)  # epochs not sent to a broker
         self._outlived: dict[Partition, Outlived] = {}
 
     def begin(self, broker: int, epoch: int) -> bool:
@@ -58,11 +58,11 @@ class Lives:
         """The epoch of a broker's last known life."""
         return self._epochs.get(broker)
 
-    def unheard(self, broker: int) -> Collection[Partition]:
+    def take_unsent(self, broker: int) -> Collection[Partition]:
         """Take the partitions whose epochs were not sent to any former life of a broker; they are sent now."""
-        return self._unheard.pop(broker, ())
+        return self._unsent.pop(broker, ())
 
-    def outlive(self, partition: Partition, epoch: int, broker: int) -> None:
+    def mark_outlived(self, partition: Partition, epoch: int, broker: int) -> None:
         """Record that former lives of a broker may have received this epoch."""
         known = self._outlived.get(partition, Outlived(epoch, frozenset()))
         self._outlived[partition] = Outlived(epoch, known.brokers | {broker})
@@ -72,16 +72,16 @@ class Lives:
         known = self._outlived.get(partition)
         return frozenset() if known is None or known.epoch < epoch else known.brokers
 
-    def begun(self, partition: Partition, untold: Iterable[int]) -> None:
-        """Record that a partition's next epoch is in the tree and is not sent to the brokers in `untold`."""
+    def epoch_begun(self, partition: Partition, unsent_to: Iterable[int]) -> None:
+        """Record that a partition's next epoch is in the tree and is not sent to the brokers in `unsent_to`."""
         self._outlived.pop(partition, None)
-        for broker in untold:
-            self._unheard[broker].add(partition)
+        for broker in unsent_to:
+            self._unsent[broker].add(partition)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Drop partitions that no longer exist."""
         partitions = list(partitions)
         for partition in partitions:
             self._outlived.pop(partition, None)
-        for unheard in self._unheard.values():
+        for unheard in self._unsent.values():
             unheard.difference_update(partitions)

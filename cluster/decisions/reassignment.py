@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
+from odradek.cluster.decisions.broker_request_batch import Replica
 from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
 from odradek.cluster.decisions.elections import NO_LEADER
-from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_REPLICAS
 from odradek.cluster.tree.znodes import Partition, TopicNode
@@ -74,7 +74,7 @@ class Step(NamedTuple):
 
     `assignment` goes into the topic's node (None: it is there already) and `change` into the state node (None: there is
     none yet). The topic's node comes first, or last when this `completes` the move, so that a controller elected
-    between the two writes finds the move unfinished. `new` and `stop` are for who_is_told.requests.
+    between the two writes finds the move unfinished. `new` and `stop` are for broker_request_batch.requests.
     """
 
     partition: Partition
@@ -111,9 +111,9 @@ def plan(state: Leadership, partition: Partition, target: Sequence[int] | None) 
         _check_target(state, now, target)
     if not now.replicas or partition[0] in state.deleting:
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-    planned, standing = now.towards(target), state.standings.get(partition)
+    planned, partition_state = now.towards(target), state.partition_states.get(partition)
     _check_number(planned, now)
-    if standing and set(standing.isr).isdisjoint(planned.replicas):
+    if partition_state and set(partition_state.isr).isdisjoint(planned.replicas):
         message = "No in-sync replica would remain: only replicas that this change drops are in sync."
         raise ApiError(INVALID_REPLICA_ASSIGNMENT, message)
     return planned
@@ -144,22 +144,22 @@ def _check_target(state: Leadership, now: Assignment, target: Sequence[int]) -> 
 
 def begin(state: Leadership, partition: Partition, planned: Assignment) -> Step:
     """Start a planned move (or its reversal): all replicas learn of it through a new leader epoch."""
-    before, standing = current(state, partition), state.standings.get(partition)
+    before, partition_state = current(state, partition), state.partition_states.get(partition)
     given_up = _except(before.replicas, planned.replicas)
-    change = _beside(state, partition, planned, standing) if standing else None
+    change = _compared(state, partition, planned, partition_state) if partition_state else None
     new = {(partition, broker) for broker in planned.adding}
     return Step(partition, planned if planned != before else None, change, new, _deleted(partition, given_up))
 
 
-def _beside(
+def _compared(
     state: Leadership, partition: Partition, planned: Assignment, now: LeaderIsrAndControllerEpoch
 ) -> Change | None:
     isr = tuple(broker for broker in now.isr if broker in planned.replicas) or now.isr
     leader = now.leader
     if leader not in planned.replicas:
-        elected = elections.reassignment(planned.replicas, isr, state.online(partition, planned.replicas))
+        elected = elections.reassignment(planned.replicas, isr, state.online_replicas(partition, planned.replicas))
         leader = elected.leader if elected else NO_LEADER
-    return state.change(partition, leader, isr, anew=True)
+    return state.change(partition, leader, isr, new_epoch=True)
 
 
 def finish(state: Leadership, partition: Partition) -> Step | None:
@@ -167,17 +167,17 @@ def finish(state: Leadership, partition: Partition) -> Step | None:
 
     None while the target is not in sync, or while no replica of it can lead.
     """
-    now, standing = current(state, partition), state.standings.get(partition)
-    if standing is None or not now.moving or not set(now.target) <= set(standing.isr):
+    now, partition_state = current(state, partition), state.partition_states.get(partition)
+    if partition_state is None or not now.moving or not set(now.target) <= set(partition_state.isr):
         return None
-    leader = standing.leader
-    if leader not in state.there(partition, now.target):
-        elected = elections.reassignment(now.target, standing.isr, state.online(partition, now.target))
+    leader = partition_state.leader
+    if leader not in state.live_replicas(partition, now.target):
+        elected = elections.reassignment(now.target, partition_state.isr, state.online_replicas(partition, now.target))
         if elected is None:
             return None
         leader = elected.leader
-    isr = [broker for broker in standing.isr if broker in now.target]
-    change = state.change(partition, leader, isr, anew=True)
+    isr = [broker for broker in partition_state.isr if broker in now.target]
+    change = state.change(partition, leader, isr, new_epoch=True)
     gone = _deleted(partition, now.removing)
     return Step(partition, Assignment(now.target), change, set(), gone, completes=True) if change else None
 

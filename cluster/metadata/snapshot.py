@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from odradek.cluster.configs import configdef
 from odradek.cluster.configs.admitted import NOBODY, Admitted
 
-Heard = tuple[int, int]  # the last controller request carried out: controller epoch, number (-1: not numbered)
-NOTHING_HEARD: Heard = (0, -1)
+ControllerProgress = tuple[
+    int, int
+]  # the last controller request carried out: controller epoch, number (-1: not numbered)
+NO_PROGRESS: ControllerProgress = (0, -1)
 
 
 class PartitionInfo(NamedTuple):
@@ -69,16 +71,16 @@ class Topic:
 class Topics(Mapping[str, Topic]):
     """Topics by name, built at first use."""
 
-    __slots__ = ("_made", "_raw")
+    __slots__ = ("_cache", "_raw")
 
     def __init__(self, raw: dict[str, dict[str, Any]]) -> None:
         self._raw = raw
-        self._made: dict[str, Topic] = {}
+        self._cache: dict[str, Topic] = {}
 
     def __getitem__(self, name: str) -> Topic:
-        topic = self._made.get(name)
+        topic = self._cache.get(name)
         if topic is None:
-            topic = self._made[name] = Topic(name, self._raw[name])
+            topic = self._cache[name] = Topic(name, self._raw[name])
         return topic
 
     def __contains__(self, name: object) -> bool:
@@ -105,7 +107,7 @@ class Snapshot:
         self.version: int = raw["version"]
         self.cluster_id: str = raw["cluster_id"]
         self.controller_id: int = raw["controller_id"]
-        self.heard: Heard = tuple(raw.get("heard", NOTHING_HEARD))
+        self.controller_progress: ControllerProgress = tuple(raw.get("heard", NO_PROGRESS))
         self.brokers = {b["id"]: _broker(b) for b in raw["brokers"]}
         self.topics = Topics(raw["topics"])
         self.admitted = _admitted(raw)
@@ -232,13 +234,13 @@ def raw_snapshot(
     topics: dict[str, dict[str, Any]],
     dynamic: dict[str, dict[str, str]],
     admitted: Admitted = NOBODY,
-    heard: Heard = NOTHING_HEARD,
+    progress: ControllerProgress = NO_PROGRESS,
 ) -> dict[str, Any]:
     """The JSON object of a snapshot.
 
     A topic is {"id": 32 hex, "internal": bool, "config": {name: text}, "partitions": rows of PartitionInfo};
     a broker {"id", "rack", "endpoints": {listener: [host, port]}}; `dynamic` maps "" (the cluster-wide default)
-    and broker ids to dynamic broker configs as text. `heard` is for the next controller process.
+    and broker ids to dynamic broker configs as text. `progress` is for the next controller process.
     """
     return {
         "version": version,
@@ -248,7 +250,7 @@ def raw_snapshot(
         "topics": topics,
         "dynamic": {"brokers": dynamic, "topics_default": {}},
         "admitted": admitted.raw,
-        "heard": heard,
+        "heard": progress,
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from odradek.cluster.configs.admitted import NOBODY
 from odradek.cluster.metadata.rows import EPOCH, ISR, LEADER, NOWHERE, OFFLINE, REPLICAS
-from odradek.cluster.metadata.snapshot import NOTHING_HEARD, Snapshot, first_partitions, raw_snapshot
+from odradek.cluster.metadata.snapshot import NO_PROGRESS, Snapshot, first_partitions, raw_snapshot
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.validation import place_fault, replicas_problem
 from odradek.cluster.tree.znodes import BrokerNode
@@ -43,18 +43,18 @@ class PartitionUpdate(NamedTuple):
     offline: list[int] | None = None
 
 
-def fault(told: PartitionUpdate) -> tuple[int, str]:
+def update_error(update: PartitionUpdate) -> tuple[int, str]:
     """(error code, why) for a controller's update of a partition; (NONE, "") when it is valid."""
-    code, wrong = place_fault(told.topic, told.number)
+    code, wrong = place_fault(update.topic, update.number)
     if code:
         return code, wrong
-    unusable = replicas_problem(told.replicas)
+    unusable = replicas_problem(update.replicas)
     if unusable:
         return INVALID_REPLICA_ASSIGNMENT, unusable
-    if told.leader_epoch < 0:
-        return INVALID_REQUEST, f"the leader epoch {told.leader_epoch} is negative"
-    if len(told.isr) > len(told.replicas):
-        return INVALID_REQUEST, f"the ISR {told.isr} is larger than the replicas"
+    if update.leader_epoch < 0:
+        return INVALID_REQUEST, f"the leader epoch {update.leader_epoch} is negative"
+    if len(update.isr) > len(update.replicas):
+        return INVALID_REQUEST, f"the ISR {update.isr} is larger than the replicas"
     return NONE, ""
 
 
@@ -103,15 +103,16 @@ class View:
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
         self.admitted = NOBODY  # broker.controller.member.broker_addresses enters it
-        self.heard = NOTHING_HEARD  # broker.controller.replicas.controller_requests does
-        self._in_part: dict[str, int] = {}  # the number of visible partitions of each incomplete topic
+        self.controller_progress = NO_PROGRESS  # broker.controller.replicas.controller_requests does
+        self._incomplete: dict[str, int] = {}  # the number of visible partitions of each incomplete topic
 
     def snapshot(self, version: int, static: Mapping[str, Any]) -> Snapshot:
         """The current snapshot (it shares its parts with the view: encode it before the next change)."""
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
-        topics = first_partitions(self.topics, self._in_part)
+        topics = first_partitions(self.topics, self._incomplete)
         raw = raw_snapshot(
-            version, self.cluster_id, self.controller_id, brokers, topics, self.dynamic, self.admitted, self.heard
+            version, self.cluster_id, self.controller_id, brokers, topics, self.dynamic, self.admitted,
+            self.controller_progress,
         )  # fmt: skip
         return Snapshot(raw, static)
 
@@ -119,44 +120,44 @@ class View:
         """Replace the live brokers: {"id", "rack", "endpoints"}."""
         self.brokers = {broker["id"]: broker for broker in brokers}
 
-    def tell(self, told: PartitionUpdate, in_part: bool = False) -> Row:
+    def apply(self, update: PartitionUpdate, incomplete: bool = False) -> Row:
         """Apply a partition update and return the row. A topic of the same name but another id replaces the former one;
         a topic whose id was unknown takes the id of the update.
 
-        `in_part`: a topic or partition that this update adds stays hidden until `show`, because the number of
+        `incomplete`: a topic or partition that this update adds stays hidden until `show`, because the number of
         partitions is not known yet; keys, groups and transactional ids would map to the wrong partitions.
         """
-        topic = self.topics.get(told.topic)
-        if topic is None or not is_same(topic["id"], told.topic_id):
-            topic = self.topics[told.topic] = self._new(told)
-            self._in_part.pop(told.topic, None)
-        elif told.topic_id != NO_ID:
-            topic["id"] = told.topic_id.hex()
+        topic = self.topics.get(update.topic)
+        if topic is None or not is_same(topic["id"], update.topic_id):
+            topic = self.topics[update.topic] = self._new(update)
+            self._incomplete.pop(update.topic, None)
+        elif update.topic_id != NO_ID:
+            topic["id"] = update.topic_id.hex()
         rows: list[Row] = topic["partitions"]
-        if in_part and len(rows) <= told.number:
-            self._in_part.setdefault(told.topic, len(rows))
-        while len(rows) <= told.number:  # the same request has those in between
+        if incomplete and len(rows) <= update.number:
+            self._incomplete.setdefault(update.topic, len(rows))
+        while len(rows) <= update.number:  # the same request has those in between
             rows.append([NOWHERE, 0, NO_LEADER, -1, [], [], NOWHERE])
-        row = rows[told.number]
-        row[LEADER], row[EPOCH] = told.leader, told.leader_epoch
-        row[REPLICAS], row[ISR] = list(told.replicas), list(told.isr)
-        if told.offline is not None:
-            row[OFFLINE:] = [told.offline] if told.offline else []
+        row = rows[update.number]
+        row[LEADER], row[EPOCH] = update.leader, update.leader_epoch
+        row[REPLICAS], row[ISR] = list(update.replicas), list(update.isr)
+        if update.offline is not None:
+            row[OFFLINE:] = [update.offline] if update.offline else []
         return row
 
     def show(self, topics: Iterable[str]) -> None:
         """Show these topics: all their partitions are known."""
         for topic in topics:
-            self._in_part.pop(topic, None)
+            self._incomplete.pop(topic, None)
 
-    def _new(self, told: PartitionUpdate) -> dict[str, Any]:
-        internal = told.topic in topicnames.INTERNAL
-        return {"id": told.topic_id.hex(), "internal": internal, "config": {}, "partitions": []}
+    def _new(self, update: PartitionUpdate) -> dict[str, Any]:
+        internal = update.topic in topicnames.INTERNAL
+        return {"id": update.topic_id.hex(), "internal": internal, "config": {}, "partitions": []}
 
     def forget(self, topic: str) -> None:
         """Remove a topic that is being deleted."""
         self.topics.pop(topic, None)
-        self._in_part.pop(topic, None)
+        self._incomplete.pop(topic, None)
 
     def row(self, topic: str, index: int) -> Row | None:
         """The row of a partition, or None when it is unknown."""

@@ -18,31 +18,31 @@ NO_SESSION, INITIAL, _LAST = 0, 0, INT32_MAX
 
 
 class Session:
-    """`id` and `epoch` of the next request; `told` is what the leader knows after the last request."""
+    """`id` and `epoch` of the next request; `sent` is what the leader knows after the last request."""
 
     def __init__(self) -> None:
         self.id = NO_SESSION
         self.epoch = INITIAL
-        self.told: dict[Key, FetchPart] = {}
+        self.sent: dict[Key, FetchPart] = {}
         self._changed: dict[Key, FetchPart | None] = {}
 
     def change(self, key: Key, part: FetchPart | None) -> None:
         """Fetch a partition as in `part` from now on; None: no longer."""
         self._changed[key] = part
 
-    def name(self, wanted: Iterable[tuple[Key, FetchPart]]) -> tuple[list[FetchPart], list[Key]]:
+    def build(self, wanted: Iterable[tuple[Key, FetchPart]]) -> tuple[list[FetchPart], list[Key]]:
         """The partitions that the next request names and forgets; iterates over `wanted` only for a full request."""
         changed, self._changed = self._changed, {}
         if self.epoch == INITIAL:
-            self.told = dict(wanted)
-            return list(self.told.values()), []
+            self.sent = dict(wanted)
+            return list(self.sent.values()), []
         parts, forgotten = [], []
         for key, part in changed.items():
             if part is None:
-                if self.told.pop(key, None) is not None:
+                if self.sent.pop(key, None) is not None:
                     forgotten.append(key)
-            elif self.told.get(key) != part:
-                self.told[key] = part
+            elif self.sent.get(key) != part:
+                self.sent[key] = part
                 parts.append(part)
         return parts, forgotten
 

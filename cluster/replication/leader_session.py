@@ -1,14 +1,15 @@
 """A follower's requests to one leader, and its handling of the responses. Pure: no socket, no clock, no log.
 
 One request is in flight at a time. `request` returns what to send; the caller passes the response to `answered` (or
-`found`), each part of it to `asked` and `judge`, and reports what it did with a part through `moved`, `hold`, `leave`,
-`strike` or `seek`. A follower must not send an offset that it has not reached yet: the high watermark depends on it.
-Where it does not depend on it (cluster.replication.pipelined_fetch), the next request may leave before those reports.
+`offsets_found`), each part of it to `requested` and `classify`, and reports what it did with a part through
+`resume_at`, `hold`, `delay`, `back_off` or `look_up_offsets`. A follower must not send an offset that it has not
+reached yet: the high watermark depends on it. Where it does not depend on it (cluster.replication.pipelined_fetch), the
+next request may leave before those reports.
 
 A partition is in one of five states: FETCHED; HELD, its data wait for its lock; CUT, a truncation of its log is under
-way, which may take long; LEFT out of requests for a while; SOUGHT, the leader has nothing at the end of the follower's
-log, and the follower requests the leader's offsets. In a session (cluster.replication.fetch_session) an idle request
-costs the same for one partition and for thousands.
+way, which may take long; DELAYED, left out of requests for a while; LOOKUP, the leader has nothing at the end of the
+follower's log, and the follower requests the leader's offsets. In a session (cluster.replication.fetch_session) an idle
+request costs the same for one partition and for thousands.
 
 Facts are from Kafka's AbstractFetcherThread. Times are in ms of any monotonic clock.
 """
@@ -25,12 +26,12 @@ from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import EARLIEST, LATEST
 
-APPEND, DIVERGED, LOST_PLACE, LEAVE = "append", "diverged", "lost place", "leave"
+APPEND, DIVERGED, LOST_PLACE, DELAY = "append", "diverged", "lost place", "delay"
 TRUNCATE, RESTART = "truncate", "restart"
 
 HELD_WAIT_MS = 5  # fetch wait at the leader while a partition is held here and will soon be fetched again
-FIRST_LEAVE_MS = 10
-LONGEST_STRIKE_MS = 64_000
+FIRST_DELAY_MS = 10
+LONGEST_BACKOFF_MS = 64_000
 
 # The leader does not know of its leadership yet, or has lost it: newer metadata will follow.
 TRANSIENT = frozenset({
@@ -82,13 +83,13 @@ class Following:
         self.limits = limits
         self._parts: dict[Key, FetchPart] = {}  # all partitions, with the fetch part to request
         self._held: set[Key] = set()
-        self._cut: set[Key] = set()
-        self._out: dict[Key, int] = {}  # left out until (ms)
-        self._sought: dict[Key, int | None] = {}  # the leader's log end, once known
-        self._strikes: dict[Key, int] = {}  # failures in a row
-        self._absences: dict[Key, tuple[int, int]] = {}  # recent count of `leave`, and time of the last one
+        self._truncating: set[Key] = set()
+        self._delayed: dict[Key, int] = {}  # left out until (ms)
+        self._lookups: dict[Key, int | None] = {}  # the leader's log end, once known
+        self._failures: dict[Key, int] = {}  # failures in a row
+        self._delays: dict[Key, tuple[int, int]] = {}  # recent count of `delay`, and time of the last one
         self._session = Session()
-        self._refusals = 0  # of the session, in a row
+        self._session_errors = 0  # of the session, in a row
         self._not_before = 0
 
     def __len__(self) -> int:
@@ -104,40 +105,40 @@ class Following:
 
     def remove(self, key: Key) -> None:
         """Stop fetching a partition."""
-        self._part(key)
+        self._exclude(key)
         self._parts.pop(key, None)
-        self._strikes.pop(key, None)
-        self._absences.pop(key, None)
+        self._failures.pop(key, None)
+        self._delays.pop(key, None)
 
-    def look_again(self) -> None:
+    def retry_delayed(self) -> None:
         """Retry left-out partitions after a metadata change: the leader may know them now."""
-        for key in [key for key in self._out if key not in self._strikes]:
+        for key in [key for key in self._delayed if key not in self._failures]:
             self._fetch_again(key)
 
     # -- requests
 
     def request(self, now_ms: int) -> FetchRequest | Seek | None:
         """The next request; None when there is nothing to request until `due_ms`."""
-        for key in [key for key, due in self._out.items() if due <= now_ms]:
+        for key in [key for key, due in self._delayed.items() if due <= now_ms]:
             self._fetch_again(key)
         if now_ms < self._not_before:
             return None
-        return self._seek() or (self._fetch(now_ms) if self._fetched else None)
+        return self._lookup() or (self._fetch(now_ms) if self._fetched else None)
 
     def due_ms(self) -> int | None:
         """The time of the next request, if there is none now; None: not before another call."""
-        if self._not_before and (self._fetched or self._sought):
+        if self._not_before and (self._fetched or self._lookups):
             return self._not_before
-        return min(self._out.values(), default=None)
+        return min(self._delayed.values(), default=None)
 
     @property
     def _fetched(self) -> int:
         """The number of partitions in state FETCHED."""
-        return len(self._parts) - len(self._held) - len(self._cut) - len(self._out) - len(self._sought)
+        return len(self._parts) - len(self._held) - len(self._truncating) - len(self._delayed) - len(self._lookups)
 
     def _fetch(self, now_ms: int) -> FetchRequest:
         session, limits = self._session, self.limits
-        parts, forgotten = session.name((key, part) for key, part in self._parts.items() if not self._is_apart(key))
+        parts, forgotten = session.build((key, part) for key, part in self._parts.items() if not self._is_excluded(key))
         return FetchRequest(
             limits.replica, self._wait_ms(now_ms), limits.min_bytes, limits.max_bytes, 0, session.id, session.epoch,
             parts, forgotten, b"",
@@ -148,13 +149,13 @@ class Following:
         longest = self.limits.max_wait_ms
         if self._held:
             longest = min(longest, HELD_WAIT_MS)
-        due = min(self._out.values(), default=now_ms + longest)
+        due = min(self._delayed.values(), default=now_ms + longest)
         return min(longest, due - now_ms)
 
-    def _seek(self) -> Seek | None:
+    def _lookup(self) -> Seek | None:
         """A request for log ends first, then for log starts where needed."""
         for at, known in ((LATEST, False), (EARLIEST, True)):
-            keys = [key for key, end in self._sought.items() if (end is not None) == known]
+            keys = [key for key, end in self._lookups.items() if (end is not None) == known]
             if keys:
                 return Seek(at, [(key, self._parts[key].leader_epoch) for key in keys])
         return None
@@ -166,37 +167,37 @@ class Following:
         more errors in a row with a backoff.
         """
         if error == errors.NONE:
-            self._refusals = self._not_before = 0
+            self._session_errors = self._not_before = 0
             self._session.answered(session_id)
             return True
         self._session.refused(error)
-        self._refusals += 1
-        if self._refusals > 1:
+        self._session_errors += 1
+        if self._session_errors > 1:
             self._not_before = now_ms + self.limits.backoff_ms
         return False
 
     def lost(self) -> None:
         """Record a lost connection: the session and the pending response are lost with it."""
         self._session = Session()
-        self._refusals = self._not_before = 0
-        self._sought = dict.fromkeys(self._sought)
+        self._session_errors = self._not_before = 0
+        self._lookups = dict.fromkeys(self._lookups)
 
-    def asked(self, key: Key) -> FetchPart | None:
+    def requested(self, key: Key) -> FetchPart | None:
         """The request part that the response's part for `key` answers; None when it is no longer wanted."""
         part = self._parts.get(key)
-        return part if part is not None and not self._is_apart(key) and part == self._session.told.get(key) else None
+        return part if part is not None and not self._is_excluded(key) and part == self._session.sent.get(key) else None
 
-    def judge(self, error: int, diverging: tuple[int, int] | None) -> str:
-        """How to handle a part of a response: APPEND, DIVERGED, LOST_PLACE, or LEAVE."""
+    def classify(self, error: int, diverging: tuple[int, int] | None) -> str:
+        """How to handle a part of a response: APPEND, DIVERGED, LOST_PLACE, or DELAY."""
         if error == errors.NONE:
             return APPEND if diverging is None else DIVERGED
-        return LOST_PLACE if error == errors.OFFSET_OUT_OF_RANGE else LEAVE
+        return LOST_PLACE if error == errors.OFFSET_OUT_OF_RANGE else DELAY
 
-    def ahead(self, coming: Sequence[Coming]) -> bool:
+    def pipeline(self, coming: Sequence[Coming]) -> bool:
         """Whether the next request may leave before the received records are appended; if so it requests more.
 
-        Afterwards `moved` reports the log's position as usual. If that differs from the position sent to the leader, or
-        if the partition is no longer FETCHED by then, `asked` discards the response.
+        Afterwards `resume_at` reports the log's position as usual. If that differs from the position sent to the
+        leader, or if the partition is no longer FETCHED by then, `requested` discards the response.
         """
         parts = {
             one.key: part for one in coming if (part := pipelined_fetch.beyond(self._parts[one.key], one)) is not None
@@ -208,66 +209,66 @@ class Following:
             self._session.change(key, part)
         return True
 
-    def moved(self, key: Key, position: Position) -> None:
+    def resume_at(self, key: Key, position: Position) -> None:
         """Continue from `position` after an append or a truncation."""
-        self.stand(key, position)
+        self.set_position(key, position)
         if key in self._parts:
             self._fetch_again(key)
 
-    def stand(self, key: Key, position: Position) -> None:
+    def set_position(self, key: Key, position: Position) -> None:
         """Record the log's position; the partition's state stays."""
         if key in self._parts:
             self._parts[key] = FetchPart(*key, *position, self.limits.part_bytes)
 
     def succeeded(self, key: Key) -> None:
         """Reset the failures in a row: the leader's data were usable."""
-        self._strikes.pop(key, None)
+        self._failures.pop(key, None)
 
     def hold(self, key: Key) -> None:
         """Another process has the partition's lock: the caller keeps the data, and they are not requested again."""
-        if self._part(key):
+        if self._exclude(key):
             self._held.add(key)
 
-    def cut(self, key: Key) -> None:
-        """A truncation of the log is under way: `moved` or `strike` reports its end."""
-        if self._part(key):
-            self._cut.add(key)
+    def begin_truncation(self, key: Key) -> None:
+        """A truncation of the log is under way: `resume_at` or `back_off` reports its end."""
+        if self._exclude(key):
+            self._truncating.add(key)
 
-    def leave(self, key: Key, now_ms: int) -> None:
+    def delay(self, key: Key, now_ms: int) -> None:
         """Leave the partition out, at most until a metadata change: briefly first, then longer, up to the backoff.
 
         A new leader may learn of its election some milliseconds after its followers, and records wait meanwhile.
         """
-        before, since = self._absences.get(key, (0, now_ms))
+        before, since = self._delays.get(key, (0, now_ms))
         absences = 0 if now_ms - since > 2 * self.limits.backoff_ms else before
-        self._absences[key] = (absences + 1, now_ms)
-        if self._part(key):
-            self._out[key] = now_ms + min(self.limits.backoff_ms, FIRST_LEAVE_MS << min(absences, 16))
+        self._delays[key] = (absences + 1, now_ms)
+        if self._exclude(key):
+            self._delayed[key] = now_ms + min(self.limits.backoff_ms, FIRST_DELAY_MS << min(absences, 16))
 
-    def rest(self, keys: Iterable[Key], now_ms: int, pause_ms: int) -> None:
+    def pause(self, keys: Iterable[Key], now_ms: int, pause_ms: int) -> None:
         """Leave fetched partitions out for a while, without an error (cluster.replication.throttles)."""
         for key in keys:
-            if key in self._parts and not (self._is_apart(key) and self._out.get(key, now_ms + 1) > now_ms):
-                self._part(key)
-                self._out[key] = now_ms + pause_ms
+            if key in self._parts and not (self._is_excluded(key) and self._delayed.get(key, now_ms + 1) > now_ms):
+                self._exclude(key)
+                self._delayed[key] = now_ms + pause_ms
 
-    def strike(self, key: Key, now_ms: int) -> int:
+    def back_off(self, key: Key, now_ms: int) -> int:
         """The leader's data are unusable: leave the partition out, longer each time in a row. Returns the ms.
 
-        Call `stand` with the log's end too: after `ahead` the last request may claim all received records.
+        Call `set_position` with the log's end too: after `pipeline` the last request may claim all received records.
         """
-        strikes = self._strikes[key] = self._strikes.get(key, 0) + 1
-        pause = min(self.limits.backoff_ms << min(strikes - 1, 16), max(LONGEST_STRIKE_MS, self.limits.backoff_ms))
-        if self._part(key):
-            self._out[key] = now_ms + pause
+        strikes = self._failures[key] = self._failures.get(key, 0) + 1
+        pause = min(self.limits.backoff_ms << min(strikes - 1, 16), max(LONGEST_BACKOFF_MS, self.limits.backoff_ms))
+        if self._exclude(key):
+            self._delayed[key] = now_ms + pause
         return pause
 
-    def seek(self, key: Key) -> None:
+    def look_up_offsets(self, key: Key) -> None:
         """The leader has nothing at the end of the log: request the leader's log end and log start."""
-        if self._part(key):
-            self._sought[key] = None
+        if self._exclude(key):
+            self._lookups[key] = None
 
-    def found(self, asked: Seek, offsets: Mapping[Key, tuple[int, int]], now_ms: int) -> list[Cut]:
+    def offsets_found(self, asked: Seek, offsets: Mapping[Key, tuple[int, int]], now_ms: int) -> list[Cut]:
         """The cuts to make after the response to `asked`, (error, offset) by partition. Leaves out missing partitions.
 
         As Kafka's fetchOffsetAndTruncate: truncate a log that ends after the leader's; restart one that ends before the
@@ -275,36 +276,36 @@ class Following:
         """
         cuts = []
         for key, epoch in asked.places:
-            if key not in self._sought or self._parts[key].leader_epoch != epoch:
+            if key not in self._lookups or self._parts[key].leader_epoch != epoch:
                 continue
             error, offset = offsets.get(key, (errors.UNKNOWN_TOPIC_OR_PARTITION, -1))
             own = self._parts[key].offset
             if error or offset < 0:
-                self.leave(key, now_ms)
+                self.delay(key, now_ms)
             elif asked.at == LATEST and offset >= own:
-                self._sought[key] = offset
+                self._lookups[key] = offset
             elif asked.at == LATEST:
                 cuts.append(Cut(key, TRUNCATE, offset))
             elif offset > own:
                 cuts.append(Cut(key, RESTART, offset))
             else:  # the leader has the offset that it reported as missing
-                self.strike(key, now_ms)
+                self.back_off(key, now_ms)
         return cuts
 
     # -- conditions
 
-    def _is_apart(self, key: Key) -> bool:
-        return key in self._held or key in self._cut or key in self._out or key in self._sought
+    def _is_excluded(self, key: Key) -> bool:
+        return key in self._held or key in self._truncating or key in self._delayed or key in self._lookups
 
-    def _part(self, key: Key) -> bool:
+    def _exclude(self, key: Key) -> bool:
         """Clear its state and take it out of the session; False when it is not assigned here."""
         self._held.discard(key)
-        self._cut.discard(key)
-        self._out.pop(key, None)
-        self._sought.pop(key, None)
+        self._truncating.discard(key)
+        self._delayed.pop(key, None)
+        self._lookups.pop(key, None)
         self._session.change(key, None)
         return key in self._parts
 
     def _fetch_again(self, key: Key) -> None:
-        self._part(key)
+        self._exclude(key)
         self._session.change(key, self._parts[key])

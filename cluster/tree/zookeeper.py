@@ -69,12 +69,12 @@ class _Watch(NamedTuple):
     """kazoo's callback, in a thread of kazoo. kazoo treats equal ones as one, so a deletion is reported once."""
 
     path: str
-    tell: Callable[[Event], None]
+    put: Callable[[Event], None]
 
     def __call__(self, event: Any) -> None:
         kind = _KINDS.get(event.type)
         if kind is not None:  # else the connection is lost, and the watch with it
-            self.tell(Event(kind, self.path))
+            self.put(Event(kind, self.path))
 
 
 class ZooKeeperTree(Tree):
@@ -94,15 +94,15 @@ class ZooKeeperTree(Tree):
         self._patience = session_ms / 1000
         self.session_ms = session_ms  # later the timeout that the server negotiates
         self._former = former
-        self._kept = former is not None and not ends
+        self._keeps_session = former is not None and not ends
         self._set_acl = set_acl
         self._events: deque[Event] = deque()
-        self._told = DISCONNECTED
+        self._last_state = DISCONNECTED
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             self._client = self._connect(hosts, connect_ms / 1000, auth)
         except BaseException:
-            if not self._kept:  # else kazoo's threads keep running and signal it: see `_give_up`
+            if not self._keeps_session:  # else kazoo's threads keep running and signal it: see `_give_up`
                 os.close(self._bell)
             raise
 
@@ -116,7 +116,7 @@ class ZooKeeperTree(Tree):
             hosts, timeout=self._patience, auth_data=credentials, connection_retry=retry, client_id=self._former
         )
         client.add_listener(self._state_changed)
-        self._note_session_ms(client)
+        self._record_session_ms(client)
         try:
             if not _began(client, patience):
                 raise NoAnswer(f"ZooKeeper at {hosts} (zookeeper.connect) does not respond")
@@ -129,7 +129,7 @@ class ZooKeeperTree(Tree):
             raise
         return client
 
-    def _note_session_ms(self, client: KazooClient) -> None:
+    def _record_session_ms(self, client: KazooClient) -> None:
         """Record the session timeout that the server negotiates; kazoo itself only logs it."""
         connection = client._connection
         invoke = connection._invoke
@@ -147,7 +147,7 @@ class ZooKeeperTree(Tree):
 
         Its connection closes with this process, which cannot continue without a tree.
         """
-        if not self._kept:
+        if not self._keeps_session:
             client.stop()
             client.close()
 
@@ -156,11 +156,11 @@ class ZooKeeperTree(Tree):
     def _state_changed(self, state: str) -> None:
         """A lost connection followed by a lost session is one event; `session` shows the latter."""
         kind = CONNECTED if state == "CONNECTED" else DISCONNECTED
-        if kind != self._told:
-            self._told = kind
-            self._tell(Event(kind, "/"))
+        if kind != self._last_state:
+            self._last_state = kind
+            self._put_event(Event(kind, "/"))
 
-    def _tell(self, event: Event) -> None:
+    def _put_event(self, event: Event) -> None:
         self._events.append(event)
         os.eventfd_write(self._bell, 1)
 
@@ -258,7 +258,7 @@ class ZooKeeperTree(Tree):
         return sorted(names)
 
     def _watch(self, path: str, wanted: bool) -> _Watch | None:
-        return _Watch(path, self._tell) if wanted else None
+        return _Watch(path, self._put_event) if wanted else None
 
     def poll(self) -> list[Event]:
         try:

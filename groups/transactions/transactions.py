@@ -37,7 +37,7 @@ class Transactions(Ownership):
         self.retries: Deadlines[str] = Deadlines()  # ids whose completion could not be appended
         self._by_id: dict[str, Transaction] = {}
         self._ids = range(0)
-        self._wanting_ids: list[Callable[[Now], None]] = []
+        self._waiting_for_ids: list[Callable[[Now], None]] = []
         self._abort_at_ms = self._expire_at_ms = 0
 
     # -- loading and ownership --------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class Transactions(Ownership):
                 self._load(transactional_id, found[transactional_id])
             except Exception:
                 self._unloadable(transactional_id)
-        self._was_loaded(partition, only)
+        self._mark_loaded(partition, only)
 
     def _load(self, transactional_id: str, metadata: Metadata) -> None:
         known = self._enter(transactional_id, metadata)
@@ -74,7 +74,7 @@ class Transactions(Ownership):
         """Drop a partition that this broker no longer leads."""
         for transactional_id in [name for name, known in self._by_id.items() if known.partition == partition]:
             self._forget(transactional_id)
-        self._let_go(partition)
+        self._drop(partition)
 
     def _forget(self, key: str) -> None:
         """See `Ownership`. Pending appends of the key are then answered with NOT_COORDINATOR."""
@@ -90,7 +90,7 @@ class Transactions(Ownership):
         """Take a block of producer ids for this coordinator alone; `count` 0 when none was available."""
         if count:
             self._ids = range(first, first + count)
-        waiting, self._wanting_ids = self._wanting_ids, []
+        waiting, self._waiting_for_ids = self._waiting_for_ids, []
         for again in waiting:
             again(now)
 
@@ -104,12 +104,12 @@ class Transactions(Ownership):
         producer_id, self._ids = self._ids[0], self._ids[1:]
         return producer_id
 
-    def _have_id(self, again: Callable[[Now], None]) -> bool:
+    def _with_id(self, again: Callable[[Now], None]) -> bool:
         """Whether an id is in stock; otherwise `again` is called after the next block arrives or fails."""
         if self._ids:
             return True
-        self._wanting_ids.append(again)
-        if len(self._wanting_ids) == 1:
+        self._waiting_for_ids.append(again)
+        if len(self._waiting_for_ids) == 1:
             self.effects.append(NeedIds())
         return False
 
@@ -135,7 +135,7 @@ class Transactions(Ownership):
         known = self._by_id.get(name)
         if not error and self._needs_id(known, producer) and not self._ids:
             if may_wait:
-                self._have_id(again)
+                self._with_id(again)
                 return
             error = Error.COORDINATOR_NOT_AVAILABLE
         if not error and known is None:
@@ -351,9 +351,9 @@ class Transactions(Ownership):
     def _expire(self, known: Transaction, now: Now) -> None:
         m = known.metadata
         if known.pending is None and m.state in EXPIRES and m.updated_ms <= now.wall_ms - self.limits.expiration_ms:
-            self._bury(known)
+            self._write_tombstone(known)
 
-    def _bury(self, known: Transaction) -> None:
+    def _write_tombstone(self, known: Transaction) -> None:
         def stored(error: Error, _now: Now) -> None:
             if not error:
                 log.info("transactional id %s: expired", known.id)

@@ -73,23 +73,24 @@ def command(
     An interrupted restore continues when it is started again with the same options.
     """
     chosen = () if names is None else subscription.parse({"subscribe": names}).topics
-    wish = RestorePlan(chosen, prefix, *_times(since, until), by_key, append, positive("--step", step), id_)
+    request = RestorePlan(chosen, prefix, *_times(since, until), by_key, append, positive("--step", step), id_)
     _written(kafka)
     with Brokers(bare(kafka)) as brokers:
         brokers.topics()  # check that a broker answers before Spark starts
     spark = commands.start("odradek restore", {**SETTINGS, **conf})
     from odradek.pipeline.jobs.files import Files
 
-    run(spark, Files(spark, uri), kafka, wish)
+    run(spark, Files(spark, uri), kafka, request)
 
 
-def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: RestorePlan) -> None:
+def run(spark: SparkSession, files: Files, kafka: dict[str, str], request: RestorePlan) -> None:
     """Restore the selected topics. Raises PipelineError: no archive, a damaged one, a topic that has records."""
     archive = Reading(files)
     state = archive.state
     with Brokers(bare(kafka)) as brokers:
         plans = [
-            restoring.prepare(brokers, bare(kafka), files.root, state, wish, topic) for topic in wish.chosen(state)
+            restoring.prepare(brokers, bare(kafka), files.root, state, request, topic)
+            for topic in request.chosen(state)
         ]
         configs = _configs(kafka, plans, state)
         for plan in plans:
@@ -97,7 +98,7 @@ def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: RestoreP
                 log.warning("%s was restored before by this command; another --id does it once more", plan.target)
                 continue
             options = {**_written(kafka), **targets.writing(bare(kafka), configs[plan.target])}
-            records = _Topic(spark, files, options, wish, plan).write(archive)
+            records = _Topic(spark, files, options, request, plan).write(archive)
             restoring.finish(brokers, plan)
             progress.done("restore", topic=plan.topic, to=plan.target, records=records)
 
@@ -106,9 +107,9 @@ class _Topic:
     """The restore of one topic."""
 
     def __init__(
-        self, spark: SparkSession, files: Files, options: dict[str, str], wish: RestorePlan, plan: Plan
+        self, spark: SparkSession, files: Files, options: dict[str, str], request: RestorePlan, plan: Plan
     ) -> None:
-        self._spark, self._files, self._options, self._wish, self._plan = spark, files, options, wish, plan
+        self._spark, self._files, self._options, self._request, self._plan = spark, files, options, request, plan
 
     def write(self, archive: Reading) -> int:
         """Write all steps; returns the number of their records."""
@@ -120,8 +121,8 @@ class _Topic:
 
     def _steps(self, archive: Reading) -> Iterable[Mapping[int, Range]]:
         """The steps; by key, find them by reading all times of the topic."""
-        topic, size = self._plan.topic, self._wish.step
-        if not self._wish.by_key:
+        topic, size = self._plan.topic, self._request.step
+        if not self._request.by_key:
             return self._plan.steps(archive.state.of(topic), size)
         with progress.described(self._spark, f"restore {topic} to {self._plan.target}, times"):
             return archive.steadily(topic, self._by_time)
@@ -130,7 +131,7 @@ class _Topic:
         files = state.of(self._plan.topic)
         whole = self._plan.whole(files)
         rows = self._rows(files, whole)
-        return [] if rows is None else list(merging.steps(rows, whole, self._wish.step))
+        return [] if rows is None else list(merging.steps(rows, whole, self._request.step))
 
     def _step(self, number: int, ranges: Mapping[int, Range], state: State) -> int:
         from pyspark.sql import Observation
@@ -139,7 +140,7 @@ class _Topic:
         found = self._rows(state.of(self._plan.topic), ranges)
         if found is None:
             return 0
-        rows = merging.ordered(found, len(self._plan.ends)) if self._wish.by_key else _ordered(found, ranges)
+        rows = merging.ordered(found, len(self._plan.ends)) if self._request.by_key else _ordered(found, ranges)
         counted = Observation()  # on the last operator: Spark skips operators below an exchange that turns out empty
         self._send(rows.observe(counted, F.count(F.lit(1)).alias("records")), number)
         return int(counted.get["records"])
@@ -152,13 +153,13 @@ class _Topic:
         contents.check(self._files, chosen)
         parts = [shapes.unshape(frame) for _, frame in contents.frames(self._spark, self._files, chosen)]
         rows = sums.within(reduce(lambda one, more: one.unionByName(more), parts), ranges)
-        for bound, operator in ((self._wish.since, ">="), (self._wish.until, "<")):
+        for bound, operator in ((self._request.since, ">="), (self._request.until, "<")):
             if bound is not None:
                 rows = rows.where(f"timestamp {operator} timestamp_millis({bound})")
         return rows
 
     def _send(self, rows: DataFrame, number: int) -> None:
-        columns = ["key", "value", "headers", "timestamp", "unit", *([] if self._wish.by_key else ["partition"])]
+        columns = ["key", "value", "headers", "timestamp", "unit", *([] if self._request.by_key else ["partition"])]
         named = {"topic": self._plan.target, "odradek.transactional.id": f"{PREFIX}{self._plan.name}-{number}"}
         named["odradek.transactional.by"] = "unit"
         writer = rows.select(*columns).write.format("odradek").mode("append")

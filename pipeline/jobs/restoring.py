@@ -82,21 +82,23 @@ class Plan:
             yield {index: one for index, one in ranges.items() if one.size > 0}
 
 
-def prepare(brokers: Brokers, kafka: Mapping[str, str], root: str, state: State, wish: RestorePlan, topic: str) -> Plan:
+def prepare(
+    brokers: Brokers, kafka: Mapping[str, str], root: str, state: State, request: RestorePlan, topic: str
+) -> Plan:
     """Create the target topic where it is missing, and record the restore's end offsets, unless it began before.
 
     PipelineError where the target has records, or too few partitions.
     """
-    target, ends = wish.target(topic), {index: end for (name, index), end in state.offsets.items() if name == topic}
-    count = _partitions(brokers, target, max(ends) + 1, wish.by_key)
+    target, ends = request.target(topic), {index: end for (name, index), end in state.offsets.items() if name == topic}
+    count = _partitions(brokers, target, max(ends) + 1, request.by_key)
     if count is None:
         count = max(ends) + 1
         targets.make(kafka, target, count, state.configs.get(topic, {}))
-    name = _name(brokers, root, wish, topic)
-    groups = _groups(name, target, ends, wish.by_key)
+    name = _name(brokers, root, request, topic)
+    groups = _groups(name, target, ends, request.by_key)
     found = _noted(brokers, groups)
     if not found:
-        _check_empty(brokers, target, count, wish)
+        _check_empty(brokers, target, count, request)
         _note(brokers, groups, ends)
     done = bool(brokers.committed(f"{PREFIX}{name}-done", [(target, 0)]))
     return Plan(name, topic, target, found or ends, done)
@@ -117,17 +119,27 @@ def _partitions(brokers: Brokers, target: str, wanted: int, by_key: bool) -> int
     return count
 
 
-def _name(brokers: Brokers, root: str, wish: RestorePlan, topic: str) -> str:
+def _name(brokers: Brokers, root: str, request: RestorePlan, topic: str) -> str:
     """The same for the same restore; another one for a topic that was deleted and recreated."""
-    target = wish.target(topic)
+    target = request.target(topic)
     leader = next(iter(brokers.leaders([target]).values()))
-    told = (root, topic, target, leader.topic_id.hex(), wish.since, wish.until, wish.by_key, wish.step, wish.id)
-    return hashlib.sha256(json.dumps((*told, _UNITS[wish.by_key])).encode()).hexdigest()[:20]
+    told = (
+        root,
+        topic,
+        target,
+        leader.topic_id.hex(),
+        request.since,
+        request.until,
+        request.by_key,
+        request.step,
+        request.id,
+    )
+    return hashlib.sha256(json.dumps((*told, _UNITS[request.by_key])).encode()).hexdigest()[:20]
 
 
-def _check_empty(brokers: Brokers, target: str, count: int, wish: RestorePlan) -> None:
+def _check_empty(brokers: Brokers, target: str, count: int, request: RestorePlan) -> None:
     keys = [(target, index) for index in range(count)]
-    if not wish.append and brokers.offsets(keys, EARLIEST) != brokers.offsets(keys, LATEST):
+    if not request.append and brokers.offsets(keys, EARLIEST) != brokers.offsets(keys, LATEST):
         raise PipelineError(f"{target} has records: --append appends to them, --prefix writes to another topic")
 
 

@@ -30,15 +30,15 @@ class LeaderLocation(NamedTuple):
 
 
 class Split(InputPartition):
-    """A range for one task. `home` is None where the leader does not tell, or the options do not need it.
+    """A range for one task. `location` is None where the leader does not tell, or the options do not need it.
 
     `topic_id`, as in `Leader`, is that of the topic whose offsets were planned: another topic of that name is not read.
     """
 
-    def __init__(self, span: Range, home: LeaderLocation | None, topic_id: bytes) -> None:
+    def __init__(self, span: Range, location: LeaderLocation | None, topic_id: bytes) -> None:
         super().__init__(span)
         self.span = span
-        self.home = home
+        self.location = location
         self.topic_id = topic_id
 
 
@@ -49,7 +49,7 @@ def of_batch(
     places = _places(brokers, ranges)
     sizes = planning.weigh(ranges, {key: place.bytes for key, place in places.items()}, first, last)
     pieces = planning.split(ranges, sizes, options.min_partitions, options.split_bytes, options.max_records)
-    return _with_homes(brokers, pieces, places if options.local != "off" else {})
+    return _with_locations(brokers, pieces, places if options.local != "off" else {})
 
 
 def of_stream(
@@ -62,7 +62,7 @@ def of_stream(
     """
     most = options.max_records or STREAM_RECORDS
     pieces = planning.split(wanted, {}, options.min_partitions, options.split_bytes, most)
-    return _with_homes(
+    return _with_locations(
         brokers, _left_of(pieces, left), _places(brokers, left) if options.local != "off" and left else {}
     )
 
@@ -75,11 +75,11 @@ def _left_of(pieces: Sequence[Range], left: Sequence[Range]) -> list[Range]:
     ]
 
 
-def _with_homes(brokers: Brokers, pieces: Sequence[Range], places: Places) -> list[InputPartition]:
+def _with_locations(brokers: Brokers, pieces: Sequence[Range], places: Places) -> list[InputPartition]:
     leaders = brokers.leaders_of([each.key for each in pieces if each.size > 0])
-    homes = _homes(brokers, places, leaders) if places else {}
+    locations = _locations(brokers, places, leaders) if places else {}
     ids = {key: leader.topic_id for key, leader in leaders.items()}
-    return [Split(piece, homes.get(piece.key), ids.get(piece.key, NO_ID)) for piece in pieces]
+    return [Split(piece, locations.get(piece.key), ids.get(piece.key, NO_ID)) for piece in pieces]
 
 
 def _places(brokers: Brokers, ranges: Sequence[Range]) -> Places:
@@ -90,6 +90,6 @@ def _places(brokers: Brokers, ranges: Sequence[Range]) -> Places:
         return {}
 
 
-def _homes(brokers: Brokers, places: Places, leaders: Leaders) -> dict[Partition, LeaderLocation]:
+def _locations(brokers: Brokers, places: Places, leaders: Leaders) -> dict[Partition, LeaderLocation]:
     cluster_id = brokers.cluster_id
     return {key: LeaderLocation(place, leaders[key], cluster_id) for key, place in places.items() if key in leaders}

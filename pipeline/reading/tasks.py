@@ -49,9 +49,9 @@ def chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:
         if not _is_here(options, split):
             yield from fetching.read(options.kafka, rest, options.committed, holes, split.topic_id)
             return
-        assert split.home is not None
+        assert split.location is not None
         try:
-            yield from segments.read(split.home.place.directory, rest, options.committed, holes)
+            yield from segments.read(split.location.place.directory, rest, options.committed, holes)
         except segments.NotHere as why:
             yield from _from_leader(options, split, replace(rest, start=why.offset), holes, why)
 
@@ -69,8 +69,10 @@ def _from_leader(
 
 
 def _is_here(options: ReadOptions, split: Split) -> bool:
-    home = split.home
-    here = home is not None and segments.usable(home.place, home.cluster_id, home.leader.broker, split.topic_id)
+    location = split.location
+    here = location is not None and segments.usable(
+        location.place, location.cluster_id, location.leader.broker, split.topic_id
+    )
     if options.local == "only" and not here:
         raise PipelineError(
             f"{split.span.topic}-{split.span.partition}: this user cannot read the leader's files on this machine: "

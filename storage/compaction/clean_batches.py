@@ -64,8 +64,8 @@ class Round(NamedTuple):
 class BatchCleaner:
     """Cleans single batches; compaction.clean_chunks cleans in bulk. Callers pass batches in offset order."""
 
-    def __init__(self, going: Round) -> None:
-        self.going = going
+    def __init__(self, run: Round) -> None:
+        self.run = run
         self.producers: Mapping[int, LastOf] = {}
         self.replayed_from = 1 << 63  # producer state from this offset on stays
         self.legacy_tombstones = True  # whether the current segment is too young to lose those of magic 0 and 1
@@ -74,18 +74,18 @@ class BatchCleaner:
         """The replacement for a marker or an aborted batch; `payload` itself when nothing changes."""
         if batch.attributes & CONTROL:
             return self._clean_control(batch, payload)
-        return self.emptied(batch, payload) if self.going.transactions.is_aborted(batch) else payload
+        return self.emptied(batch, payload) if self.run.transactions.is_aborted(batch) else payload
 
     def horizon(self) -> int:
         """The delete horizon of tombstones and markers that compaction sees now for the first time; ms."""
-        return min(self.going.now_ms + self.going.delete_retention_ms, _LATEST)
+        return min(self.run.now_ms + self.run.delete_retention_ms, _LATEST)
 
     def _clean_control(self, batch: Batch, payload: bytes) -> bytes:
-        spent = self.going.transactions.is_spent(batch, payload)
+        spent = self.run.transactions.is_spent(batch, payload)
         if batch.base_offset >= self.replayed_from:
             return payload
         marked = batch.attributes & DELETE_HORIZON
-        if not batch.records or (spent and marked and batch.base_timestamp <= self.going.now_ms):
+        if not batch.records or (spent and marked and batch.base_timestamp <= self.run.now_ms):
             return self.emptied(batch, payload)
         if not spent or marked:
             return payload
@@ -97,7 +97,7 @@ class BatchCleaner:
 
     def emptied(self, batch: Batch, payload: bytes) -> bytes:
         """The batch without records if it must stay, else b""."""
-        if batch.last_offset + 1 != self.going.end and not self._is_last_of_producer(batch):
+        if batch.last_offset + 1 != self.run.end and not self._is_last_of_producer(batch):
             return b""
         return slices.emptied(batch_v2.header(payload)) if batch.records else payload
 
@@ -122,11 +122,11 @@ class BatchCleaner:
         return message_sets.build(kept, batch.magic, codec=codec, timestamp_type=kind[0], append_time=kind[1])
 
     def _legacy_stays(self, rows: list[Record]) -> list[bool]:
-        offsets = self.going.offsets
+        offsets = self.run.offsets
         at = np.array([row[0] for row in rows], np.int64)
         stays, _ = offsets.latest_among(at)
-        clean = np.flatnonzero((at < self.going.first_dirty) & np.array([row[2] is not None for row in rows]))
-        stays[clean] = ~offsets.has(self.going.hasher.of(*packed([rows[index][2] or b"" for index in clean])))
+        clean = np.flatnonzero((at < self.run.first_dirty) & np.array([row[2] is not None for row in rows]))
+        stays[clean] = ~offsets.has(self.run.hasher.of(*packed([rows[index][2] or b"" for index in clean])))
         if not self.legacy_tombstones:
             stays &= np.array([row[3] is not None for row in rows])
         return list((stays | (at > offsets.latest)).tolist())

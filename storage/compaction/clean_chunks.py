@@ -55,8 +55,8 @@ class ChunkCleaner:
 
     def __init__(self, cleaner: BatchCleaner, unreadable: UnreadableBatches) -> None:
         self.cleaner = cleaner
-        self._going = cleaner.going
-        self._offsets = cleaner.going.offsets
+        self._run = cleaner.run
+        self._offsets = cleaner.run.offsets
         self._unreadable = unreadable
         self._reader = RecordReader()
 
@@ -67,10 +67,10 @@ class ChunkCleaner:
     def _clean_chunk(self, chunk: Chunk) -> tuple[list[Piece], bool]:
         changed = self._transactional(chunk)
         mixed = self._by_headers(chunk, changed)
-        keyed = mixed[chunk.heads["base_offset"][mixed] < self._going.first_dirty]
+        keyed = mixed[chunk.heads["base_offset"][mixed] < self._run.first_dirty]
 
         def unreadable(index: int, error: RecordError) -> None:
-            self._unreadable.note(chunk.batch(index), error)
+            self._unreadable.record(chunk.batch(index), error)
 
         for some, keys in ((keyed, True), (mixed[len(keyed) :], False)):
             for records in self._reader.of(chunk, some, unreadable, keys):
@@ -83,7 +83,7 @@ class ChunkCleaner:
         try:
             kept = self.cleaner.legacy(batch, payload)
         except RecordError as error:
-            self._unreadable.note(batch, error)
+            self._unreadable.record(batch, error)
             kept = payload
         if kept is payload:
             return [Piece(payload, [(batch.last_offset, batch.size, batch.max_timestamp)])], False
@@ -106,7 +106,7 @@ class ChunkCleaner:
         open_ = (heads["attributes"] & CONTROL == 0) & (base <= self._offsets.latest)
         open_[list(changed)] = False
         begin, end = self._offsets.between(base, last)
-        latest, dirty = end - begin, (base >= self._going.first_dirty) & (last <= self._offsets.latest)
+        latest, dirty = end - begin, (base >= self._run.first_dirty) & (last <= self._offsets.latest)
         readable = self._readable(base)
         gone = open_ & readable & ((dirty & (latest == 0)) | (heads["num_records"] == 0))
         for index in np.flatnonzero(gone).tolist():
@@ -133,12 +133,12 @@ class ChunkCleaner:
     def _judged(self, chunk: Chunk, records: Records) -> Judged:
         stays, tombstones = self._offsets.latest_among(records.offsets)
         if records.keys is not None:
-            clean = np.flatnonzero((records.offsets < self._going.first_dirty) & (records.keys.sizes >= 0))
-            hashes = self._going.hasher.of(records.data, records.keys.at[clean], records.keys.sizes[clean])
+            clean = np.flatnonzero((records.offsets < self._run.first_dirty) & (records.keys.sizes >= 0))
+            hashes = self._run.hasher.of(records.data, records.keys.at[clean], records.keys.sizes[clean])
             stays[clean] = ~self._offsets.has(hashes)
             tombstones[clean] = records.keys.tombstones[clean]
         heads = chunk.heads
-        expired = (heads["attributes"] & DELETE_HORIZON != 0) & (heads["base_timestamp"] <= self._going.now_ms)
+        expired = (heads["attributes"] & DELETE_HORIZON != 0) & (heads["base_timestamp"] <= self._run.now_ms)
         stays &= ~(tombstones & expired[records.batches])
         stays |= records.offsets > self._offsets.latest
         return Judged(records, stays, tombstones & stays)
@@ -170,7 +170,7 @@ class ChunkCleaner:
             kept = [one for one, wanted in zip(slices.slices(body, head), stays, strict=True) if wanted]
             changed[index] = slices.with_records(head, body, kept, self.cleaner.horizon())
         except RecordError as error:  # the reader of single records is stricter
-            self._unreadable.note(chunk.batch(index), error)
+            self._unreadable.record(chunk.batch(index), error)
 
 
 def _messages(data: bytes) -> Iterator[tuple[message_sets.Message, int, int]]:

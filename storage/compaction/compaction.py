@@ -72,7 +72,7 @@ def rules(partition: Partition) -> Rules:
     return Rules(*lag, config.segment_bytes, config.segment_index_bytes)
 
 
-def look(partition: Partition, checkpoint: int | None, now_ms: int, before: Decided | None = None) -> Range:
+def find_range(partition: Partition, checkpoint: int | None, now_ms: int, before: Decided | None = None) -> Range:
     """The cleanable range of a log, given `before` from the last check. Takes no lock.
 
     FileNotFoundError when the log changes meanwhile.
@@ -118,12 +118,12 @@ def _deciding(state: SlotState) -> int:
 class Compaction:
     """One round over one log. After the last of `steps`, `cleaned_upto` is the offset for the checkpoint.
 
-    `bytes_read`, `bytes_written`, `segments` and `swaps` count the work done. `told`: base offsets of unreadable
+    `bytes_read`, `bytes_written`, `segments` and `swaps` count the work done. `logged`: base offsets of unreadable
     batches that former rounds have logged.
     """
 
     def __init__(
-        self, partition: Partition, what: Range, memory: Memory, now_ms: int, told: set[int] | None = None
+        self, partition: Partition, what: Range, memory: Memory, now_ms: int, logged: set[int] | None = None
     ) -> None:
         self.partition = partition
         self.what = what
@@ -132,10 +132,10 @@ class Compaction:
         self.rules = rules(partition)
         self.cleaned_upto = what.first_dirty
         self.bytes_read = self.bytes_written = self.segments = self.swaps = 0
-        self._told = 0
+        self._yielded = 0
         self._truncations = self._active_base = self._flushed = self._replayed_from = 0
         self._markers: dict[int, int] = {}  # producer id → its last marker in the dirty part
-        self._unreadable = UnreadableBatches(partition.directory, set() if told is None else told)
+        self._unreadable = UnreadableBatches(partition.directory, set() if logged is None else logged)
         self._aborted: list[AbortedTxn] = []
         self._found: list[Segment] = []
         self._ends: dict[int, int] = {}  # segment's base → base of the next one
@@ -166,7 +166,7 @@ class Compaction:
                 self._values = self.partition.acquire()
                 return
             except Busy:
-                self.partition.note_wait()
+                self.partition.record_wait()
                 yield BUSY
 
     def _sync(self) -> Iterator[int]:
@@ -239,7 +239,7 @@ class Compaction:
     def _progress(self) -> int:
         """Bytes since the last yield."""
         done = self.bytes_read + self.bytes_written
-        since, self._told = done - self._told, done
+        since, self._yielded = done - self._yielded, done
         return since
 
     def _chunks(self, segment: Segment) -> Iterator[Chunk | OldBatch]:
@@ -264,7 +264,7 @@ class Compaction:
 
     def _due(self) -> bool:
         """Whether a step's work is done."""
-        return self.bytes_read + self.bytes_written - self._told >= self.memory.chunk_bytes
+        return self.bytes_read + self.bytes_written - self._yielded >= self.memory.chunk_bytes
 
     def _see_whether_moved(self) -> None:
         """Raise Moved after a truncation: it may make a sealed segment active, which is then cut and written to."""
@@ -346,7 +346,7 @@ class Compaction:
         self._writing = group[0].base
         cleaned = self._cleaned_segment(group)
         cleaner = chunks.cleaner
-        cleaner.going.transactions.kept = []
+        cleaner.run.transactions.kept = []
         changed = len(group) > 1
         try:
             for segment in group:
@@ -374,7 +374,7 @@ class Compaction:
 
     def _finish(self, group: list[Segment], cleaner: BatchCleaner, cleaned: CleanedSegment) -> None:
         any_index = any(os.path.exists(self._path(segment, names.TXN_INDEX)) for segment in group)
-        rows = list(cleaner.going.transactions.kept)
+        rows = list(cleaner.run.transactions.kept)
         cleaned.finish(rows if any_index or rows else None, self._modified_ns(group[-1]))
 
     def _swap(self, group: list[Segment]) -> Iterator[int]:

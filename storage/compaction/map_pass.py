@@ -46,7 +46,7 @@ class MapPass:
             wanted[index] &= not self._ends_or_aborts(chunk, index)
 
         def unreadable(index: int, error: RecordError) -> None:
-            self._unreadable.note(chunk.batch(index), error)
+            self._unreadable.record(chunk.batch(index), error)
 
         for records in self._reader.of(chunk, np.flatnonzero(wanted), unreadable):
             if not self.full:
@@ -78,7 +78,7 @@ class MapPass:
         try:
             rows = old_records(old.batch, old.payload)
         except RecordError as error:
-            self._unreadable.note(old.batch, error)
+            self._unreadable.record(old.batch, error)
             return
         rows = [row for row in rows if row[0] >= self._first_dirty]
         keyed = [(offset, key, value is None) for offset, _, key, value, _ in rows if key is not None]

@@ -14,16 +14,16 @@ log = logging.getLogger(__name__)
 
 
 class UnreadableBatches:
-    """Unreadable batches of one round over `directory`. `told` outlives the round: base offsets already logged."""
+    """Unreadable batches of one round over `directory`. `logged` outlives the round: base offsets already logged."""
 
-    def __init__(self, directory: str, told: set[int]) -> None:
+    def __init__(self, directory: str, logged: set[int]) -> None:
         self._directory = directory
-        self._told = told
+        self._logged = logged
         self.bases: set[int] = set()
 
-    def note(self, batch: Batch, why: object) -> None:
+    def record(self, batch: Batch, why: object) -> None:
         """Record the batch; logs a WARNING the first time."""
         self.bases.add(batch.base_offset)
-        if batch.base_offset not in self._told:
-            self._told.add(batch.base_offset)
+        if batch.base_offset not in self._logged:
+            self._logged.add(batch.base_offset)
             log.warning("%s: the cleaner keeps the batch at offset %d: %s", self._directory, batch.base_offset, why)

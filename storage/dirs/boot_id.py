@@ -31,7 +31,7 @@ def restarted_since(log_dir: StrPath) -> bool:
     return bool(noted and now and noted != now)
 
 
-def note_boot(log_dir: StrPath, *, files: Files = FILES) -> None:
+def record_boot(log_dir: StrPath, *, files: Files = FILES) -> None:
     """Note the current boot. OSError from the disk."""
     now, path = boot_id(), Path(log_dir, FILE_NAME)
     if now and _read(path) != now:

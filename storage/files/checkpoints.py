@@ -111,7 +111,7 @@ class OffsetFile:
 
     def __init__(self, log_dir: StrPath, name: str) -> None:
         self.log_dir, self.name = log_dir, name
-        self._known: tuple[tuple[int, int, int], Offsets] | None = None  # identity of the file read, and its offsets
+        self._cached: tuple[tuple[int, int, int], Offsets] | None = None  # identity of the file read, and its offsets
 
     def read(self) -> Offsets:
         """As `read_offsets`; callers must not change it."""
@@ -119,9 +119,9 @@ class OffsetFile:
             found = os.stat(Path(self.log_dir, self.name))
         except FileNotFoundError:
             return {}
-        file, known = (found.st_ino, found.st_mtime_ns, found.st_size), self._known
+        file, known = (found.st_ino, found.st_mtime_ns, found.st_size), self._cached
         if known is None or known[0] != file:
-            self._known = known = file, read_offsets(self.log_dir, self.name)
+            self._cached = known = file, read_offsets(self.log_dir, self.name)
         return known[1]
 
 
@@ -141,7 +141,7 @@ def mark_clean_shutdown(log_dir: StrPath, broker_epoch: int = -1, *, files: File
     replace(Path(log_dir, CLEAN_SHUTDOWN), content.encode(), files=files)
 
 
-def take_clean_shutdown(log_dir: StrPath, *, files: Files = FILES) -> bool:
+def consume_clean_shutdown(log_dir: StrPath, *, files: Files = FILES) -> bool:
     """Whether the last stop was clean; removes the mark durably before anything is opened.
 
     Otherwise a crash between this start and the next stop would count as a clean stop.

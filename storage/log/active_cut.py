@@ -62,7 +62,7 @@ def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
             continue
         position = at if position < 0 else position
         if header[9] >= 0:
-            behind.note(header)
+            behind.record(header)
     if position < 0 or end != size:
         return None
     producers = former_producers.entries_at(partition, values, position, leo, behind)

@@ -24,11 +24,11 @@ from odradek.ipc.slots import (
     CHANGED,
     DIRTY,
     F_EPOCH_NOTED,
+    F_HW_QUORUM,
     F_LEO,
     F_PSTATE_GEN,
     F_PSTATE_LEO,
     F_STATE,
-    F_VOTERS,
     HOT,
     LEADER,
 )
@@ -163,7 +163,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         if batch.producer_id >= 0:
             if staged is None:
                 staged = partition.producers.staged(pstate_gen, begin)
-            if not staged.follows(batch, leo) and not _in_sequence(partition, values, staged, batch, leo):
+            if not staged.extends(batch, leo) and not _in_sequence(partition, values, staged, batch, leo):
                 continue
         PLACE.pack_into(view, 0, leo, length - 12, epoch)
         batch.base_offset = leo
@@ -188,11 +188,11 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
     if entries:
         add_entries(files, values, entries)
     if epoch != epoch_noted:
-        roll.note_epoch(partition, epoch, begin)
+        roll.record_epoch(partition, epoch, begin)
         values[F_EPOCH_NOTED] = epoch
     if begin == flushed or not unflushed_since:
         unflushed_since = now_ms
-    if values[F_VOTERS] <= 1 and not config.visible_after_flush:
+    if values[F_HW_QUORUM] <= 1 and not config.visible_after_flush:
         hw = leo
     pstate_leo = leo if staged is None else begin
     values[CHANGED] = array("q", (leo, hw, size, pending, top, top_offset, since, unflushed_since, pstate_leo))
@@ -215,7 +215,7 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
     if batch.sequence < 0:  # transactional, written by the coordinator in a producer's name
         error, original = staged.enter(batch, leo), None
     else:
-        error, original = staged.let_in(batch, leo, some_open=values[slots.F_UNSTABLE] >= 0)
+        error, original = staged.admit(batch, leo, some_open=values[slots.F_UNSTABLE] >= 0)
     if error:
         known = staged.known(batch.producer_id)  # its epoch and next sequence
         log.debug("%r: batch %d/%d/%d rejected: %d, of %s", partition, *_sequence(batch), error, known)
@@ -292,7 +292,7 @@ def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> 
     leo = values[F_LEO]
     partition.producers.publish(staged, values[F_PSTATE_GEN], leo)
     values[F_PSTATE_LEO] = leo
-    partition.slot.note(F_PSTATE_LEO, leo)
+    partition.slot.set_unpublished(F_PSTATE_LEO, leo)
 
 
 def failed(partition: Partition, values: Fields, batches: Sequence[Batch], error: OSError) -> None:

@@ -54,7 +54,7 @@ def append(
         at = 0
         while at < len(batches):
             at = _piece(partition, values, view, batches, at, hw, now_ms)
-        _take_over(partition, values, hw, log_start)
+        _apply_leader_offsets(partition, values, hw, log_start)
     except OSError as error:
         appending.failed(partition, values, (), error)
         raise
@@ -95,7 +95,7 @@ def _piece(
     entries = _advance(partition.config, values, piece, now_ms)
     if entries:
         appending.add_entries(files, values, entries)
-    _note_epochs(partition, values, piece)
+    _record_epochs(partition, values, piece)
     values[F_HW] = max(values[F_HW], min(hw, values[F_LEO]))
     values[slots.F_PSTATE_LEO] = begin if staged.rows else values[F_LEO]
     partition.slot.publish(values)
@@ -145,7 +145,7 @@ def _advance(config: LogConfig, values: Fields, piece: list[Received], now_ms: i
     return entries
 
 
-def _note_epochs(partition: Partition, values: Fields, piece: list[Received]) -> None:
+def _record_epochs(partition: Partition, values: Fields, piece: list[Received]) -> None:
     """Note the leader epochs that begin within the batches; as in Kafka, a batch without one changes nothing."""
     begun, noted = [], values[slots.F_EPOCH_NOTED]
     for one in piece:
@@ -154,7 +154,7 @@ def _note_epochs(partition: Partition, values: Fields, piece: list[Received]) ->
             begun.append((epoch, one.header[0]))
             noted = epoch
     if begun:
-        roll.note_received_epochs(partition, begun)
+        roll.record_received_epochs(partition, begun)
         values[slots.F_EPOCH_NOTED] = noted
 
 
@@ -169,7 +169,7 @@ def _stage(partition: Partition, values: Fields, data: memoryview, piece: list[R
         replay.stage(staged, header, content)
         if header[5] & (wire.TRANSACTIONAL | wire.CONTROL):
             going = going or _Transactions(partition, values)
-            going.take(header, content)
+            going.add(header, content)
     if going is not None:
         values[slots.F_UNSTABLE] = going.first()
     return staged
@@ -188,7 +188,7 @@ class _Transactions:
         """The first offset of the oldest open transaction, -1 when none is open."""
         return min(self._open.values(), default=-1)
 
-    def take(self, header: tuple[int, ...], content: memoryview) -> None:
+    def add(self, header: tuple[int, ...], content: memoryview) -> None:
         base, producer_id = header[0], header[9]
         if not header[5] & wire.CONTROL:
             self._open.setdefault(producer_id, base)
@@ -203,7 +203,7 @@ class _Transactions:
             transactions.append_row(self._partition, self._values, row)
 
 
-def _take_over(partition: Partition, values: Fields, hw: int, log_start: int) -> None:
+def _apply_leader_offsets(partition: Partition, values: Fields, hw: int, log_start: int) -> None:
     """Adopt the leader's high watermark, if no batch did, and its log start, up to the log end."""
     leo = values[F_LEO]
     visible = max(values[F_HW], min(hw, leo))

@@ -120,7 +120,7 @@ def _publish(partition: Partition, values: Fields, upto: int) -> None:
     upto = max(values[slots.F_FLUSHED], min(upto, values[slots.F_LEO]))
     values[slots.F_FLUSHED] = upto
     values[slots.F_UNFLUSHED_SINCE] = time.time_ns() // 1_000_000 if upto < values[slots.F_LEO] else 0
-    alone = values[slots.F_STATE] == slots.LEADER and values[slots.F_VOTERS] <= 1
+    alone = values[slots.F_STATE] == slots.LEADER and values[slots.F_HW_QUORUM] <= 1
     if partition.config.visible_after_flush and alone:
         values[slots.F_HW] = max(values[slots.F_HW], upto)
     partition.slot.publish(values)

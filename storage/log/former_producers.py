@@ -35,7 +35,7 @@ class Written(NamedTuple):
     begun: set[int]
     ended: set[int]
 
-    def note(self, header: tuple[int, ...]) -> None:
+    def record(self, header: tuple[int, ...]) -> None:
         """Record a batch of a producer."""
         if header[5] & wire.CONTROL or header[11] < 0:
             self.ended.add(header[9])

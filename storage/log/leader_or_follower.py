@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.storage.log.partition import Partition
 
-_NOTING = 1  # the dirty value for any change of the active segment: repair handles it
+_RECORDING = 1  # the dirty value for any change of the active segment: repair handles it
 
 
-def lead(
+def become_leader(
     partition: Partition, values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int], now_ms: int
 ) -> None:
     """Become the leader in `epoch`, with `isr` (broker ids, including the leader's own) in sync.
@@ -34,20 +34,22 @@ def lead(
     requests the former epoch's end gets the right answer even without such a write (KIP-101). `now_ms` is
     CLOCK_MONOTONIC's.
     """
-    went_on = _goes_on(values, epoch)
+    went_on = _continues(values, epoch)
     if epoch > values[slots.F_EPOCH_NOTED]:
-        partition.slot.dirty = _NOTING
-        roll.note_epoch(partition, epoch, values[slots.F_LEO])
+        partition.slot.dirty = _RECORDING
+        roll.record_epoch(partition, epoch, values[slots.F_LEO])
         values[slots.F_EPOCH_NOTED] = epoch
     if not went_on:
         values[slots.F_EPOCH_START], values[slots.F_LED_SINCE] = values[slots.F_LEO], epoch
-    replicas.lead(partition.slot, followers, isr, now_ms, _known(values, epoch, followers, isr) if went_on else ())
+    replicas.set_followers(
+        partition.slot, followers, isr, now_ms, _kept_followers(values, epoch, followers, isr) if went_on else ()
+    )
     values[slots.F_STATE], values[slots.F_LEADER_EPOCH] = slots.LEADER, epoch
     _publish(partition, values, members=len(isr))
     partition.slot.dirty = 0
 
 
-def _goes_on(values: Fields, epoch: int) -> bool:
+def _continues(values: Fields, epoch: int) -> bool:
     """Whether this broker led up to `epoch` without a break. Every decision takes the next epoch, so above the next one
     another broker may have led, unnoticed here: followers may have truncated records fetched from this log, and their
     former log ends must not complete an acks=all request.
@@ -55,7 +57,7 @@ def _goes_on(values: Fields, epoch: int) -> bool:
     return values[slots.F_STATE] == slots.LEADER and epoch <= values[slots.F_LEADER_EPOCH] + 1
 
 
-def _known(values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int]) -> Sequence[int]:
+def _kept_followers(values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int]) -> Sequence[int]:
     """The followers whose progress a continuing leader keeps.
 
     In a new epoch a follower out of sync, perhaps because it just died, has to fetch before it may join again.
@@ -63,22 +65,22 @@ def _known(values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[i
     return followers if epoch == values[slots.F_LEADER_EPOCH] else isr
 
 
-def follow(partition: Partition, values: Fields, epoch: int) -> None:
+def become_follower(partition: Partition, values: Fields, epoch: int) -> None:
     """Become a follower of the leader in `epoch`; -1 means no leader, so that nothing is fetched."""
     values[slots.F_STATE], values[slots.F_LEADER_EPOCH], values[slots.F_LED_SINCE] = slots.FOLLOWER, epoch, -1
     partition.slot.publish(values)
 
 
-def expect(partition: Partition, values: Fields, joining: Sequence[int]) -> None:
+def await_joining(partition: Partition, values: Fields, joining: Sequence[int]) -> None:
     """Make the high watermark wait for `joining` too: they are about to enter the ISR."""
-    replicas.stand(partition.slot, dict.fromkeys(joining, JOINING))
+    replicas.set_isr_status(partition.slot, dict.fromkeys(joining, JOINING))
     _publish(partition, values)
 
 
-def decided(partition: Partition, values: Fields, isr: Sequence[int]) -> None:
+def apply_isr(partition: Partition, values: Fields, isr: Sequence[int]) -> None:
     """Apply the metadata's `isr`, which includes the leader's own id: other followers no longer count."""
     known = [replica.broker for replica in replicas.read(partition.slot)]
-    replicas.stand(partition.slot, {broker: IN if broker in isr else OUT for broker in known})
+    replicas.set_isr_status(partition.slot, {broker: IN if broker in isr else OUT for broker in known})
     _publish(partition, values, members=len(isr))
 
 
@@ -86,6 +88,6 @@ def _publish(partition: Partition, values: Fields, members: int | None = None) -
     slot, leo = partition.slot, values[slots.F_LEO]
     if members is not None:
         values[slots.F_ISR_COUNT] = members
-    committed, values[slots.F_VOTERS] = replicas.committed(slot, leo)
+    committed, values[slots.F_HW_QUORUM] = replicas.committed(slot, leo)
     values[slots.F_HW] = max(values[slots.F_HW], min(leo, committed))
     slot.publish(values)

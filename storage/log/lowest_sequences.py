@@ -37,7 +37,7 @@ class LowestSequences:
     def __bool__(self) -> bool:
         return bool(self._rows)
 
-    def note(self, producer_id: int, epoch: int, sequence: int, until_s: float) -> None:
+    def record(self, producer_id: int, epoch: int, sequence: int, until_s: float) -> None:
         """Note a refused batch: a lower sequence of the same epoch, or any of a later epoch, replaces the noted one."""
         known = self._rows.get(producer_id)
         if known is None:

@@ -114,11 +114,11 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
         return
     for note in found.notes:
         log.warning("%r: %s", partition, note)
-    _tell_loss(partition, log_dir, found)
+    _log_loss(partition, log_dir, found)
     partition.slot.publish(opened)
 
 
-def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) -> None:
+def _log_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) -> None:
     """Log how many records are missing by the checkpoints; the loss after the last checkpoint is unknown."""
     key = (partition.topic, partition.index)
     synced, seen = log_dir.recovery_points.get(key, 0), log_dir.high_watermarks.get(key, 0)
@@ -134,7 +134,7 @@ def _state(partition: Partition, log_dir: LogDir, state: SlotState, found: recov
     """The state to publish: a replicated log is visible up to the checkpointed high watermark, else all of it."""
     opened = described(partition, state, found)
     hw = opened.leo
-    if state.recovers_to == slots.FOLLOWER or state.voters > 1:
+    if state.recovers_to == slots.FOLLOWER or state.hw_quorum > 1:
         seen = log_dir.high_watermarks.get((partition.topic, partition.index), 0)
         hw = max(opened.log_start, min(seen, opened.leo))
     cut = _ends_below_clean(partition, log_dir, found.leo)

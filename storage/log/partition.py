@@ -172,7 +172,7 @@ class Partition:
         try:
             values = self.acquire()
         except Busy:
-            self.note_wait()
+            self.record_wait()
             raise
         try:
             with renewal.of(self.slot):
@@ -191,7 +191,7 @@ class Partition:
         except TAKEN:
             raise Busy from None
         try:
-            values = slot.taken(self._pid)
+            values = slot.record_holder(self._pid)
             if values[F_INCARNATION] != self.incarnation or values[F_STATE] == DELETING:
                 raise Gone
             if slot.words[slot.at + DIRTY]:
@@ -202,9 +202,9 @@ class Partition:
             raise
         return values
 
-    def note_wait(self) -> None:
+    def record_wait(self) -> None:
         """Note that this process waits for the lock: the supervisor checks for a stuck holder. Call at each try."""
-        self.slot.contended(time.monotonic_ns() // 1_000_000)
+        self.slot.mark_contended(time.monotonic_ns() // 1_000_000)
 
     def _repaired(self, values: Fields) -> Fields:
         try:
@@ -316,7 +316,7 @@ class Partition:
             self.acquire()
             self.release()
         except Busy:
-            self.note_wait()
+            self.record_wait()
             time.sleep(0.001)
         except Gone:
             pass

@@ -101,7 +101,7 @@ def _aborted_in(directory: Path, base: int, state: LogState) -> Iterator[Aborted
     with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
         scan = Scan(fd, check=False)
         for batch in scan:
-            if row := state.take(batch, scan):
+            if row := state.add(batch, scan):
                 yield row
 
 

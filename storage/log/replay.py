@@ -41,18 +41,18 @@ def stage(staged: Staged, header: tuple[int, ...], data: memoryview) -> None:
             staged.decide(producer_id, epoch, marker[1], base, timestamp)
         return
     if first < 0:
-        staged.note(producer_id, epoch, -1, -1, base, base + delta, timestamp, OWN)
+        staged.replay(producer_id, epoch, -1, -1, base, base + delta, timestamp, OWN)
         return
     last = batch.last_sequence(first, delta + 1)
     kind = TRANSACTIONAL if attributes & batch.TRANSACTIONAL else PLAIN
-    staged.note(producer_id, epoch, first, last, base, base + delta, timestamp, kind)
+    staged.replay(producer_id, epoch, first, last, base, base + delta, timestamp, kind)
 
 
 def publish(partition: Partition, values: Fields, staged: Staged) -> None:
     """Apply and publish the producer updates below the published log end. Caller holds the lock and reserved room."""
     partition.producers.apply(staged, values[F_PSTATE_GEN])
     values[F_PSTATE_LEO] = values[F_LEO]
-    partition.slot.note(F_PSTATE_LEO, values[F_LEO])
+    partition.slot.set_unpublished(F_PSTATE_LEO, values[F_LEO])
 
 
 def headers(data: bytes) -> list[tuple[int, tuple[int, ...]]]:

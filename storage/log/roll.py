@@ -98,15 +98,15 @@ def _preallocate(path: str, size: int) -> None:
         os.close(fd)
 
 
-def note_epoch(partition: Partition, epoch: int, start_offset: int) -> None:
+def record_epoch(partition: Partition, epoch: int, start_offset: int) -> None:
     """Add the leader epoch of the batch that will be published at `start_offset` to the epoch checkpoint."""
     cache = read_epochs(partition)
     if cache.assign(epoch, start_offset):
         cache.write(partition.directory, files=_UNSYNCED)
 
 
-def note_received_epochs(partition: Partition, begun: Sequence[tuple[int, int]]) -> None:
-    """`note_epoch` for each (epoch, first offset) in batches from a leader, which may be older than one noted here.
+def record_received_epochs(partition: Partition, begun: Sequence[tuple[int, int]]) -> None:
+    """`record_epoch` for each (epoch, first offset) in batches from a leader, which may be older than one noted here.
 
     An epoch noted at or past that first offset has no batch: this broker led in it and no producer wrote.
     """

@@ -77,7 +77,7 @@ class Producers:
         former = self.table(generation)
         table = self._next(generation, len(places) + more, most)
         if former is not None:
-            table.take(former, places)
+            table.copy_from(former, places)
         return self._use(table, generation + 1)
 
     def _next(self, generation: int, at_least: int, most: int) -> ProducerTable:
@@ -119,7 +119,7 @@ class Producers:
         """`apply` the staged rows of an append that ends at `leo`; the next append may reuse `staged`."""
         table = self._table if generation == self._generation else None
         followed = staged.followed
-        if followed and not staged.rows and table and table.go_on(staged.producer_id, staged.epoch, followed):
+        if followed and not staged.rows and table and table.append_known(staged.producer_id, staged.epoch, followed):
             followed.clear()
         else:
             self.apply(staged, generation)
@@ -128,7 +128,7 @@ class Producers:
 
     def apply(self, staged: Staged, generation: int) -> None:
         """Write the staged rows to the table, which has room for them (storage.log.producer_room)."""
-        staged.unfold()
+        staged.store_followed()
         table = self.table(generation)
         producer_id, at = -1, -1
         for row in staged.rows[-KEPT:] if staged.one else staged.rows:
@@ -141,14 +141,14 @@ class Producers:
             if row[7] == PLAIN:
                 table.append(at, row)
             else:
-                _note(table, at, row)
+                _store(table, at, row)
 
     def forget(self) -> None:
         """Drop the mapping: another process may recreate a table that was created and not published."""
         self._table, self._generation, self._staged_at = None, 0, (-1, -1)
 
 
-def _note(table: ProducerTable, at: int, row: Row) -> None:
+def _store(table: ProducerTable, at: int, row: Row) -> None:
     _, epoch, first, _, base, _, timestamp, kind = row
     if kind == MARKER:
         table.end(at, epoch, first, timestamp, base)
@@ -188,7 +188,7 @@ class Staged:
 
     def ids(self) -> set[int]:
         """The producers that `Producers.apply` will write, or that have reserved room."""
-        self._park()
+        self._save_expected()
         return {row[0] for row in self.rows} | self.fresh
 
     def moved(self, table: ProducerTable | None) -> None:
@@ -206,8 +206,8 @@ class Staged:
         if len(self._expected) > _EXPECTED:
             self._expected.clear()
 
-    def follows(self, batch: Batch, offset: int) -> bool:
-        """Admit `batch` at `offset` if it is the plain next batch of the last producer; else it needs `let_in`."""
+    def extends(self, batch: Batch, offset: int) -> bool:
+        """Admit `batch` at `offset` if it is the plain next batch of the last producer; else it needs `admit`."""
         first, count = batch.sequence, batch.count
         following = first + count
         if (
@@ -222,20 +222,20 @@ class Staged:
         self.followed.append((first << 32 | following - 1, offset, offset + count - 1, batch.max_timestamp))
         return True
 
-    def unfold(self) -> None:
+    def store_followed(self) -> None:
         """Move `followed` to rows: a batch other than the next one comes behind them, or all are applied."""
         for span, base, end, timestamp in self.followed:
             self._append(self.producer_id, self.epoch, span >> 32, span & 0xFFFFFFFF, base, end, timestamp, PLAIN)
         self.followed.clear()
 
-    def _park(self) -> None:
+    def _save_expected(self) -> None:
         """Store the last producer's expected sequence before a batch that is not its next one."""
-        self.unfold()
+        self.store_followed()
         if self._next > 0:
             self._expected[self.producer_id] = (self.epoch, self._next)
         self.producer_id = self._next = -1  # a batch without a sequence follows no other
 
-    def let_in(self, batch: Batch, offset: int, some_open: bool = False) -> tuple[int, Original | None]:
+    def admit(self, batch: Batch, offset: int, some_open: bool = False) -> tuple[int, Original | None]:
         """(error, original) for a batch to append at `offset`.
 
         An error refuses it; an original means that it is a retry of a batch already in the log.
@@ -245,7 +245,7 @@ class Staged:
         last = first + batch.count - 1
         if last > INT32_MAX:
             last -= 0x80000000
-        self._park()
+        self._save_expected()
         expected = self._expected.get(producer_id) or self._known(producer_id)
         if expected is None or expected != (epoch, first) or not first:
             error, original = self._unexpected(expected, producer_id, epoch, first, last)
@@ -255,7 +255,7 @@ class Staged:
             return errors.INVALID_TXN_STATE, None
         self._expected[producer_id] = (epoch, last + 1 if last != INT32_MAX else 0)
         kind = TRANSACTIONAL if batch.transactional else PLAIN
-        self.note(producer_id, epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, kind)
+        self.replay(producer_id, epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, kind)
         if kind == PLAIN and last != INT32_MAX:
             self.producer_id, self.epoch, self._next = producer_id, epoch, last + 1
         return _LET_IN
@@ -304,19 +304,19 @@ class Staged:
 
     def enter(self, batch: Batch, offset: int) -> int:
         """Admit a transactional batch that the coordinator wrote for a producer: an error only for an older epoch."""
-        self._park()
+        self._save_expected()
         known = self._known(batch.producer_id)
         if known is not None and batch.epoch < known[0]:
             return errors.INVALID_PRODUCER_EPOCH
         end = offset + batch.count - 1
-        self.note(batch.producer_id, batch.epoch, -1, -1, offset, end, batch.max_timestamp, OWN)
+        self.replay(batch.producer_id, batch.epoch, -1, -1, offset, end, batch.max_timestamp, OWN)
         return errors.NONE
 
-    def note(
+    def replay(
         self, producer_id: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int, kind: int
     ) -> None:  # fmt: skip
         """Admit a batch that was checked before, for a replay of the log."""
-        self.unfold()
+        self.store_followed()
         self._append(producer_id, epoch, first, last, base, end, timestamp, kind)
 
     def _append(
@@ -330,10 +330,10 @@ class Staged:
 
     def decide(self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int) -> None:
         """Stage a marker that ends `producer_id`'s transaction; its epoch fences the sequence expected of an older."""
-        self._park()
+        self._save_expected()
         if self._expected.get(producer_id, (epoch, 0))[0] != epoch:
             self._expected[producer_id] = (epoch, -1)
-        self.note(producer_id, epoch, coordinator_epoch, -1, offset, offset, timestamp, MARKER)
+        self.replay(producer_id, epoch, coordinator_epoch, -1, offset, offset, timestamp, MARKER)
 
 
 _LET_IN = (errors.NONE, None)

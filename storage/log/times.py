@@ -57,16 +57,16 @@ class Question(ABC):
         Only a record below offset `limit` is an answer. FileNotFoundError: read the slot again and repeat the step.
         """
         if values[slots.F_LEADER_EPOCH] != self._epoch or values[slots.F_LEO] < self._end:
-            self._begin()
+            self._start()
         self._epoch, self._end = values[slots.F_LEADER_EPOCH], values[slots.F_LEO]
-        return self._go_on(partition, values, limit)
+        return self._search_some(partition, values, limit)
 
     @abstractmethod
-    def _begin(self) -> None:
+    def _start(self) -> None:
         """Reset the state kept between steps."""
 
     @abstractmethod
-    def _go_on(self, partition: Partition, values: Values, limit: int) -> bool:
+    def _search_some(self, partition: Partition, values: Values, limit: int) -> bool:
         """Run one `step`."""
 
 
@@ -77,12 +77,12 @@ class FirstNotBefore(Question):
         super().__init__()
         self._timestamp = timestamp
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._next = 0  # every record below this offset is older
         self._last = False  # nothing is left to check behind it
         self._search: _Search | None = None  # in the segment that ends there
 
-    def _go_on(self, partition: Partition, values: Values, limit: int) -> bool:
+    def _search_some(self, partition: Partition, values: Values, limit: int) -> bool:
         if self._search is None:
             self._pass_segments(partition, values, limit)
         elif self._search.step(partition, values, values[slots.F_LOG_START]):
@@ -108,14 +108,14 @@ class Newest(Question):
     timestamp of the records above the log start alone. None also when it is not below the limit.
     """
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._phase: Callable[[Partition, Values], bool] = self._compare_segments
         self._search: _Search | None = None
         self._next, self._best = 0, (-1, 0)  # the largest timestamp below that offset, and minus its segment's base
         self._batches: _Batches | None = None
         self._generation = -1  # of the files that it searches
 
-    def _go_on(self, partition: Partition, values: Values, limit: int) -> bool:
+    def _search_some(self, partition: Partition, values: Values, limit: int) -> bool:
         if self._search is None:
             return self._phase(partition, values)
         if not self._search.step(partition, values, _first(partition, values)):
@@ -125,7 +125,7 @@ class Newest(Question):
             self.found = found if found.offset < limit else None
             return True
         if self._batches is not None and self._generation != values[slots.F_GENERATION]:
-            self._begin()  # the record was deleted meanwhile
+            self._start()  # the record was deleted meanwhile
             return False
         return self._batches is not None
 
@@ -185,7 +185,7 @@ class _Batches:
         found = [(file, position, head) for position, head in islice(read.batch_headers(file, start, stop), BATCHES)]
         self._segment, self._position = (values[slots.F_GENERATION], base), -1
         if len(found) == BATCHES:
-            self.go_on_behind(*found[-1][1:])
+            self.skip_past(*found[-1][1:])
         else:
             self._at = following if following > at else self._end
         return found
@@ -197,7 +197,7 @@ class _Batches:
             return base, self._position
         return read.locate(partition, values, at)
 
-    def go_on_behind(self, position: int, head: tuple[int, ...]) -> None:
+    def skip_past(self, position: int, head: tuple[int, ...]) -> None:
         """Continue after the batch at `position`, one of the last `some`."""
         self._at, self._position = head[0] + head[6] + 1, position + head[1] + LOG_OVERHEAD
 
@@ -232,7 +232,7 @@ class _Search:
 
         for file, position, head in self._batches.some(partition, values, lowest):
             if head[8] >= self._timestamp:
-                self._batches.go_on_behind(position, head)
+                self._batches.skip_past(position, head)
                 self._head = head
                 data = FileSlice(file, position, head[1] + LOG_OVERHEAD).read()
                 self._records = batch_v2.iterate(data, codecs.WORKER_LIMIT)

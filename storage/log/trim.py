@@ -35,10 +35,10 @@ def advance(partition: Partition, values: Fields, log_start: int) -> int:
     values[slots.F_LOG_START] = log_start
     values[slots.F_HW] = max(values[slots.F_HW], log_start)
     partition.slot.publish(values)
-    return let_go(partition, values)
+    return delete_below_start(partition, values)
 
 
-def let_go(partition: Partition, values: Fields) -> int:
+def delete_below_start(partition: Partition, values: Fields) -> int:
     """Mark the files of the segments wholly below the log start as deleted; returns the number of segments."""
     partition.slot.dirty = DELETING
     bases = list(partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]))

@@ -57,5 +57,5 @@ def _walk_tail(directory: Path, view: Scanned) -> None:
     """Adds to `view` the batches from its last index entry, whose timestamps may not be in an index yet."""
     with FILES.opened(names.segment_path(directory, view.base), os.O_RDONLY) as fd:
         for batch in Scan(fd, view.indexes.last_indexed, check=False):
-            view.indexes.note_timestamp(batch.max_timestamp, batch.last_offset)
+            view.indexes.record_timestamp(batch.max_timestamp, batch.last_offset)
             view.next_offset = batch.last_offset + 1

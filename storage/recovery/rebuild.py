@@ -28,7 +28,7 @@ class LogState:
         self.replay = Replay(producers)
         self.since = since  # batches below this offset are in `producers` already
 
-    def take(self, batch: Batch, scan: Scan) -> AbortedTxn | None:
+    def add(self, batch: Batch, scan: Scan) -> AbortedTxn | None:
         """Adds the batch that `scan` has just yielded; returns a transaction when the batch aborted one."""
         if batch.leader_epoch > self.epochs.latest:
             self.epochs.assign(batch.leader_epoch, batch.base_offset)
@@ -79,7 +79,7 @@ def scan_segment(directory: Path, base: int, interval: int, state: LogState | No
                 out.bad = BadBatch(batch.position, f"offset {batch.last_offset} is too far from the segment's base")
                 break
             add(batch.last_offset, batch.position, batch.max_timestamp)
-            if state is not None and (aborted := state.take(batch, scan)):
+            if state is not None and (aborted := state.add(batch, scan)):
                 out.aborted.append(aborted)
             if not batch.position:
                 out.first_timestamp = batch.max_timestamp
@@ -107,4 +107,4 @@ def walk_headers(directory: Path, base: int, state: LogState, *, position: int =
         for batch in scan:
             if batch.base_offset >= upto:
                 return
-            state.take(batch, scan)
+            state.add(batch, scan)

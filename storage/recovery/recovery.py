@@ -216,7 +216,7 @@ class _Recovery:
         for base, following in pairwise(bases[: upto + 1]):
             if sealed_segment.looks_right(self.directory, bases, base, following, self.gaps_upto):
                 if not self.sizes[base]:  # empty indexes fit it, but an empty segment is never sealed
-                    self._note_gap(base, following)
+                    self._record_gap(base, following)
                 continue
             if reached != base:
                 state = self._producers_at(base)
@@ -225,7 +225,7 @@ class _Recovery:
                 self._damaged(scanned)
                 self.scanned_from = base
                 return
-            self._note_gap(scanned.next_offset, following)
+            self._record_gap(scanned.next_offset, following)
             self._write_indexes(scanned, sealed=True)
             scanned.write_txn_index(self.directory, files=self.files)
             self.notes.append(f"rebuilt the indexes of the segment at offset {base}")
@@ -239,7 +239,7 @@ class _Recovery:
             if base not in self.sizes:  # damage or a torn write has ended the log before it
                 break
             if scanned is not None:
-                self._note_gap(scanned.next_offset, base)
+                self._record_gap(scanned.next_offset, base)
             scanned = scan_segment(self.directory, base, self.interval, self.state)
             self.out.bytes_scanned += scanned.end
             if following is not None and self._lacks_its_end(scanned, following):
@@ -259,7 +259,7 @@ class _Recovery:
         ends_early = scanned.bad is None and self.gaps_upto <= scanned.next_offset < following
         return ends_early and self._may_be_lost(scanned.next_offset)
 
-    def _note_gap(self, end: int, following: int) -> None:
+    def _record_gap(self, end: int, following: int) -> None:
         """Notes missing offsets: without compaction each segment begins at the end of the one before."""
         if self.gaps_upto <= end < following:
             self.notes.append(f"offsets {end} to {following - 1} are missing before the segment at offset {following}")
@@ -285,7 +285,7 @@ class _Recovery:
             del self.sizes[base]
         self.sizes[scanned.base] = scanned.end
         self.out.bytes_cut += gone
-        self.notes.append(_cut_note(path, scanned, gone, follows, self._may_be_lost(scanned.next_offset)))
+        self.notes.append(_cut_message(path, scanned, gone, follows, self._may_be_lost(scanned.next_offset)))
 
     def _start_over(self, log_start: int, active: Scanned | None) -> Scanned:
         """Replaces a log that ends before `log_start` by an empty one that begins there."""
@@ -345,7 +345,7 @@ class _Recovery:
         return out
 
 
-def _cut_note(path: Path, scanned: Scanned, gone: int, follows: str, lost: bool) -> str:
+def _cut_message(path: Path, scanned: Scanned, gone: int, follows: str, lost: bool) -> str:
     assert scanned.bad is not None
     kind = "cut a torn write"
     if follows:

@@ -55,14 +55,14 @@ def ends_right(directory: Path, base: int, size: int, following: int, sealed: bo
         walk = Scan(fd, start, check=False)
         for batch in walk:
             due = sealed or batch.position <= indexed
-            if not base <= batch.base_offset <= batch.last_offset < following or _belies(batch, newest, due):
+            if not base <= batch.base_offset <= batch.last_offset < following or _contradicts(batch, newest, due):
                 return False
             if last is not None and batch.position == indexed:
                 seen = batch.last_offset <= last.offset
     return walk.bad is None and seen and (newest is None or newest.offset < walk.least_offset)
 
 
-def _belies(batch: Batch, newest: TimestampOffset | None, due: bool) -> bool:
+def _contradicts(batch: Batch, newest: TimestampOffset | None, due: bool) -> bool:
     """Whether the last time entry contradicts a batch; `due`: the entry must cover the batch."""
     if newest is None:
         return due and batch.max_timestamp >= 0

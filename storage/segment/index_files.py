@@ -57,7 +57,7 @@ class IndexBuilder:
             self.times += TIME_ENTRY.pack(self.max_timestamp, self.max_offset - self.base)
             self._time = self.max_timestamp
 
-    def note_timestamp(self, timestamp: int, offset: int) -> None:
+    def record_timestamp(self, timestamp: int, offset: int) -> None:
         """Adds a batch's largest timestamp without making an entry."""
         if timestamp > self.max_timestamp:
             self.max_timestamp, self.max_offset = timestamp, offset

@@ -98,7 +98,7 @@ class SegmentCheck:
             self.job.progress(batch.size)
 
     def _batch_faults(self, batch: Batch, scan: Scan) -> Iterator[str]:
-        dense = not self.job.compacted and self._tells_first_offset(batch)
+        dense = not self.job.compacted and self._has_first_offset(batch)
         if dense and batch.base_offset > self.next_offset:
             yield f"offsets {self.next_offset} to {batch.base_offset - 1} are missing before it"
         if batch.last_offset - self.base > MAX_RELATIVE:
@@ -113,7 +113,7 @@ class SegmentCheck:
             yield why
 
     @staticmethod
-    def _tells_first_offset(batch: Batch) -> bool:
+    def _has_first_offset(batch: Batch) -> bool:
         return batch.magic == 2 or not batch.attributes & COMPRESSION
 
 

@@ -83,7 +83,7 @@ class Bystander:
         self._path = path
         self._committed = committed
         self._directory = OpenFile(path, os.O_RDONLY | os.O_DIRECTORY)
-        self._known = Known(-1, [], [])
+        self._listing = Known(-1, [], [])
 
     def segment(self, offset: int) -> Segment:
         """The segment that holds `offset`, or would if compaction had not removed it.
@@ -94,25 +94,25 @@ class Bystander:
         while True:
             changed = os.fstat(self._directory.fd).st_mtime_ns
             if time.time_ns() - changed > _QUIET_NS:
-                found = self._look(offset, changed)
-                if self._stands(changed) and found is not None:
-                    return _told(found)
+                found = self._find(offset, changed)
+                if self._is_unchanged(changed) and found is not None:
+                    return _segment_or_begins(found)
             if time.monotonic() > end:
                 raise Unsettled(f"{self._path} keeps changing")
             time.sleep(_PAUSE)
 
-    def _stands(self, changed: int) -> bool:
+    def _is_unchanged(self, changed: int) -> bool:
         """Whether no file was renamed since `changed`; Unsettled when the directory itself was."""
         now = os.fstat(self._directory.fd)
         if not os.path.samestat(now, os.stat(self._path)):
             raise Unsettled(f"{self._path} was replaced by another directory")
         return now.st_mtime_ns == changed
 
-    def _look(self, offset: int, changed: int) -> Segment | int | None:
+    def _find(self, offset: int, changed: int) -> Segment | int | None:
         """The segment at the moment; the log's beginning if that is after `offset`; None to try again."""
-        if self._known.changed != changed:
-            self._known = self._list(changed)
-        bases = self._known.bases
+        if self._listing.changed != changed:
+            self._listing = self._list(changed)
+        bases = self._listing.bases
         if not bases or offset < bases[0]:
             return bases[0] if bases else None
         at = bisect_right(bases, offset)
@@ -121,7 +121,7 @@ class Bystander:
             file, position = OpenFile(self._file(base, names.LOG)), self._position(base, offset)
         except FileNotFoundError:
             return None
-        return Segment(base, following, file, position, self._known.aborted)
+        return Segment(base, following, file, position, self._listing.aborted)
 
     def _list(self, changed: int) -> Known:
         """List the directory, once until the next rename: there may be thousands of segments to look up."""
@@ -143,7 +143,7 @@ class Bystander:
         return OffsetIndex("", index.fd).position_before(offset - base, entries)
 
 
-def _told(found: Segment | int) -> Segment:
+def _segment_or_begins(found: Segment | int) -> Segment:
     if isinstance(found, int):
         raise Begins(found)
     return found
@@ -155,9 +155,9 @@ def _bases(files: Iterable[SegmentFile]) -> list[int]:
     if any(file.mark == names.SWAP for file in known):
         return []
     logs = (file.offset for file in known if file.kind == names.LOG and not file.mark)
-    return sorted(base for base in logs if not _is_going(known, base))
+    return sorted(base for base in logs if not _is_being_deleted(known, base))
 
 
-def _is_going(files: set[SegmentFile], base: int) -> bool:
+def _is_being_deleted(files: set[SegmentFile], base: int) -> bool:
     """Whether retention has begun to delete the segment."""
     return SegmentFile(base, names.INDEX, names.DELETED) in files and SegmentFile(base, names.INDEX) not in files

@@ -47,7 +47,7 @@ class World:
         if there is not None and (change.before is None or there.version != change.before.version):
             self.state.put(partition, there)
             return False
-        assert change.before == there == self.state.standings.get(partition)
+        assert change.before == there == self.state.partition_states.get(partition)
         self.check(change, clean and partition[0] not in self.uncleanly)
         self.nodes[partition] = self.state.written(change, there.version + 1 if there else 0)
         if there is None:
@@ -66,7 +66,7 @@ class World:
         if before and (clean or self.state.suspected & set(before.isr)):
             assert set(after.isr) <= set(before.isr)
         if after.leader != -1 and (before is None or before.leader != after.leader):
-            assert after.leader in self.state.online(change.partition)
+            assert after.leader in self.state.online_replicas(change.partition)
 
     def leader_writes(self, partition: Partition, isr: list[int], seen: bool) -> None:
         """A leader changes its isr; who is in it has all, and what is committed then only they have for sure."""

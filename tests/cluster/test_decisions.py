@@ -331,18 +331,18 @@ def test_slots_are_reused_and_incarnations_are_not(operations: list[int], start:
         if operation < 6:
             if len(held) == 6:
                 with pytest.raises(SlotsExhausted, match="all 6 partition slots"):
-                    allocator.take()
+                    allocator.allocate()
                 continue
-            slot = allocator.take()
+            slot = allocator.allocate()
             assert slot not in held
             held.append(slot)
             incarnation = allocator.incarnation()
             assert incarnation not in seen
             seen.add(incarnation)
         elif held:
-            allocator.give_back(held.pop())
+            allocator.release(held.pop())
     later = SlotAllocator(6, start + 1, held)
     assert all(later.incarnation() > before for before in seen)
     assert later.free == 6 - len(held)
     later.grow(9)
-    assert sorted(later.take() for _ in range(9 - len(held))) == sorted(set(range(9)) - set(held))
+    assert sorted(later.allocate() for _ in range(9 - len(held))) == sorted(set(range(9)) - set(held))

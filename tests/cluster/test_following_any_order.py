@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import LEAVE, LONGEST_STRIKE_MS, LOST_PLACE, Following, Position, Seek
+from odradek.cluster.replication.leader_session import DELAY, LONGEST_BACKOFF_MS, LOST_PLACE, Following, Position, Seek
 from odradek.cluster.replication.pipelined_fetch import Coming
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest
@@ -117,13 +117,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def metadata(self) -> None:
-        self.machine.look_again()
+        self.machine.retry_delayed()
 
     @rule(key=keys)
     def lock_is_free(self, key: Key) -> None:
         if key in self.held:
             self.own[key] = self.held.pop(key)
-            self.machine.moved(key, self.where(key))
+            self.machine.resume_at(key, self.where(key))
 
     @precondition(lambda self: self.under_way is None)
     @rule()
@@ -153,9 +153,9 @@ class Machine(RuleBasedStateMachine):
         if isinstance(asked, Seek):
             self.settle(asked)
         elif self.machine.answered(*self.answer_of[:2], self.now):
-            wanted = {key: one for key, one in self.parts.items() if self.machine.asked(key) is not None}
+            wanted = {key: one for key, one in self.parts.items() if self.machine.requested(key) is not None}
             for key, one in wanted.items():
-                assert self.machine.asked(key) == one, "what an answer is used for is what it was asked for"
+                assert self.machine.requested(key) == one, "what an answer is used for is what it was asked for"
                 assert one.offset == self.own[key], "and comes behind what is in the log"
             ends = {key: self.sent(key, one, data) for key, one in wanted.items()}
             self.go_ahead(wanted, ends)
@@ -173,31 +173,31 @@ class Machine(RuleBasedStateMachine):
         if any(self.leader.error_of(key, one) for key, one in wanted.items()):
             return
         coming = [Coming(key, ends[key], 0, self.leader.hws[key]) for key in wanted if ends[key] > wanted[key].offset]
-        if self.machine.ahead(coming):
+        if self.machine.pipeline(coming):
             self.coming = {one.key: one.end for one in coming}
             self.ask()
 
     def take(self, key: Key, one: FetchPart, end: int, data: st.DataObject) -> None:
-        about = self.machine.judge(self.leader.error_of(key, one), None)
-        if about == LEAVE:
-            self.machine.leave(key, self.now)
+        about = self.machine.classify(self.leader.error_of(key, one), None)
+        if about == DELAY:
+            self.machine.delay(key, self.now)
         elif about == LOST_PLACE:
-            self.machine.seek(key)
+            self.machine.look_up_offsets(key)
         elif end > one.offset:
-            self.append(key, end, data.draw(st.sampled_from(["append", "append", "hold", "strike", "a part"])))
+            self.append(key, end, data.draw(st.sampled_from(["append", "append", "hold", "back_off", "a part"])))
 
     def append(self, key: Key, end: int, how: str) -> None:
         if how == "append":
             self.own[key] = end
-            self.machine.moved(key, self.where(key))
+            self.machine.resume_at(key, self.where(key))
             self.machine.succeeded(key)
         elif how == "hold":
             self.held[key] = end
             self.machine.hold(key)
         else:  # as replicator.leader_fetcher does, which may have said already that the log ends behind all that came
             self.own[key] = (self.own[key] + end) // 2 if how == "a part" else self.own[key]
-            self.machine.strike(key, self.now)
-            self.machine.stand(key, self.where(key))
+            self.machine.back_off(key, self.now)
+            self.machine.set_position(key, self.where(key))
 
     def settle(self, asked: Seek) -> None:
         of = self.leader.ends if asked.at == LATEST else self.leader.starts
@@ -205,10 +205,10 @@ class Machine(RuleBasedStateMachine):
             key: (0, of[key]) if epoch == self.leader.epochs[key] else (errors.FENCED_LEADER_EPOCH, -1)
             for key, epoch in asked.places
         }
-        for cut in self.machine.found(asked, answers, self.now):
+        for cut in self.machine.offsets_found(asked, answers, self.now):
             assert cut.offset != self.own[cut.key]
             self.own[cut.key] = cut.offset
-            self.machine.moved(cut.key, self.where(cut.key))
+            self.machine.resume_at(cut.key, self.where(cut.key))
 
     @invariant()
     def counts(self) -> None:
@@ -226,7 +226,7 @@ class Machine(RuleBasedStateMachine):
             self.lock_is_free(key)
             self.assign(key, False)
         for _ in range(12):
-            self.now += LONGEST_STRIKE_MS
+            self.now += LONGEST_BACKOFF_MS
             self.ask()
             if isinstance(self.under_way, Seek):
                 self.settle(self.under_way)
@@ -241,8 +241,8 @@ class Machine(RuleBasedStateMachine):
         assert request is None or (isinstance(request, FetchRequest) and request.parts == request.forgotten == [])
 
     def take_well(self, key: Key, one: FetchPart) -> None:
-        if self.machine.judge(self.leader.error_of(key, one), None) == LOST_PLACE:
-            self.machine.seek(key)
+        if self.machine.classify(self.leader.error_of(key, one), None) == LOST_PLACE:
+            self.machine.look_up_offsets(key)
         elif self.leader.ends[key] > one.offset:
             self.append(key, self.leader.ends[key], "append")
 

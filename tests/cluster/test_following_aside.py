@@ -10,7 +10,7 @@ import pytest
 from odradek.cluster.replication.fetch_session import Key
 from odradek.cluster.replication.leader_session import (
     HELD_WAIT_MS,
-    LONGEST_STRIKE_MS,
+    LONGEST_BACKOFF_MS,
     RESTART,
     TRUNCATE,
     Cut,
@@ -28,9 +28,9 @@ from .asking import LIMITS, SESSION, A, B, at, fetched, following_of, part
 
 SET_ASIDE: dict[str, Callable[[Following, Key], Any]] = {
     "hold": lambda machine, key: machine.hold(key),
-    "cut": lambda machine, key: machine.cut(key),
-    "leave": lambda machine, key: machine.leave(key, 0),
-    "strike": lambda machine, key: machine.strike(key, 0),
+    "begin_truncation": lambda machine, key: machine.begin_truncation(key),
+    "delay": lambda machine, key: machine.delay(key, 0),
+    "back_off": lambda machine, key: machine.back_off(key, 0),
 }
 
 
@@ -38,27 +38,27 @@ SET_ASIDE: dict[str, Callable[[Following, Key], Any]] = {
 def test_what_is_set_aside_is_forgotten_and_told_again(how: str) -> None:
     machine = following_of(A, B)
     SET_ASIDE[how](machine, A)
-    assert machine.asked(A) is None
+    assert machine.requested(A) is None
     request = fetched(machine)
     assert (request.parts, request.forgotten) == ([], [A])
     machine.answered(0, SESSION, 0)
-    machine.moved(A, at(15))
+    machine.resume_at(A, at(15))
     request = fetched(machine)
     assert (request.parts, request.forgotten) == ([part(A, 15)], [])
 
 
-@pytest.mark.parametrize("how", [*SET_ASIDE, "seek"])
+@pytest.mark.parametrize("how", [*SET_ASIDE, "look_up_offsets"])
 def test_what_is_removed_stays_away(how: str) -> None:
     machine = following_of(A)
-    (SET_ASIDE | {"seek": lambda one, key: one.seek(key)})[how](machine, A)
+    (SET_ASIDE | {"look_up_offsets": lambda one, key: one.look_up_offsets(key)})[how](machine, A)
     machine.remove(A)
-    machine.moved(A, at(15))
+    machine.resume_at(A, at(15))
     machine.hold(A)
-    machine.cut(A)
-    machine.leave(A, 0)
-    machine.strike(A, 0)
-    machine.seek(A)
-    machine.look_again()
+    machine.begin_truncation(A)
+    machine.delay(A, 0)
+    machine.back_off(A, 0)
+    machine.look_up_offsets(A)
+    machine.retry_delayed()
     assert machine.request(10**9) is None
     assert (len(machine), machine.due_ms()) == (0, None)
 
@@ -68,14 +68,14 @@ def test_the_leader_waits_no_longer_than_what_is_held_may() -> None:
     machine.hold(A)
     assert fetched(machine).max_wait_ms == HELD_WAIT_MS
     machine.answered(0, SESSION, 0)
-    machine.moved(A, at(11))
+    machine.resume_at(A, at(11))
     assert fetched(machine).max_wait_ms == 500
 
 
 def test_what_is_cut_is_not_asked_for_before_it_is_and_the_others_wait_as_long_as_ever() -> None:
     machine = following_of(A, B)
-    machine.cut(A)
-    machine.look_again()
+    machine.begin_truncation(A)
+    machine.retry_delayed()
     request = fetched(machine, 10**9)
     assert (request.parts, request.forgotten, request.max_wait_ms) == ([], [A], LIMITS.max_wait_ms)
 
@@ -84,7 +84,7 @@ def left_often(*keys: Key, now_ms: int) -> Following:
     """The first of `keys` is left out for the whole backoff from `now_ms` on."""
     machine = following_of(*keys)
     for _ in range(20):
-        machine.leave(keys[0], now_ms)
+        machine.delay(keys[0], now_ms)
     return machine
 
 
@@ -92,14 +92,14 @@ def test_leaving_in_a_row_lasts_longer_until_a_new_epoch_or_a_quiet_time() -> No
     machine = following_of(A)
     pauses = []
     for _ in range(10):
-        machine.leave(A, 50)
+        machine.delay(A, 50)
         pauses.append((machine.due_ms() or 0) - 50)
     assert pauses == [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000]
-    machine.leave(A, 2051)
+    machine.delay(A, 2051)
     assert machine.due_ms() == 2061
-    machine.leave(A, 2061)
+    machine.delay(A, 2061)
     machine.assign(A, at(10))
-    machine.leave(A, 2062)
+    machine.delay(A, 2062)
     assert machine.due_ms() == 2072
 
 
@@ -124,35 +124,35 @@ def test_nothing_but_what_is_left_out() -> None:
 
 def test_new_metadata_end_a_backoff_but_not_a_strike() -> None:
     machine = following_of(A, B)
-    machine.leave(A, 0)
-    machine.strike(B, 0)
-    machine.look_again()
+    machine.delay(A, 0)
+    machine.back_off(B, 0)
+    machine.retry_delayed()
     assert fetched(machine).forgotten == [B]
-    assert machine.asked(A) == part(A, 10)
+    assert machine.requested(A) == part(A, 10)
 
 
 def test_strikes_in_a_row_last_longer_until_one_succeeds() -> None:
     machine = following_of(A)
-    pauses = [machine.strike(A, 0) for _ in range(20)]
+    pauses = [machine.back_off(A, 0) for _ in range(20)]
     assert pauses[:4] == [1000, 2000, 4000, 8000]
-    assert set(pauses[6:]) == {LONGEST_STRIKE_MS}
+    assert set(pauses[6:]) == {LONGEST_BACKOFF_MS}
     machine.succeeded(A)
-    assert machine.strike(A, 0) == 1000
+    assert machine.back_off(A, 0) == 1000
     machine.assign(A, at(10, epoch=4))
-    assert machine.strike(A, 0) == 1000
+    assert machine.back_off(A, 0) == 1000
 
 
 def test_a_long_backoff_is_not_shortened_by_a_strike() -> None:
     machine = Following(LIMITS._replace(backoff_ms=100_000))
     machine.assign(A, at(10))
-    assert [machine.strike(A, 0) for _ in range(3)] == [100_000] * 3
+    assert [machine.back_off(A, 0) for _ in range(3)] == [100_000] * 3
 
 
 def test_standing_elsewhere_while_left_out() -> None:
     machine = following_of(A)
-    machine.strike(A, 0)
-    machine.stand(A, at(13))
-    machine.stand(B, at(13))
+    machine.back_off(A, 0)
+    machine.set_position(A, at(13))
+    machine.set_position(B, at(13))
     assert machine.request(999) is None
     assert fetched(machine, 1000).parts == [part(A, 13)]
 
@@ -163,7 +163,7 @@ def test_standing_elsewhere_while_left_out() -> None:
 def seeking(*keys: Key) -> tuple[Following, Seek]:
     machine = following_of(*keys)
     for key in keys:
-        machine.seek(key)
+        machine.look_up_offsets(key)
     seek = machine.request(0)
     assert seek == Seek(LATEST, [(key, 3) for key in keys])
     return machine, seek
@@ -172,32 +172,32 @@ def seeking(*keys: Key) -> tuple[Following, Seek]:
 @pytest.mark.parametrize("end", [0, 9])
 def test_a_log_beyond_the_leaders_is_cut(end: int) -> None:
     machine, seek = seeking(A)
-    assert machine.found(seek, {A: (0, end)}, 0) == [Cut(A, TRUNCATE, end)]
-    machine.moved(A, at(end))
+    assert machine.offsets_found(seek, {A: (0, end)}, 0) == [Cut(A, TRUNCATE, end)]
+    machine.resume_at(A, at(end))
     assert fetched(machine).parts == [part(A, end)]
 
 
 @pytest.mark.parametrize("end", [10, 11, 1000])
 def test_a_log_that_ends_before_the_leaders_begins_anew(end: int) -> None:
     machine, seek = seeking(A, B)
-    assert machine.found(seek, {A: (0, end), B: (0, 4)}, 0) == [Cut(B, TRUNCATE, 4)]
-    machine.moved(B, at(4))
+    assert machine.offsets_found(seek, {A: (0, end), B: (0, 4)}, 0) == [Cut(B, TRUNCATE, 4)]
+    machine.resume_at(B, at(4))
     seek = machine.request(0)
     assert seek == Seek(EARLIEST, [(A, 3)])
-    assert machine.found(seek, {A: (0, 11)}, 0) == [Cut(A, RESTART, 11)]
-    machine.moved(A, at(11))
+    assert machine.offsets_found(seek, {A: (0, 11)}, 0) == [Cut(A, RESTART, 11)]
+    machine.resume_at(A, at(11))
     assert sorted(fetched(machine).parts) == [part(A, 11), part(B, 4)]
 
 
 @pytest.mark.parametrize("start", [0, 10])
 def test_a_leader_that_has_what_it_said_it_had_not(start: int) -> None:
     machine, seek = seeking(A)
-    assert machine.found(seek, {A: (0, 10)}, 0) == []
+    assert machine.offsets_found(seek, {A: (0, 10)}, 0) == []
     seek = machine.request(0)
     assert isinstance(seek, Seek)
-    assert machine.found(seek, {A: (0, start)}, 0) == []
+    assert machine.offsets_found(seek, {A: (0, start)}, 0) == []
     assert machine.request(999) is None
-    machine.look_again()
+    machine.retry_delayed()
     assert machine.request(999) is None, "it is a strike"
     assert isinstance(machine.request(1000), FetchRequest)
 
@@ -207,11 +207,11 @@ def test_no_answer_where_it_begins_or_ends(answer: dict[Key, tuple[int, int]]) -
     for first in (None, {A: (0, 50)}):
         machine, seek = seeking(A)
         if first is not None:
-            machine.found(seek, first, 0)
+            machine.offsets_found(seek, first, 0)
             again = machine.request(0)
             assert isinstance(again, Seek)
             seek = again
-        assert machine.found(seek, answer, 0) == []
+        assert machine.offsets_found(seek, answer, 0) == []
         assert machine.request(0) is None
         assert isinstance(machine.request(1000), FetchRequest)
 
@@ -219,14 +219,14 @@ def test_no_answer_where_it_begins_or_ends(answer: dict[Key, tuple[int, int]]) -
 def test_an_answer_that_comes_after_a_new_assignment() -> None:
     machine, seek = seeking(A, B)
     machine.assign(A, at(10, epoch=4))
-    machine.seek(A)
+    machine.look_up_offsets(A)
     machine.remove(B)
-    assert machine.found(seek, {A: (0, 5), B: (0, 5)}, 0) == []
+    assert machine.offsets_found(seek, {A: (0, 5), B: (0, 5)}, 0) == []
     assert machine.request(0) == Seek(LATEST, [(A, 4)])
 
 
 def test_what_the_leader_said_is_forgotten_with_the_connection() -> None:
     machine, seek = seeking(A)
-    machine.found(seek, {A: (0, 50)}, 0)
+    machine.offsets_found(seek, {A: (0, 50)}, 0)
     machine.lost()
     assert machine.request(0) == seek

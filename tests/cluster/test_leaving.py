@@ -77,7 +77,7 @@ def serves_on(cluster: Any, broker: Any) -> list[str]:
             if one.brokers[1] == broker.number:
                 one.reset()
 
-    broker.left = left
+    broker.mark_left_cluster = left
     return said
 
 

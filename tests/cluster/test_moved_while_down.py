@@ -64,7 +64,7 @@ class Unreadable:
 @pytest.mark.parametrize("assigned", [[1, 2], [2, 3]])
 def test_a_directory_that_cannot_be_read_keeps_no_broker_from_starting(assigned: list[int]) -> None:
     view = View(1, "c")
-    row = view.tell(PartitionUpdate("t", T, 0, 1, 2, 0, [2], 0, assigned))
+    row = view.apply(PartitionUpdate("t", T, 0, 1, 2, 0, [2], 0, assigned))
     replicas = Replicas.__new__(Replicas)
     replicas.view, replicas.dirs = view, Unreadable()  # type: ignore[assignment]
     assert replicas._is_found("t", 0, row, T)

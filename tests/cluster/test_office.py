@@ -103,8 +103,10 @@ def in_office(cluster: Any, tree: Any) -> Any:
     one = candidate(cluster, tree)
     one.run()
     elected: Any = one.elected
-    orders = SimpleNamespace(lead_and_follow=lambda *_: None, know=lambda *_: None, stop=lambda *_: None)
-    elected.telling._orders = orders
+    orders = SimpleNamespace(
+        leader_and_isr=lambda *_: None, update_metadata=lambda *_: None, stop_replica=lambda *_: None
+    )
+    elected.broker_requests._own_requests = orders
     return elected
 
 
@@ -236,7 +238,9 @@ def test_an_order_that_was_overtaken_is_refused() -> None:
 
     def order(epoch: int, client_id: str) -> None:
         request = SimpleNamespace(controller_id=1, controller_epoch=epoch, broker_epoch=-1)
-        orders.know(view.ControllerTerm.of(request, client_id), [], [], lambda error, _: refused.append(error))
+        orders.update_metadata(
+            view.ControllerTerm.of(request, client_id), [], [], lambda error, _: refused.append(error)
+        )
 
     for epoch, number in ((1, 2), (1, 2), (1, 1), (2, 1), (2, 3)):
         order(epoch, f"{view.CONTROLLER}-{number}")
@@ -252,7 +256,7 @@ def test_an_order_for_a_former_life_is_refused(least: int, registered: int, take
     orders.least_epoch, orders.broker_epoch = least, registered
     for epoch in range(-1, 11):
         office = view.ControllerTerm(1, 1, epoch)
-        orders.know(office, [], [], lambda error, _, epoch=epoch: answers.update({epoch: error}))  # type: ignore[misc]
+        orders.update_metadata(office, [], [], lambda error, _, epoch=epoch: answers.update({epoch: error}))  # type: ignore[misc]
     assert answers == {epoch: STALE_BROKER_EPOCH if 0 <= epoch < taken else NONE for epoch in range(-1, 11)}
 
 
@@ -262,14 +266,14 @@ def test_no_life_takes_the_orders_for_the_one_before(cluster: Any) -> None:
     for _ in range(3):
         broker.start()
         cluster.world.run(cluster.world.now + 0.02)  # it has joined, and is not registered
-        epochs.append(broker.controller.owner.orders.least_epoch)
+        epochs.append(broker.controller.owner.controller_requests.least_epoch)
         cluster.world.run(cluster.world.now + 5.0)
         path = f"{znodes.BROKER_IDS}/1"
         epochs.append(zookeeper.nodes[path].czxid)
-        assert broker.controller.owner.orders.broker_epoch == epochs[-1]
+        assert broker.controller.owner.controller_requests.broker_epoch == epochs[-1]
         broker.kill_controller()
         cluster.world.run(cluster.world.now + 5.0)
-        orders = broker.controller.owner.orders
+        orders = broker.controller.owner.controller_requests
         assert (orders.least_epoch, orders.broker_epoch) == (epochs[-1], epochs[-1]), "the same life goes on"
         broker.die("dies")
         cluster.world.run(cluster.world.now + 5.0)

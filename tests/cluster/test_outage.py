@@ -36,7 +36,7 @@ class Scene:
         self.outage = Outage(lambda: self.there, lambda: self.now)
 
     def take(self, key: int, number: int) -> None:
-        self.outage.take(key, lambda: self.served.append(number))
+        self.outage.submit(key, lambda: self.served.append(number))
 
 
 def test_changes_wait_for_the_connection_in_order() -> None:

@@ -28,18 +28,18 @@ def test_what_one_controller_has_noted_the_next_one_knows(tmp_path: Path) -> Non
 
     first = office()
     assert first.unsettled({1: 10, 2: 20}) == set(), "nobody has noted any so far"
-    first.note({1: 10, 2: 20}, {1, 2})
+    first.record({1: 10, 2: 20}, {1, 2})
     assert office().unsettled({1: 10, 2: 21, 3: 30}) == {2, 3}
-    first.note({1: 10}, {1, 2})  # 2 is taken for dead, and registered
+    first.record({1: 10}, {1, 2})  # 2 is taken for dead, and registered
     assert office().unsettled({1: 10, 2: 20}) == set()
     written = tree.get(znodes.LIVES)[1].version
-    first.note({1: 10}, {1, 2})
+    first.record({1: 10}, {1, 2})
     assert tree.get(znodes.LIVES)[1].version == written
-    first.note({1: 10, 3: 30}, {1, 3})
+    first.record({1: 10, 3: 30}, {1, 3})
     assert office().unsettled({1: 10, 2: 20, 3: 30}) == {2}
     tree.set(znodes.CONTROLLER_EPOCH, b"2")
     with pytest.raises(NotDone):
-        first.note({1: 11}, {1})
+        first.record({1: 11}, {1})
     assert deposed == [True]
     assert office().unsettled({1: 10, 3: 30}) == set()
     tree.close()
@@ -56,6 +56,6 @@ def test_what_makes_no_sense_is_written_again(tmp_path: Path, data: bytes) -> No
     lives = SettledLives(tree, Fenced(tree, 0, lambda: None))
     lives.read()
     assert lives.unsettled({1: 10}) == set()
-    lives.note({1: 10}, {1})
+    lives.record({1: 10}, {1})
     assert znodes.decode_lives(tree.get(znodes.LIVES)[0]) == {1: 10}
     tree.close()

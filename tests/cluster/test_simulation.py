@@ -280,7 +280,7 @@ def test_a_broker_in_controlled_shutdown_does_not_come_back_into_the_isr(monkeyp
     """It is slow to leave, and its replicator and those of the others go on."""
     with calm() as cluster:
         world = cluster.world
-        monkeypatch.setattr(cluster.brokers[3], "left", lambda: None)
+        monkeypatch.setattr(cluster.brokers[3], "mark_left_cluster", lambda: None)
         cluster.brokers[3].shut_down()
         world.run(world.now + 1.0)
         assert cluster.state("t", 0).isr == [1, 2]

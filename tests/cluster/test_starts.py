@@ -18,7 +18,7 @@ from .simulation.memory import Shared
 from .simulation.world import World
 
 RECOVERING = SlotState(
-    state=slots.RECOVERING, leader_epoch=-1, min_isr=1, isr_count=0, log_dir=0, voters=1, led_since=-1,
+    state=slots.RECOVERING, leader_epoch=-1, min_isr=1, isr_count=0, log_dir=0, hw_quorum=1, led_since=-1,
     recovers_to=slots.FOLLOWER,
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.stray_replicas import keep
+from odradek.broker.controller.replicas.stray_replicas import set_aside_strays
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.metadata.view import PartitionUpdate, View
 from odradek.cluster.tree import znodes
@@ -246,7 +246,7 @@ def test_a_log_of_no_topic_is_put_aside_and_not_deleted(tmp_path: Path) -> None:
         for index, replicas in ((0, [1, 2]), (1, [2, 3]))
     ]
     replicas: Any = Slots(PartitionDirs([str(data)], turns))
-    keep(replicas, told)
+    set_aside_strays(replicas, told)
     left = [entry.name for entry in data.iterdir()]
     assert sorted(name[:3] for name in left) == ["a-0", "b-0", "b-1"]
     assert sorted(name for name in left if not name.endswith(names.STRAY_DIR)) == ["b-0"]
@@ -272,7 +272,7 @@ def test_a_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / "t-0").mkdir(parents=True)
     replicas: Any = Slots(PartitionDirs([str(data)], CheckpointLocks(tmp_path)))
-    keep(replicas, [])
+    set_aside_strays(replicas, [])
     (left,) = data.iterdir()
     assert left.name.startswith("t-0.") and left.name.endswith(names.DELETE_DIR)
 
@@ -281,5 +281,5 @@ def test_a_metadata_log_of_krafts_is_no_stray(tmp_path: Path) -> None:
     """It is no partition's: users and ACLs are kept there alone."""
     (tmp_path / "__cluster_metadata-0").mkdir()
     replicas: Any = Slots(PartitionDirs([str(tmp_path)], CheckpointLocks(tmp_path)))
-    keep(replicas, [])
+    set_aside_strays(replicas, [])
     assert (tmp_path / "__cluster_metadata-0").is_dir()

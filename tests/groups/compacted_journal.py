@@ -20,7 +20,7 @@ class CompactedJournal:
         settings = {"segment_bytes": 700, "delete_retention_ms": 1000, **config}
         self.log = World(root, index_interval_bytes=100, cleanup_policy="compact", **settings)
 
-    def largest(self, partition: int) -> int:
+    def max_batch_bytes(self, partition: int) -> int:
         return self.log.partition.config.max_message_bytes
 
     def append(self, partition: int, batch: bytes) -> int:

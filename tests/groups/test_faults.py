@@ -209,7 +209,7 @@ def test_a_fault_before_an_append_leaves_the_other_partitions(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(initial_delay_ms=0)
-    monkeypatch.setattr(FakeJournal, "largest", lambda journal, partition: 1 // 0)
+    monkeypatch.setattr(FakeJournal, "max_batch_bytes", lambda journal, partition: 1 // 0)
     token = world.commit(5, group="bad")
     monkeypatch.undo()
     assert world.answer(token) == {("t", 0): Error.UNKNOWN_SERVER_ERROR}

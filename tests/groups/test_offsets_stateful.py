@@ -82,7 +82,7 @@ class Machine(RuleBasedStateMachine):
         world = self.world
         for producer, commit in list(self.wanted):
             if not (
-                world.journal.busy or world.journal.error or world.reloads or world.writer.has_some_of(producer[0])
+                world.journal.busy or world.journal.error or world.reloads or world.writer.has_appends_of(producer[0])
             ):
                 self.wanted.remove((producer, commit))
                 self.written.append((producer, commit, self.write_marker(producer, commit)))

@@ -140,18 +140,18 @@ def test_one_that_fails_takes_none_before_it_with_it(lag: int) -> None:
 
 def test_the_writer_knows_what_a_marker_must_wait_for() -> None:
     world = World()
-    assert not world.writer.has_some_of(ONE[0])
+    assert not world.writer.has_appends_of(ONE[0])
     world.journal.busy = True
     token = world.commit(7, producer=ONE)
-    assert world.writer.has_some_of(ONE[0]), "queued"
-    assert not world.writer.has_some_of(TWO[0])
+    assert world.writer.has_appends_of(ONE[0]), "queued"
+    assert not world.writer.has_appends_of(TWO[0])
     world.journal.busy, world.journal.lag = False, 1
     world.settle()
     world.writer.write(world.now)
-    assert world.writer.has_some_of(ONE[0]) and result(world, token) is None, "not past the high watermark"
+    assert world.writer.has_appends_of(ONE[0]) and result(world, token) is None, "not past the high watermark"
     world.journal.lag = 0
     world.settle()
-    assert not world.writer.has_some_of(ONE[0]) and result(world, token) is Error.NONE
+    assert not world.writer.has_appends_of(ONE[0]) and result(world, token) is Error.NONE
 
 
 def test_a_group_of_members_takes_offsets_of_nobody_in_particular() -> None:

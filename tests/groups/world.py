@@ -36,7 +36,7 @@ class FakeJournal:
         self.room: int | None = None  # for so many batches, none: without a bound
         self.most = 1_048_588
 
-    def largest(self, partition: int) -> int:
+    def max_batch_bytes(self, partition: int) -> int:
         return self.most
 
     def append(self, partition: int, batch: bytes) -> int:

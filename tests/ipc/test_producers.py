@@ -69,7 +69,7 @@ def test_going_on_is_appending_one_by_one(appends: list[list[int]]) -> None:
     names = [f"/odradek-test{secrets.token_hex(4)}-{which}" for which in "ab"]
     one, other = (ProducerTable.create(name, 1) for name in names)
     try:
-        assert not one.go_on(7, 0, [(0, 0, 0, 5)]), "nobody knows that producer"
+        assert not one.append_known(7, 0, [(0, 0, 0, 5)]), "nobody knows that producer"
         places = [table.insert(7, 0) for table in (one, other)]
         assert one.find(7) == places[0]
         offset = 0
@@ -80,9 +80,9 @@ def test_going_on_is_appending_one_by_one(appends: list[list[int]]) -> None:
                 entries.append((offset << 32 | last, offset, last, offset + 9))
                 other.append(places[1], (7, 0, offset, last, offset, last, offset + 9, 0))
                 offset += count
-            assert one.go_on(7, 0, entries)
+            assert one.append_known(7, 0, entries)
             assert list(one.entries()) == list(other.entries())
-        assert not one.go_on(7, 1, [(0, offset, offset, 5)]), "another epoch forgets what was before"
+        assert not one.append_known(7, 1, [(0, offset, offset, 5)]), "another epoch forgets what was before"
         assert list(one.entries()) == list(other.entries())
     finally:
         for table, name in zip((one, other), names, strict=True):
@@ -139,6 +139,6 @@ def test_a_full_table_ends_each_search() -> None:
         assert {one: table.find(one) for one in places} == places
         at = other.insert(1000, 0)
         with pytest.raises(NoRoom):
-            table.take(other, [at])
+            table.copy_from(other, [at])
     finally:
         region.unlink_all(name)

@@ -23,11 +23,11 @@ class Partition:
     def lead(self, epoch: int, isr: list[int]) -> dict[int, int]:
         """Log ends of the followers, as they are known afterwards."""
         partition: Any = self
-        leader_or_follower.lead(partition, self.slot.fields(), epoch, [2, 3], isr, 0)
+        leader_or_follower.become_leader(partition, self.slot.fields(), epoch, [2, 3], isr, 0)
         return {row.broker: row.leo for row in replicas.read(self.slot)}
 
     def fetched(self, broker: int, offset: int) -> None:
-        replicas.fetched(self.slot, self.slot.fields(), replicas.find(self.slot, broker), offset, 0, 10, 0)
+        replicas.record_fetch(self.slot, self.slot.fields(), replicas.find(self.slot, broker), offset, 0, 10, 0)
 
 
 def test_in_a_new_epoch_who_is_out_of_sync_must_fetch_before_it_joins() -> None:
@@ -84,18 +84,18 @@ def test_who_counts_before_or_after_is_waited_for_wherever_the_writer_dies(
     for step in range(200):
         slot = MemoryTable()[0]
         slot.publish(slots.SlotState(state=slots.LEADER, leo=50))
-        replicas.lead(slot, *before, 0, ())
+        replicas.set_followers(slot, *before, 0, ())
         for broker, end in ends.items():
-            replicas.fetched(slot, slot.fields(), replicas.find(slot, broker), end, 0, 50, 0)
+            replicas.record_fetch(slot, slot.fields(), replicas.find(slot, broker), end, 0, 50, 0)
         half: Any = SimpleNamespace(words=Words(slot.words, step), at=slot.at)
         try:
-            replicas.lead(half, *after, 0, before[1])
+            replicas.set_followers(half, *after, 0, before[1])
             survived = True
         except InterruptedError:
             pass
         row = replicas.find(slot, 3)
         if row >= 0:
-            replicas.fetched(slot, slot.fields(), row, 50, 0, 50, 0)
+            replicas.record_fetch(slot, slot.fields(), row, 50, 0, 50, 0)
         waits = 2 in before[1] or survived
         assert replicas.committed(slot, 50)[0] <= (30 if waits else 50), f"step {step}: {replicas.read(slot)}"
         if survived:

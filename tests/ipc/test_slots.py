@@ -101,10 +101,10 @@ def test_waiters_are_told_once(any_machine: str, shared: Shared) -> None:
 
 def test_contention_is_noted_until_somebody_gets_the_lock(shared: Shared) -> None:
     slot = shared.slots[9]
-    slot.contended(1000)
-    slot.contended(2000)
+    slot.mark_contended(1000)
+    slot.mark_contended(2000)
     assert shared.slots.contended() == [(9, 0, 1000)]
-    slot.taken(4711)
+    slot.record_holder(4711)
     assert shared.slots.contended() == []
 
 
@@ -130,6 +130,6 @@ def test_one_field_is_changed_where_it_stands(shared: Shared) -> None:
     for number in (1, 2):
         slot.publish(SlotState(leo=number, pstate_leo=0))
         sequence = slot.sequence
-        slot.note(slots.F_PSTATE_LEO, number)
+        slot.set_unpublished(slots.F_PSTATE_LEO, number)
         assert slot.state() == SlotState(leo=number, pstate_leo=number)
         assert slot.sequence == sequence

@@ -296,11 +296,11 @@ def test_files_that_begin_later_than_the_log(broker: Any, tmp_path: Path) -> Non
     topic = Local(broker, segment_bytes=2000)
     topic.put(batches(COUNT, SIZE))
     reader, [task] = planned(broker, topic.name)
-    assert task.home is not None
+    assert task.location is not None
     with copied(topic, tmp_path) as directory:
         os.unlink(Path(directory, logs(topic)[0]))
         os.unlink(Path(directory, logs(topic)[0]).with_suffix(".index"))
-        task.home = task.home._replace(place=Place(0, str(directory)))
+        task.location = task.location._replace(place=Place(0, str(directory)))
         found = seen(reader.read(task))
     assert [(one.offset, one.value) for one in found] == all_rows(COUNT * SIZE)
 

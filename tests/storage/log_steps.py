@@ -52,7 +52,7 @@ class LogSteps(World):
         """Be the leader in the next epoch."""
         self.epoch += 1
         with self.partition.locked() as values:
-            leader_or_follower.lead(self.partition, values, self.epoch, [], [1], 0)
+            leader_or_follower.become_leader(self.partition, values, self.epoch, [], [1], 0)
         self.model.lead(self.epoch)
 
     def send(

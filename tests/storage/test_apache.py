@@ -92,7 +92,7 @@ def start_again(broker: Apache) -> None:
 
 def open_all(data: Path) -> dict[str, Recovered]:
     """What the broker's janitor and workers do with a log directory at start."""
-    clean = checkpoints.take_clean_shutdown(data)
+    clean = checkpoints.consume_clean_shutdown(data)
     points = checkpoints.read_offsets(data, checkpoints.RECOVERY_POINT)
     starts = checkpoints.read_offsets(data, checkpoints.LOG_START)
     opened = {}

@@ -227,7 +227,7 @@ def test_becoming_the_leader_of_another_epoch(tmp_path: Path, leads: bool) -> No
 
     def become(partition: Partition, epoch: int) -> None:
         with partition.locked() as values:
-            leader_or_follower.lead(partition, values, epoch, [2], [1, 2], 0)
+            leader_or_follower.become_leader(partition, values, epoch, [2], [1, 2], 0)
 
     for step, world in _deaths(tmp_path):
         partition = world.partition()

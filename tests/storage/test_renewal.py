@@ -43,7 +43,7 @@ class Waiter:
         def wrapped(*arguments: Any) -> Any:
             if size is None or arguments[1] == size:
                 self.seen.append(noted(self._partition))
-                self._partition.note_wait()
+                self._partition.record_wait()
             return call(*arguments)
 
         return wrapped
@@ -311,6 +311,8 @@ def test_who_replaces_a_file_goes_on_with_each_call(tmp_path: Path, renewals: Re
 def test_a_compaction_goes_on_with_each_producer(tmp_path: Path, renewals: Renewals) -> None:
     with live(tmp_path, segment_bytes=1, cleanup_policy="compact") as world:
         partition = ten_producers(world)
-        work = compaction.Compaction(partition, compaction.look(partition, 0, NOW), compaction.Memory(1 << 20), NOW)
+        work = compaction.Compaction(
+            partition, compaction.find_range(partition, 0, NOW), compaction.Memory(1 << 20), NOW
+        )
         assert renewals.of(partition, lambda: list(work.steps())) >= 10
         assert work.swaps

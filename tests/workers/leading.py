@@ -22,11 +22,11 @@ def lead(
 ) -> Any:  # fmt: skip
     """Broker 0 leads a partition in `epoch`, with the followers `isr` in sync; `again`: it led before. The slot."""
     slot = bench.slot(topic, index)
-    replicas.lead(slot, followers, isr, now_ms(), followers if again else ())
+    replicas.set_followers(slot, followers, isr, now_ms(), followers if again else ())
     state = slot.state()
     began = {} if again else {"epoch_start": state.leo, "led_since": epoch}
     publish(
-        bench, topic, index, state=slots.LEADER, leader_epoch=epoch, isr_count=1 + len(isr), voters=1 + len(isr),
+        bench, topic, index, state=slots.LEADER, leader_epoch=epoch, isr_count=1 + len(isr), hw_quorum=1 + len(isr),
         min_isr=min_isr, **began,
     )  # fmt: skip
     return slot
@@ -43,10 +43,10 @@ def publish(bench: Bench, topic: str = "t", index: int = 0, **changes: int) -> N
 def shrink(bench: Bench, leaving: int, topic: str = "t", index: int = 0) -> None:
     """`leaving` is in the ISR no longer."""
     slot = bench.slot(topic, index)
-    replicas.stand(slot, {leaving: replicas.OUT})
+    replicas.set_isr_status(slot, {leaving: replicas.OUT})
     state = slot.state()
     hw = max(state.hw, min(state.leo, replicas.committed(slot, state.leo)[0]))
-    publish(bench, topic, index, isr_count=state.isr_count - 1, voters=state.voters - 1, hw=hw)
+    publish(bench, topic, index, isr_count=state.isr_count - 1, hw_quorum=state.hw_quorum - 1, hw=hw)
 
 
 def produce(client: Client, values: list[bytes], acks: int = -1, timeout_ms: int = 60_000, **options: Any) -> bytes:

@@ -31,7 +31,7 @@ class Controller:
         self._tree = EmbeddedTree(folder / "tree.db")
         state = ClusterState(self._tree, 0)
         state.prepare(None)
-        state.take_office(0)
+        state.become_controller(0)
         state.register({"PLAINTEXT": ("h", 1)}, {"PLAINTEXT": "PLAINTEXT"}, None, 0)
         state.create_topic(TopicPlan(TOPIC, {index: [0] for index in range(MANY)}, {}))
         values: Any = _Config({name: configdef.broker_default(name) for name in configdef.BROKER})

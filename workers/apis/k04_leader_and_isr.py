@@ -26,7 +26,7 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:
         context.reply(_response(context.version, error, told, errors))
 
-    controller.owner.orders.lead_and_follow(office, told, done)
+    controller.owner.controller_requests.leader_and_isr(office, told, done)
     return None
 
 

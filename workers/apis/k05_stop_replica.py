@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.decisions.who_is_told import Stop
+from odradek.cluster.decisions.broker_request_batch import Stop
 from odradek.cluster.metadata.view import ControllerTerm
 from odradek.protocol import interbroker
 from odradek.workers.dispatch.api import CONTROLLER, Api
@@ -32,7 +32,7 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
         answer = response(error_code=error, partition_errors=rows)
         controller.when_published(lambda: context.reply(answer))
 
-    controller.owner.orders.stop(office, stops, done)
+    controller.owner.controller_requests.stop_replica(office, stops, done)
     return None
 
 

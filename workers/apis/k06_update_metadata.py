@@ -30,7 +30,7 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
         code = error or next(iter(errors.values()), NONE)
         controller.when_published(lambda: context.reply(response(error_code=code)))
 
-    controller.owner.orders.know(office, list(_told(request, context.version)), brokers, done)
+    controller.owner.controller_requests.update_metadata(office, list(_told(request, context.version)), brokers, done)
     return None
 
 

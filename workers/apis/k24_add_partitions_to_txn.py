@@ -106,7 +106,7 @@ def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> Gene
 
 def _many(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     asked = request.transactions
-    is_client = not coordinator.snapshot.admitted.takes(context.listener, context.client_host)
+    is_client = not coordinator.snapshot.admitted.allows(context.listener, context.client_host)
     results: dict[int, tuple[Errors, Iterable[str]]] = {}
 
     def answer(place: int, errors: Errors, empty: Iterable[str] = ()) -> None:

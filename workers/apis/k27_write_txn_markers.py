@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     """See above. Many markers take many steps (broker.process.steps)."""
-    is_broker = coordinator.snapshot.admitted.takes(context.listener, context.client_host)
+    is_broker = coordinator.snapshot.admitted.allows(context.listener, context.client_host)
     if is_broker and not coordinator.admits_markers(context.client_id):
         late = [dict.fromkeys(_wanted(one).partitions, GIVEN_UP) for one in request.markers]
         yield from _answering(request, late, context)

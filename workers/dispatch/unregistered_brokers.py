@@ -57,7 +57,7 @@ class UnregisteredBrokers:
 
     def refuses(self, replica: int, listener: str, host: str) -> bool:
         """Whether a request with this replica id (-1: a consumer) comes from an address of no known broker."""
-        if replica < 0 or self._admitted().takes(listener, host):
+        if replica < 0 or self._admitted().allows(listener, host):
             return False
         self._warn(time.monotonic(), listener, host)
         self._looks.wish()

@@ -88,7 +88,7 @@ class FollowerProgress:
         later, self._later = self._later, {}
         for key, progress in later.items():
             if not self._noted_or_dropped(progress):
-                progress.partition.note_wait()
+                progress.partition.record_wait()
                 self._later[key] = progress
         return not self._later
 
@@ -129,16 +129,16 @@ class FollowerProgress:
             return
         log_start = slot.words[row + _LOG_START]
         now_ms = time.monotonic_ns() // 1_000_000
-        replicas.fetched(slot, values, row, offset, progress.log_start, progress.leo, now_ms)
+        replicas.record_fetch(slot, values, row, offset, progress.log_start, progress.leo, now_ms)
         if log_start != progress.log_start:
             slot.publish(values)  # DeleteRecords may wait for it
         if slot.words[row + _STANDING] == replicas.OUT:
             if offset >= values[slots.F_HW] and offset >= values[slots.F_EPOCH_START]:
                 self._ring_controller()
         elif offset > values[slots.F_HW]:
-            hw, voters = replicas.committed(slot, values[slots.F_LEO])
+            hw, hw_quorum = replicas.committed(slot, values[slots.F_LEO])
             if hw > values[slots.F_HW]:
-                values[slots.F_HW], values[slots.F_VOTERS] = hw, voters
+                values[slots.F_HW], values[slots.F_HW_QUORUM] = hw, hw_quorum
                 slot.publish(values)
 
     def _ring_controller(self) -> None:

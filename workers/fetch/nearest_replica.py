@@ -35,7 +35,7 @@ def replica(snapshot: Snapshot, own: int, slot: Slot, rack: str, listener: str, 
     near = (
         (one.leo, one.caught_up_ms, one.broker)
         for one in replicas.read(slot)
-        if one.standing == replicas.IN
+        if one.isr_status == replicas.IN
         and one.log_start <= offset <= one.leo
         and one.broker in brokers
         and brokers[one.broker].rack == rack

@@ -55,7 +55,7 @@ class Sending:
             partition is not None
             and self._throttle.covers(partition.topic, partition.index)
             and self._throttle.exceeded(_now_ms())
-            and replicas.standing(partition.slot, broker) == replicas.OUT
+            and replicas.isr_status(partition.slot, broker) == replicas.OUT
         )
 
     def sent(self, partition: Partition | None, payloads: Sequence[Payload | bytes]) -> None:

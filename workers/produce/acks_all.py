@@ -110,7 +110,7 @@ class Replicated:
         else:
             reached = [batch for batch in self._batches if batch.base_offset + batch.count <= hw]
             rest = [batch for batch in self._batches if batch.base_offset + batch.count > hw]
-        if values[slots.F_VOTERS] < values[slots.F_MIN_ISR]:
+        if values[slots.F_HW_QUORUM] < values[slots.F_MIN_ISR]:
             refuse(reached, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return self._decided(reached, rest)
 
@@ -151,7 +151,7 @@ class Replicated:
         """Log why nothing was acknowledged: the slot, which decides it, and the metadata, which may differ."""
         partition, snapshot = self._partition, self._acks_all.services.snapshot
         state = partition.state()
-        ends = {r.broker: r.leo for r in replicas.read(partition.slot) if r.standing != replicas.OUT}
+        ends = {r.broker: r.leo for r in replicas.read(partition.slot) if r.isr_status != replicas.OUT}
         info = snapshot.partition(partition.topic, partition.index)
         log.warning(
             "%r: acks=all timed out after %.0f s: the high watermark is %d, %d is waited for, the log ends at %d; "

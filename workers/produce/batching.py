@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc.slots import (
     F_FLUSHED,
+    F_HW_QUORUM,
     F_ISR_COUNT,
     F_LED_SINCE,
     F_LEO,
     F_MIN_ISR,
     F_STATE,
-    F_VOTERS,
     LEADER,
 )
 from odradek.protocol import errors
@@ -152,10 +152,10 @@ class Batching:
             self.messages += leo - before
             if leo - values[F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
                 partition.pending = []
-                led_since = values[F_LED_SINCE] if values[F_VOTERS] > 1 else ALONE
+                led_since = values[F_LED_SINCE] if values[F_HW_QUORUM] > 1 else ALONE
                 self._sync(partition, batches, led_since)  # retries too: their originals may be unsynced
                 return True
-            if values[F_VOTERS] > 1:
+            if values[F_HW_QUORUM] > 1:
                 partition.pending = []
                 self.stored(partition, batches, values[F_LED_SINCE])
                 return True
@@ -180,7 +180,7 @@ class Batching:
     def _defer(self, partition: Partition) -> None:
         """Copy and keep a partition's batches: the receive buffer that holds them will be reused."""
         self.lock_waits += 1
-        partition.note_wait()
+        partition.record_wait()
         if not partition.deferred:
             for batch in partition.pending:
                 batch.view = memoryview(bytearray(batch.view))

@@ -124,7 +124,7 @@ class Verification:
     def _refuse(self, partition: Partition, batches: list[Pending], error: int) -> None:
         until_s = time.monotonic() + self._setting(EXPIRATION_MS) / 1000
         for batch in batches:
-            partition.lowest_sequences.note(batch.producer_id, batch.epoch, batch.sequence, until_s)
+            partition.lowest_sequences.record(batch.producer_id, batch.epoch, batch.sequence, until_s)
             batch.refuse(_for_client(error, batch.target.version), _why(error))
         self._batching.finish(batches)
 

@@ -81,7 +81,7 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.admin.close()
 
-    def ask(self, request: Any, node: int | None = None) -> Any:
+    def send(self, request: Any, node: int | None = None) -> Any:
         """Send `request` to `node`, or to any broker that answers, and return the response."""
 
         async def send() -> Any:
@@ -102,7 +102,7 @@ class Cluster:
                     raise
             time.sleep(_PAUSE)
 
-    def ask_each(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+    def send_each(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """Send to several nodes at once; returns each response, or the KafkaError in its place."""
 
         async def send() -> dict[int, Any]:
@@ -117,7 +117,7 @@ class Cluster:
 
         return self.admin._manager.run(send)
 
-    def ask_controller(self, request: Any, codes: Any) -> Any:
+    def send_to_controller(self, request: Any, codes: Any) -> Any:
         """Send to the controller; `codes(response)` lists error codes, so that a moved controller is found again."""
 
         def errors(response: Any) -> Iterator[Any]:
@@ -142,7 +142,7 @@ class Cluster:
     def metadata(self, topics: Iterable[str] | None = None) -> Any:
         """The MetadataResponse for `topics`, or for all; creates none."""
         names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
-        return self.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+        return self.send(MetadataRequest(topics=names, allow_auto_topic_creation=False))
 
     def configs(
         self, resource_type: int, names: Iterable[str], *, synonyms: bool = False, docs: bool = False
@@ -158,7 +158,7 @@ class Cluster:
                 include_synonyms=synonyms,
                 include_documentation=docs,
             )
-            for result in self.ask(request, node).results:
+            for result in self.send(request, node).results:
                 check(result.error_code, result.error_message)
                 found[result.resource_name] = result.configs
         return found
@@ -178,7 +178,7 @@ class Cluster:
         found: dict[Partition, tuple[int, int]] = {}
         for node, partitions in leaders.items():
             request = _list_offsets({one: wanted[one] for one in partitions}, isolation_level)
-            for topic in self.ask(request, node).topics:
+            for topic in self.send(request, node).topics:
                 for part in topic.partitions:
                     one = (topic.name, part.partition_index)
                     if part.error_code:

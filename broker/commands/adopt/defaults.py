@@ -38,5 +38,5 @@ def _unset(cluster: Cluster, topics: Sequence[str]) -> None:
     make = IncrementalAlterConfigsRequest.AlterConfigsResource
     changes = [make.AlterableConfig(name=name, config_operation=_DELETE, value=None) for name in UNKNOWN_RETENTION]
     resources = [make(resource_type=TOPIC, resource_name=name, configs=changes) for name in topics]
-    for result in cluster.ask(IncrementalAlterConfigsRequest(resources=resources, validate_only=False)).responses:
+    for result in cluster.send(IncrementalAlterConfigsRequest(resources=resources, validate_only=False)).responses:
         check(result.error_code, result.error_message)

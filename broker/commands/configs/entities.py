@@ -121,5 +121,5 @@ def alter(cluster: Cluster, types: list[str], names: list[str], added: Mapping[s
         resources=[make(resource_type=kind, resource_name=name, configs=changes)], validate_only=False
     )
     own = kind in (BROKER, BROKER_LOGGER) and name
-    for result in cluster.ask(request, int(name) if own else None).responses:
+    for result in cluster.send(request, int(name) if own else None).responses:
         check(result.error_code, result.error_message)

@@ -41,7 +41,7 @@ def _quotas(cluster: Cluster, types: list[str], names: list[str]) -> list[dict[s
         name = names[index] if index < len(names) else None
         match = _ANY if name is None else _EXACT if name else _DEFAULT
         components.append(component(entity_type=_ENTITY[kind], match_type=match, match=name or None))
-    response = cluster.ask(DescribeClientQuotasRequest(components=components, strict=True))
+    response = cluster.send(DescribeClientQuotasRequest(components=components, strict=True))
     check(response.error_code, response.error_message)
     return [
         {
@@ -66,7 +66,7 @@ def alter(cluster: Cluster, types: list[str], names: list[str], added: Mapping[s
         for kind, name in zip(types, names, strict=True)
     ]
     request = AlterClientQuotasRequest(entries=[make(entity=entity, ops=operations)], validate_only=False)
-    for entry in cluster.ask_controller(request, lambda r: [e.error_code for e in r.entries]).entries:
+    for entry in cluster.send_to_controller(request, lambda r: [e.error_code for e in r.entries]).entries:
         check(entry.error_code, entry.error_message)
 
 

@@ -20,7 +20,7 @@ def delete(cluster: Cluster, options: Options) -> int:
     """Delete groups; returns 1 when one was not deleted."""
     codes: dict[str, int] = {}
     for name, node in cluster.coordinators(chosen(cluster, options)).items():
-        for result in cluster.ask(DeleteGroupsRequest(groups_names=[name]), node).results:
+        for result in cluster.send(DeleteGroupsRequest(groups_names=[name]), node).results:
             codes[result.group_id] = result.error_code
     failed = {name: code for name, code in codes.items() if code}
     if options["as_json"]:
@@ -86,7 +86,7 @@ def _delete(cluster: Cluster, group: str, partitions: list[Partition]) -> dict[P
     request = OffsetDeleteRequest(
         group_id=group, topics=[make(name=name, partitions=parts) for name, parts in topics.items()]
     )
-    response = cluster.ask(request, cluster.coordinators([group])[group])
+    response = cluster.send(request, cluster.coordinators([group])[group])
     check(response.error_code)
     return {
         (topic.name, part.partition_index): part.error_code for topic in response.topics for part in topic.partitions

@@ -53,7 +53,7 @@ def listed(cluster: Cluster, states: list[str], types: list[str]) -> list[Any]:
             types_filter=types,
             min_version=5 if types else 4 if states else 0,
         )
-        response = cluster.ask(request, broker.node_id)
+        response = cluster.send(request, broker.node_id)
         check(response.error_code)
         found += [group for group in response.groups if group.protocol_type in ("", "consumer")]
     return sorted(found, key=lambda group: group.group_id)
@@ -94,7 +94,7 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, Group]:
         by_node.setdefault(node, []).append(name)
     found = {}
     for node, group_names in by_node.items():
-        for group in cluster.ask(DescribeGroupsRequest(groups=group_names), node).groups:
+        for group in cluster.send(DescribeGroupsRequest(groups=group_names), node).groups:
             found[group.group_id] = _group(group, addresses.get(node, str(node)))
     return dict(sorted(found.items()))
 

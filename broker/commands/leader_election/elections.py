@@ -52,7 +52,7 @@ def _ask(cluster: Cluster, kind: str, partitions: list[Partition] | None) -> dic
         timeout_ms=cluster.timeout_ms,
         min_version=_TYPES[kind],  # version 0 supports only one kind
     )
-    response = cluster.ask_controller(request, lambda r: [getattr(r, "error_code", None) or 0])
+    response = cluster.send_to_controller(request, lambda r: [getattr(r, "error_code", None) or 0])
     check(getattr(response, "error_code", None) or 0)
     return {
         (topic.topic, part.partition_id): (part.error_code, part.error_message)

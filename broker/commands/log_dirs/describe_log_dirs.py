@@ -31,7 +31,7 @@ def describe(cluster: Cluster, brokers: Collection[int], topics: Collection[str]
 
 def _dirs(cluster: Cluster, broker: int, topics: Collection[str]) -> list[dict[str, Any]]:
     """A broker's log directories, with keys in the order of Kafka's tool."""
-    response = cluster.ask(DescribeLogDirsRequest(topics=None), broker)
+    response = cluster.send(DescribeLogDirsRequest(topics=None), broker)
     return [
         {"partitions": _partitions(result, topics), "error": _error(result.error_code), "logDir": result.log_dir}
         for result in response.results

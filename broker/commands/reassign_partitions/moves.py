@@ -50,7 +50,7 @@ def moving(cluster: Cluster, partitions: Iterable[Partition] | None = None) -> d
     if partitions is not None:
         topics = [make(name=name, partition_indexes=indexes) for name, indexes in by_topic(partitions).items()]
     request = ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms, topics=topics)
-    response = cluster.ask_controller(request, lambda r: [r.error_code])
+    response = cluster.send_to_controller(request, lambda r: [r.error_code])
     check(response.error_code, response.error_message)
     return {
         (topic.name, part.partition_index): Reassignment(
@@ -218,7 +218,7 @@ def _alter(cluster: Cluster, wanted: Mapping[Partition, list[int] | None]) -> di
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=cluster.timeout_ms, allow_replication_factor_change=True, topics=topics
     )
-    response = cluster.ask_controller(request, lambda r: [r.error_code])
+    response = cluster.send_to_controller(request, lambda r: [r.error_code])
     check(response.error_code, response.error_message)
     return {
         (topic.name, part.partition_index): part.error_message or explain(part.error_code)

@@ -95,6 +95,6 @@ def _alter(
         )
         for name, configs in changes.items()
     ]
-    response = cluster.ask(IncrementalAlterConfigsRequest(resources=resources, validate_only=False), node)
+    response = cluster.send(IncrementalAlterConfigsRequest(resources=resources, validate_only=False), node)
     for result in response.responses:
         check(result.error_code, result.error_message)

@@ -90,7 +90,7 @@ def _fetch(
         broker: _request({o: offsets[o] for o in replicas if broker in replicas[o]}, options) for broker in brokers
     }
     found = {one: dict.fromkeys(of, Found(-1, [])) for one, of in replicas.items()}
-    for broker, response in cluster.ask_each(requests).items():
+    for broker, response in cluster.send_each(requests).items():
         if isinstance(response, KafkaError):
             _say(f"broker {broker} does not respond: {response}")
             continue

@@ -97,7 +97,7 @@ def _cluster(properties: Path | None, override: tuple[str, ...], bootstrap: str 
     with ask_brokers.connect(bootstrap or _own_address(properties, override)) as cluster:
 
         def look() -> tuple[bool, Callable[[], str], Callable[[], object]]:
-            seen = ask_brokers.look(cluster)
+            seen = ask_brokers.collect(cluster)
             return not seen.wrong, lambda: render(seen), seen.as_json
 
         return show.until_enough(look)

@@ -45,7 +45,7 @@ def _hasty(server: str) -> Cluster:
     return made
 
 
-def look(cluster: Cluster) -> Overview:
+def collect(cluster: Cluster) -> Overview:
     """The current state of the cluster. Raises OdradekError, or kafka-python's error when no broker answers."""
     seen = _metadata(cluster)
     nodes = _nodes(cluster, seen.brokers)
@@ -67,7 +67,7 @@ def _metadata(cluster: Cluster) -> Any:
 
 
 def _nodes(cluster: Cluster, brokers: Iterable[Any]) -> dict[int, Node]:
-    answers = cluster.ask_each({broker.node_id: DescribeLogDirsRequest(topics=None) for broker in brokers})
+    answers = cluster.send_each({broker.node_id: DescribeLogDirsRequest(topics=None) for broker in brokers})
     return {
         broker.node_id: Node(f"{bracket(broker.host)}:{broker.port}", broker.rack, _dirs(answers[broker.node_id]))
         for broker in brokers

@@ -51,7 +51,7 @@ def create(cluster: Cluster, options: Options) -> None:
     request = CreateTopicsRequest(
         topics=[_creatable(name, options)], timeout_ms=cluster.timeout_ms, validate_only=False
     )
-    response = cluster.ask_controller(request, lambda r: [topic.error_code for topic in r.topics])
+    response = cluster.send_to_controller(request, lambda r: [topic.error_code for topic in r.topics])
     result = response.topics[0]
     if result.error_code == TopicAlreadyExistsError.errno and options["if_not_exists"]:
         return
@@ -93,7 +93,7 @@ def alter(cluster: Cluster, options: Options) -> None:
         return
     topics = [_grown(topic, options) for topic in found]
     request = CreatePartitionsRequest(topics=topics, timeout_ms=cluster.timeout_ms, validate_only=False)
-    response = cluster.ask_controller(request, lambda r: [result.error_code for result in r.results])
+    response = cluster.send_to_controller(request, lambda r: [result.error_code for result in r.results])
     for result in response.results:
         check(result.error_code, result.error_message)
 
@@ -118,6 +118,6 @@ def delete(cluster: Cluster, options: Options) -> None:
         topic_names=names,
         timeout_ms=cluster.timeout_ms,
     )
-    response = cluster.ask_controller(request, lambda r: [result.error_code for result in r.responses])
+    response = cluster.send_to_controller(request, lambda r: [result.error_code for result in r.responses])
     for result in response.responses:
         check(result.error_code, getattr(result, "error_message", None))

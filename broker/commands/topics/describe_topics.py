@@ -61,7 +61,7 @@ def _short(topic_id: uuid.UUID | None) -> str | None:
 def _reassignments(cluster: Cluster) -> dict[Partition, Any]:
     """Partitions under reassignment; none on a broker without that API."""
     try:
-        response = cluster.ask_controller(
+        response = cluster.send_to_controller(
             ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms, topics=None),
             lambda r: [r.error_code],
         )
@@ -77,7 +77,7 @@ def _eligible(cluster: Cluster, names: list[str]) -> dict[Partition, Any]:
     while topics:
         request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=2000, cursor=cursor)
         try:
-            response = cluster.ask(request)
+            response = cluster.send(request)
         except IncompatibleBrokerVersion:
             break
         found |= {(topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions}

@@ -39,7 +39,7 @@ def _prefer(elected: Elected, data: bytes) -> None:
 
 
 def _move(elected: Elected, data: bytes) -> None:
-    for partition, error in elected.moves.ask(notices.decode_reassignment(data)).items():
+    for partition, error in elected.reassignments.request(notices.decode_reassignment(data)).items():
         log.warning("%s-%d not reassigned: %s", *partition, error)
 
 

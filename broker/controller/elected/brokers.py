@@ -26,7 +26,7 @@ Report = Callable[[int], None]  # broker
 class Brokers:
     """By broker id: `nodes` and `epochs` of all registered brokers, `peers` of all but this one."""
 
-    def __init__(self, config: Any, tree: Tree, switchboard: PeerPool, lost: Report, found: Report) -> None:
+    def __init__(self, config: Any, tree: Tree, peer_pool: PeerPool, lost: Report, found: Report) -> None:
         """`lost` is called for a broker that its connection shows as dead, `found` for one that was wrongly so."""
         self.nodes: dict[int, BrokerNode] = {}
         self.epochs: dict[int, int] = {}
@@ -34,7 +34,7 @@ class Brokers:
         self.suspected: set[int] = set()
         self._config = config
         self._tree = tree
-        self._switchboard = switchboard
+        self._peer_pool = peer_pool
         self._lost, self._found = lost, found
 
     def alive(self) -> dict[int, int]:
@@ -48,32 +48,32 @@ class Brokers:
         gone = {broker for broker, epoch in self.epochs.items() if epochs.get(broker) != epoch}
         come = {broker for broker, epoch in epochs.items() if self.epochs.get(broker) != epoch}
         for broker in gone:
-            self._part_from(broker)
+            self._disconnect(broker)
         for broker in come:
-            self._meet(broker, registered[broker][0])
+            self._connect(broker, registered[broker][0])
         self.epochs = epochs
         return gone, come
 
-    def _meet(self, broker: int, node: BrokerNode) -> None:
+    def _connect(self, broker: int, node: BrokerNode) -> None:
         self.nodes[broker] = node
         if broker != self._config["broker.id"]:
             address = zookeeper_session.address_of(node, self._config)
-            self.peers[broker] = self._switchboard.connect(broker, address, self._standing_changed)
+            self.peers[broker] = self._peer_pool.connect(broker, address, self._reachability_changed)
 
-    def _part_from(self, broker: int) -> None:
+    def _disconnect(self, broker: int) -> None:
         self.suspected.discard(broker)
         self.nodes.pop(broker, None)
         peer = self.peers.pop(broker, None)
         if peer is not None:
             peer.close()
 
-    def _standing_changed(self, broker: int, standing: str) -> None:
-        if standing == REFUSED and broker in self.epochs and broker not in self.suspected:
+    def _reachability_changed(self, broker: int, reachability: str) -> None:
+        if reachability == REFUSED and broker in self.epochs and broker not in self.suspected:
             log.warning("broker %d refuses connections: treating it as failed before its session expires", broker)
             self.suspected.add(broker)
             self.peers[broker].forget()
             self._lost(broker)
-        elif standing != REFUSED and broker in self.suspected:
+        elif reachability != REFUSED and broker in self.suspected:
             self.suspected.discard(broker)
             log.info("broker %d is reachable again", broker)
             self._found(broker)

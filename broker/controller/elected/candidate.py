@@ -28,7 +28,7 @@ class Candidate:
     """`elected` is this broker's controller term, None without one. Methods raise TreeUnavailable."""
 
     def __init__(
-        self, config: Any, tree: Tree, orders: ControllerRequests, switchboard: PeerPool, setting: Setting,
+        self, config: Any, tree: Tree, controller_requests: ControllerRequests, peer_pool: PeerPool, setting: Setting,
         guarded: Callable[[Callable[[], Any]], None],
     ) -> None:  # fmt: skip
         """`guarded(action)` runs an action that may find ZooKeeper unavailable, from an event without a caller."""
@@ -36,17 +36,17 @@ class Candidate:
         self.holder_peer: Peer | None = None
         self._config = config
         self._tree = tree
-        self._orders = orders
-        self._switchboard = switchboard
+        self._controller_requests = controller_requests
+        self._peer_pool = peer_pool
         self._setting = setting
         self._guarded = guarded
-        self._office = ControllerLease(tree, config["broker.id"])
-        self._runs = True
+        self._lease = ControllerLease(tree, config["broker.id"])
+        self._eligible = True
 
     @property
     def undecided(self) -> bool:
         """Whether no controller is known, or this broker was elected but has not started: ZooKeeper was unavailable."""
-        return self._office.holder == NOBODY or (self._office.ours and self.elected is None)
+        return self._lease.holder == NOBODY or (self._lease.held and self.elected is None)
 
     def due(self) -> float:
         """When `tick` next has work (monotonic seconds)."""
@@ -62,43 +62,43 @@ class Candidate:
 
     def run(self) -> None:
         """Become controller if there is none, unless this broker has withdrawn; else watch the controller."""
-        taken = self._office.run(self._runs)
-        if not self._office.ours:
+        taken = self._lease.run(self._eligible)
+        if not self._lease.held:
             self.resign()
             self._watch_holder()
         elif taken or self.elected is None:
-            self._take_office()
+            self._start_term()
 
     def reconnected(self) -> None:
         """Restore lost watches. A controller reloads everything first, then sets the watch on /controller."""
         if self.elected is not None:
             self.elected.reconnected()
-        if self._office.ours:
-            self._office.watch()
+        if self._lease.held:
+            self._lease.watch()
         else:
-            self._office.holder = NOBODY
+            self._lease.holder = NOBODY
 
     def resign(self) -> None:
         """Stop being controller, if this broker is; the next election raises the epoch."""
         if self.elected is not None:
             self.elected.close()
             self.elected = None
-        if self._office.ours:
-            self._office.resign()
+        if self._lease.held:
+            self._lease.resign()
 
     def withdraw(self) -> None:
         """Stop running for election, because the broker is to stop; keep watching the controller."""
-        self._runs = False
+        self._eligible = False
 
-    def stand(self) -> None:
+    def resume(self) -> None:
         """Run for election again: there is no other candidate."""
-        self._runs = True
+        self._eligible = True
         self.run()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Resign and delete /controller, if this broker is controller, so that another broker is elected."""
-        if self._office.ours:
-            self._office.give_up()
+        if self._lease.held:
+            self._lease.release()
         self.resign()
 
     def close(self) -> None:
@@ -106,16 +106,22 @@ class Candidate:
         self._watch(None)
         self.resign()
 
-    def _take_office(self) -> None:
+    def _start_term(self) -> None:
         self._watch(None)
         if self.elected is not None:
             self.elected.close()
         self.elected = Elected(
-            self._config, self._tree, self._office, self._orders, self._switchboard, self._setting, self.resign
+            self._config,
+            self._tree,
+            self._lease,
+            self._controller_requests,
+            self._peer_pool,
+            self._setting,
+            self.resign,
         )
 
     def _watch_holder(self) -> None:
-        holder = self._office.holder
+        holder = self._lease.holder
         if self.holder_peer is not None and self.holder_peer.broker == holder:
             return
         data = self._tree.find(f"{znodes.BROKER_IDS}/{holder}")
@@ -128,18 +134,18 @@ class Candidate:
             log.error("registration of broker %d, the controller, is invalid: %s", holder, error)
             self._watch(None)
             return
-        self._watch(self._switchboard.connect(holder, address, self._holder_changed))
+        self._watch(self._peer_pool.connect(holder, address, self._holder_changed))
 
     def _watch(self, peer: Peer | None) -> None:
         if self.holder_peer is not None:
             self.holder_peer.close()
         self.holder_peer = peer
 
-    def _holder_changed(self, broker: int, standing: str) -> None:
-        if standing == REFUSED and broker == self._office.holder:
+    def _holder_changed(self, broker: int, reachability: str) -> None:
+        if reachability == REFUSED and broker == self._lease.holder:
             self._guarded(self._challenge)
 
     def _challenge(self) -> None:
         self._watch(None)
-        self._office.challenge()
+        self._lease.challenge()
         self.run()

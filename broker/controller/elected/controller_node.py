@@ -48,30 +48,30 @@ class ControllerLease:
         self._seen_version = _NEVER  # of /controller_epoch when we last saw a controller
 
     @property
-    def ours(self) -> bool:
+    def held(self) -> bool:
         """Whether this broker is the controller, as far as it knows."""
         return self.holder == self._broker
 
     def run(self, wanted: bool = True) -> bool:
         """Become controller if there is none and `wanted`, and watch the node; whether this call was elected."""
         while True:
-            holder = self._look()
+            holder = self._read_holder()
             if holder != NOBODY or not wanted:
                 self.holder = holder
                 return False
-            if self._take():
+            if self._acquire():
                 self.holder = self._broker
                 self.watch()
-                return self.ours
+                return self.held
 
-    def _look(self) -> int:
+    def _read_holder(self) -> int:
         self._seen_version = self._epoch_node()[1].version  # first: a version that is too old deletes no node
         stat = self._tree.exists(znodes.CONTROLLER, watch=True)
         data = self._tree.find(znodes.CONTROLLER) if stat is not None else None
         if stat is None or data is None:
             return NOBODY
-        if stat.owner == self._tree.session and not self.ours:  # of a former process: its term is over
-            self._vacate(self._seen_version)
+        if stat.owner == self._tree.session and not self.held:  # of a former process: its term is over
+            self._delete_node(self._seen_version)
             return NOBODY
         try:
             holder = znodes.decode_controller(data)
@@ -91,7 +91,7 @@ class ControllerLease:
             pass
         return self._tree.get(znodes.CONTROLLER_EPOCH)
 
-    def _take(self) -> bool:
+    def _acquire(self) -> bool:
         data, stat = self._epoch_node()
         if not data.isdigit():
             raise TreeUnavailable(f"{znodes.CONTROLLER_EPOCH} is {data[:50]!r}: no controller can be elected")
@@ -118,23 +118,23 @@ class ControllerLease:
 
     def resign(self) -> None:
         """Stop being controller, as another broker is or will be; the next election starts another epoch."""
-        if self.ours:
+        if self.held:
             log.info("resigning as controller, epoch %d", self.epoch)
         self.holder, self.epoch_version = NOBODY, _NEVER
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         """Resign and delete our node, so that another broker is elected."""
         version = self.epoch_version
         self.resign()
-        self._vacate(version)
+        self._delete_node(version)
 
     def challenge(self) -> None:
         """Delete the node of the controller last seen, unless another has been elected since."""
         log.warning("broker %d, the controller, refuses connections: deleting its /controller node", self.holder)
         self.holder = NOBODY
-        self._vacate(self._seen_version)
+        self._delete_node(self._seen_version)
 
-    def _vacate(self, epoch_version: int) -> None:
+    def _delete_node(self, epoch_version: int) -> None:
         try:
             self._tree.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), Delete(znodes.CONTROLLER)])
         except (NoNode, BadVersion):

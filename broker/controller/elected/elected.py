@@ -33,8 +33,8 @@ from odradek.broker.controller.elected.topic_deletion import Deletions
 from odradek.broker.controller.elected.topic_ids import TopicIds
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.interbroker.peers import PeerPool
+from odradek.cluster.decisions.broker_request_batch import Replica
 from odradek.cluster.decisions.controller_state import Change, Leadership
-from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Event, Tree, TreeError
 from odradek.cluster.tree.znodes import Malformed, Partition
@@ -42,7 +42,7 @@ from odradek.cluster.tree.znodes import Malformed, Partition
 log = logging.getLogger(__name__)
 
 _TRIES = 10
-_AGAIN_S = 0.25
+_RETRY_S = 0.25
 
 Setting = Callable[[str, str], Any]  # a topic's effective config
 Decide = Callable[[], Sequence[Change]]
@@ -52,27 +52,29 @@ class Elected:
     """One controller term. Its methods raise TreeUnavailable; `tick` then starts over from the tree."""
 
     def __init__(
-        self, config: Any, tree: Tree, office: ControllerLease, orders: ControllerRequests, switchboard: PeerPool,
-        setting: Setting, deposed: Callable[[], None],
+        self, config: Any, tree: Tree, lease: ControllerLease, controller_requests: ControllerRequests,
+        peer_pool: PeerPool, setting: Setting, on_fenced: Callable[[], None],
     ) -> None:  # fmt: skip
         self._tree = tree
-        self._office = office
+        self._lease = lease
         self._setting = setting
-        self._deposed = deposed
+        self._on_fenced = on_fenced
         self._over = False
         self._stale = True
-        self._again_at = 0.0
+        self._retry_at = 0.0
         self._own = config["broker.id"]
-        self.fenced = Fenced(tree, office.epoch_version, self._depose)
-        self._facts = LoadedState(tree, office.epoch, TopicIds(tree, self.fenced, orders.topic_id))
+        self.fenced = Fenced(tree, lease.epoch_version, self._fence)
+        self._loaded = LoadedState(tree, lease.epoch, TopicIds(tree, self.fenced, controller_requests.topic_id))
         self._lives = SettledLives(tree, self.fenced)
-        self.brokers = Brokers(config, tree, switchboard, self._lost, self._found)
+        self.brokers = Brokers(config, tree, peer_pool, self._broker_lost, self._broker_found)
         self.offline = OfflineReplicas(self)
-        self.telling = BrokerRequests(self._own, self._facts, orders, self.brokers, self.offline.heard)
-        self.topics = Topics(self, self._facts)
+        self.broker_requests = BrokerRequests(
+            self._own, self._loaded, controller_requests, self.brokers, self.offline.record_response
+        )
+        self.topics = Topics(self, self._loaded)
         self.elections = Elections(self, config)
         self.deletions = Deletions(self)
-        self.moves = Reassignments(self)
+        self.reassignments = Reassignments(self)
 
     # -- life
 
@@ -84,23 +86,23 @@ class Elected:
     @property
     def leadership(self) -> Leadership:
         """The known state."""
-        return self._facts.leadership
+        return self._loaded.leadership
 
     @property
     def waiting(self) -> bool:
         """Whether `tick` should be called in a millisecond."""
-        return self.telling.waiting or (self.offline.waiting and not self._stale)
+        return self.broker_requests.waiting or (self.offline.waiting and not self._stale)
 
     def due(self) -> float:
         """When `tick` next has work (monotonic seconds)."""
-        return min(self.brokers.due(), self._again_at if self._stale else self.elections.due)
+        return min(self.brokers.due(), self._retry_at if self._stale else self.elections.due)
 
     def tick(self, now: float) -> None:
         """Reconnect to lost peers; start over if something failed."""
         self.brokers.tick(now)
-        self.telling.tick(now)
-        if self._stale and now >= self._again_at:
-            self._again_at = now + _AGAIN_S
+        self.broker_requests.tick(now)
+        if self._stale and now >= self._retry_at:
+            self._retry_at = now + _RETRY_S
             self.take_over()
         if self.offline.waiting and not self._stale:
             with self._done_or_stale():
@@ -110,17 +112,17 @@ class Elected:
 
     def reconnected(self) -> None:
         """ZooKeeper is connected again: start over, because watches and events were lost."""
-        self._stale, self._again_at = True, 0.0
+        self._stale, self._retry_at = True, 0.0
 
     def close(self) -> None:
         """End the term; later responses from brokers have no effect."""
         self._over = True
         self.brokers.close()
-        self.telling.tick(math.inf)
+        self.broker_requests.tick(math.inf)
 
-    def _depose(self) -> None:
+    def _fence(self) -> None:
         if not self._over:
-            self._deposed()
+            self._on_fenced()
 
     def attempt(self, action: Callable[[], Any]) -> None:
         """Run an action that follows a response or a lost connection; if ZooKeeper is unavailable, start over later."""
@@ -136,8 +138,8 @@ class Elected:
         """Reload the state, send it to every broker, and elect leaders where they are gone."""
         began = time.monotonic()
         self._stale = True
-        self._facts.begin_anew()
-        self._facts.take_notices(self.fenced.in_office)
+        self._loaded.reload()
+        self._loaded.take_notices(self.fenced.epoch_check)
         self._read_brokers()
         self._lives.read()
         self.leadership.started(self.brokers.alive())
@@ -148,22 +150,22 @@ class Elected:
             self._begin()
         log.info(
             "controller %d, epoch %d: %d brokers, %d partitions, ready after %.0f ms",
-            self._own, self._office.epoch, len(self.leadership.live), len(self.leadership.standings),
+            self._own, self._lease.epoch, len(self.leadership.live), len(self.leadership.partition_states),
             (time.monotonic() - began) * 1000,
         )  # fmt: skip
 
     def _begin(self) -> None:
         """Decide and send requests, based on the state just read."""
-        self._pass_over(self._facts.reborn(self._lives.unsettled(self.leadership.live)))
-        resumed = self._facts.resumed()
-        self.settle(lambda: self.leadership.begun_again(resumed))
-        self.telling.welcome(set(self.leadership.live))
+        self._exclude(self._loaded.restarted_members(self._lives.unsettled(self.leadership.live)))
+        resumed = self._loaded.restarted_leaders()
+        self.settle(lambda: self.leadership.raise_epochs(resumed))
+        self.broker_requests.send_full_state(set(self.leadership.live))
         self.replace_failed()
-        self._note_lives()
+        self._record_lives()
         self.topics.make_all_new()
-        self.deletions.go_on()
-        self.moves.resume()
-        self.offline.look()
+        self.deletions.start_ready()
+        self.reassignments.resume()
+        self.offline.check()
         admin_znodes.run(self)
 
     @contextmanager
@@ -175,7 +177,7 @@ class Elected:
             self._stale = True
             raise
 
-    def _pass_over(self, replicas: dict[int, set[Partition]]) -> None:
+    def _exclude(self, replicas: dict[int, set[Partition]]) -> None:
         """Treat these replicas of live brokers as offline: out of the ISR, and no leader if another replica can be."""
         self.leadership.offline = replicas
         if replicas:
@@ -186,9 +188,9 @@ class Elected:
         """Handle a fired watch."""
         if not self._stale:
             with self._done_or_stale():
-                self._follow(event.path)
+                self._node_changed(event.path)
 
-    def _follow(self, path: str) -> None:
+    def _node_changed(self, path: str) -> None:
         if path == znodes.BROKER_IDS:
             self.brokers_changed()
         elif path == znodes.TOPICS:
@@ -198,11 +200,11 @@ class Elected:
         elif path == znodes.ISR_CHANGES:
             self.topics.isrs_changed()
         elif path == znodes.LOG_DIR_EVENTS:
-            self.offline.look()
+            self.offline.check()
         elif path in admin_znodes.PATHS:
             admin_znodes.run(self)
         elif path.startswith(znodes.TOPICS + "/"):
-            self.topics.one_changed(path.removeprefix(znodes.TOPICS + "/"))
+            self.topics.topic_changed(path.removeprefix(znodes.TOPICS + "/"))
 
     # -- brokers
 
@@ -220,10 +222,10 @@ class Elected:
             self.offline.forget(broker)
         return gone, come
 
-    def _lost(self, broker: int) -> None:
+    def _broker_lost(self, broker: int) -> None:
         self._unless_stale(lambda: self._fail({broker}, suspected=True))
 
-    def _found(self, broker: int) -> None:
+    def _broker_found(self, broker: int) -> None:
         self._unless_stale(lambda: self._welcome({broker}))
 
     def _unless_stale(self, action: Callable[[], Any]) -> None:
@@ -236,28 +238,28 @@ class Elected:
         self.deletions.interrupted(brokers)
         changed = self.replace_failed()
         if not changed:
-            self.telling.show()
+            self.broker_requests.send_metadata()
         log.info("brokers %s failed: %d partitions changed", sorted(brokers), changed)
 
     def _welcome(self, brokers: Collection[int]) -> None:
         self.leadership.started({broker: self.brokers.epochs[broker] for broker in brokers})
-        self.telling.welcome(brokers)
+        self.broker_requests.send_full_state(brokers)
         self.settle(lambda: self.leadership.brokers_started(self._unclean))
-        self._note_lives()
+        self._record_lives()
         self.topics.make_all_new()
-        self.deletions.go_on()
-        self.moves.resume()
+        self.deletions.start_ready()
+        self.reassignments.resume()
         log.info("brokers %s started", sorted(brokers))
 
-    def _note_lives(self) -> None:
+    def _record_lives(self) -> None:
         """Record the lives of the live brokers, whose state changes are written; nothing if the view is stale."""
-        if not self._stale and not self._stale_office():
-            self._lives.note(self.leadership.live, self.brokers.epochs)
+        if not self._stale and not self._term_ended():
+            self._lives.record(self.leadership.live, self.brokers.epochs)
 
     def replicas_moved(self, partitions: Collection[Partition]) -> None:
         """Handle partitions with replicas on live brokers that went offline or are back."""
         self.replace_failed()
-        self.telling.show(list(partitions))
+        self.broker_requests.send_metadata(list(partitions))
 
     def replace_failed(self) -> int:
         """Elect leaders and shrink ISRs where brokers have failed; the number of changed partitions."""
@@ -286,24 +288,24 @@ class Elected:
         changed = 0
         for _ in range(_TRIES):
             changes = decide()
-            if not changes or self._stale_office():
+            if not changes or self._term_ended():
                 return changed
             done, refused = self.fenced.write(self.leadership, changes)
-            self.telling.changed(done, done if new else (), stop)
+            self.broker_requests.send_changes(done, done if new else (), stop)
             changed += len(done)
             if not refused:
                 return changed
-            self._facts.read_states(refused)
+            self._loaded.read_states(refused)
         log.error("%d partitions changed concurrently on every attempt: giving up for now", len(changes))
         self.reconnected()
         return changed
 
-    def _stale_office(self) -> bool:
-        return self._over or not self._office.ours
+    def _term_ended(self) -> bool:
+        return self._over or not self._lease.held
 
     def refused(self, changes: Sequence[Change]) -> list[Partition]:
         """Write changes that the caller sends; returns the partitions whose state had changed, read again."""
         with self._done_or_stale():
             refused = self.fenced.write(self.leadership, changes)[1]
-            self._facts.read_states(refused)
+            self._loaded.read_states(refused)
         return refused

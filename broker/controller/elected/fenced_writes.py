@@ -30,12 +30,12 @@ _TOGETHER = 1000  # writes in flight
 
 
 class Fenced:
-    """One controller term, bound to a version of /controller_epoch; `deposed()` is called when the term has ended."""
+    """One controller term, bound to a version of /controller_epoch; `on_fenced()` is called when the term has ended."""
 
-    def __init__(self, tree: Tree, epoch_version: int, deposed: Callable[[], None]) -> None:
-        self.in_office: Operation = Check(znodes.CONTROLLER_EPOCH, epoch_version)  # every transaction begins with it
+    def __init__(self, tree: Tree, epoch_version: int, on_fenced: Callable[[], None]) -> None:
+        self.epoch_check: Operation = Check(znodes.CONTROLLER_EPOCH, epoch_version)  # every transaction begins with it
         self._tree = tree
-        self._deposed = deposed
+        self._on_fenced = on_fenced
 
     def write(self, leadership: Leadership, changes: Sequence[Change]) -> tuple[list[Partition], list[Partition]]:
         """(written, refused because the node has another version). TreeUnavailable."""
@@ -63,7 +63,7 @@ class Fenced:
 
     def _multi(self, operation: Operation) -> None:
         try:
-            self._tree.multi([self.in_office, operation])
+            self._tree.multi([self.epoch_check, operation])
         except TreeError as error:
             self.check_refusal(error)
             raise
@@ -71,8 +71,8 @@ class Fenced:
     def _operations(self, change: Change) -> list[Operation]:
         path, data = znodes.state_path(*change.partition), znodes.encode_state(change.after.state)
         if change.before is None:
-            return [self.in_office, Create(znodes.partition_path(*change.partition)), Create(path, data)]
-        return [self.in_office, Set(path, data, change.before.version)]
+            return [self.epoch_check, Create(znodes.partition_path(*change.partition)), Create(path, data)]
+        return [self.epoch_check, Set(path, data, change.before.version)]
 
     def _make_parents(self, changes: Sequence[Change]) -> None:
         names = {change.partition[0] for change in changes if change.before is None}
@@ -84,5 +84,5 @@ class Fenced:
             raise error
         if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:
             log.warning("controller epoch superseded: resigning")
-            self._deposed()
+            self._on_fenced()
             raise NotDone(str(error)) from error

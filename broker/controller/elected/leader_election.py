@@ -55,7 +55,7 @@ class Elections:
         admin_requests.check_shutdown(state, broker, epoch)
         state.shutting_down.add(broker)
         self.replace(broker)
-        remaining = state.led_by(broker)
+        remaining = state.partitions_led_by(broker)
         log.info("broker %d is shutting down: it still leads %d partitions", broker, len(remaining))
         return remaining
 
@@ -66,4 +66,4 @@ class Elections:
         stop = {(partition, broker): False for partition in stopped}  # instead of the new leader epochs
         changed = self._elected.settle(lambda: state.controlled_shutdown(broker).changes, stop=stop)
         # Every broker learns that all its replicas are offline, in sync or not: none may join an ISR now.
-        self._elected.telling.stop({} if changed else stop, shown=stopped)
+        self._elected.broker_requests.stop_replicas({} if changed else stop, shown=stopped)

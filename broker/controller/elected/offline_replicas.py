@@ -28,48 +28,48 @@ class OfflineReplicas:
 
     def __init__(self, elected: Elected) -> None:
         self._elected = elected
-        self._answers: list[tuple[int, set[Partition], set[Partition]]] = []
+        self._responses: list[tuple[int, set[Partition], set[Partition]]] = []
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Probe the brokers that report a failed log directory, and delete their notices. Raises TreeUnavailable."""
         tree = self._elected.tree
         paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in tree.children(znodes.LOG_DIR_EVENTS, watch=True)]
         found = [notices.decode_log_dir_event(node[0]) for node in tree.get_many(paths) if node is not None]
         for broker in sorted({broker for broker in found if broker is not None}):
             log.info("broker %d lost a log directory or a process: resending LeaderAndIsr", broker)
-            self._elected.telling.probe(broker)
-        tree.each([[self._elected.fenced.in_office, Delete(path)] for path in paths])
+            self._elected.broker_requests.probe_log_dirs(broker)
+        tree.each([[self._elected.fenced.epoch_check, Delete(path)] for path in paths])
 
     @property
     def waiting(self) -> bool:
         """Whether there is something to `settle`."""
-        return bool(self._answers)
+        return bool(self._responses)
 
-    def heard(self, broker: int, asked: Sequence[Partition], errors: Errors) -> None:
+    def record_response(self, broker: int, asked: Sequence[Partition], errors: Errors) -> None:
         """Keep a broker's response to LeaderAndIsr."""
         failed = {partition for partition, code in errors.items() if code == KAFKA_STORAGE_ERROR}
-        if failed or self._answers or self._elected.leadership.offline.get(broker):
-            self._answers.append((broker, failed, set(asked) - errors.keys()))
+        if failed or self._responses or self._elected.leadership.offline.get(broker):
+            self._responses.append((broker, failed, set(asked) - errors.keys()))
 
     def forget(self, broker: int) -> None:
         """Drop responses of a broker whose registration ended."""
-        self._answers = [answer for answer in self._answers if answer[0] != broker]
+        self._responses = [answer for answer in self._responses if answer[0] != broker]
 
     def settle(self) -> None:
         """Elect leaders in place of offline replicas, and inform every broker. Raises TreeUnavailable."""
-        answers, self._answers = self._answers, []
+        answers, self._responses = self._responses, []
         offline = self._elected.leadership.offline
         before = {broker: set(replicas) for broker, replicas in offline.items()}
         moved: set[Partition] = set()
         for answer in answers:
-            moved |= self._take(*answer)
+            moved |= self._apply(*answer)
         if moved:
             self._elected.replicas_moved(moved)
         for broker, replicas in before.items():
             if replicas - offline.get(broker, replicas):  # decisions made meanwhile went only to other brokers
-                self._elected.telling.probe(broker)
+                self._elected.broker_requests.probe_log_dirs(broker)
 
-    def _take(self, broker: int, failed: Collection[Partition], fine: Collection[Partition]) -> set[Partition]:
+    def _apply(self, broker: int, failed: Collection[Partition], fine: Collection[Partition]) -> set[Partition]:
         """The partitions whose replica on `broker` has changed state."""
         state = self._elected.leadership
         if broker not in state.live:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.cluster.decisions import reassignment
+from odradek.cluster.decisions.broker_request_batch import Replica
 from odradek.cluster.decisions.reassignment import Assignment, Step
-from odradek.cluster.decisions.who_is_told import Replica
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import BadVersion, NoNode, Set
@@ -36,7 +36,7 @@ class Reassignments:
         """All reassignments in progress."""
         return reassignment.moving(self._elected.leadership)
 
-    def ask(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
+    def request(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
         """Start reassigning partitions to their targets, or cancel (None); returns the refused partitions."""
         refused = {}
         for partition, target in targets.items():
@@ -47,7 +47,7 @@ class Reassignments:
                 continue
             log.info("%s-%d: reassignment to %s started", *partition, target if target is not None else "where it was")
             self._begin(partition, planned)
-            self.go_on([partition])
+            self.advance([partition])
         return refused
 
     def _begin(self, partition: Partition, planned: Assignment) -> None:
@@ -59,7 +59,7 @@ class Reassignments:
             if self._do(step._replace(stop=stop)):
                 return
 
-    def go_on(self, partitions: Iterable[Partition]) -> None:
+    def advance(self, partitions: Iterable[Partition]) -> None:
         """Complete the reassignments whose targets are in sync."""
         for partition in partitions:
             for _ in range(_TRIES):
@@ -73,7 +73,7 @@ class Reassignments:
             step = reassignment.resume(self._elected.leadership, partition)
             if step is not None:
                 self._do(step)
-                self.go_on([partition])
+                self.advance([partition])
 
     def _do(self, step: Step) -> bool:
         """Write a step and send it; False if the state had changed and is read again."""
@@ -84,7 +84,7 @@ class Reassignments:
         if step.assignment is not None and step.completes:
             self._assign(step.partition, step.assignment)
             log.info("%s-%d: reassignment to %s completed", *step.partition, list(step.assignment.replicas))
-        self._elected.telling.changed([step.partition], step.new, step.stop)
+        self._elected.broker_requests.send_changes([step.partition], step.new, step.stop)
         return True
 
     def _assign(self, partition: Partition, assignment: Assignment) -> None:
@@ -94,7 +94,7 @@ class Reassignments:
             try:
                 data, stat = tree.get(znodes.topic_path(topic))
                 node = assignment.into(znodes.decode_topic(data), index)
-                tree.multi([fenced.in_office, Set(znodes.topic_path(topic), znodes.encode_topic(node), stat.version)])
+                tree.multi([fenced.epoch_check, Set(znodes.topic_path(topic), znodes.encode_topic(node), stat.version)])
             except BadVersion as error:
                 fenced.check_refusal(error)
                 continue

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from odradek.cluster.decisions.who_is_told import LeaderAndIsr, Metadata, Stop
+from odradek.cluster.decisions.broker_request_batch import LeaderAndIsr, Metadata, Stop
 from odradek.cluster.metadata.view import FULL, ControllerTerm
 from odradek.cluster.tree.znodes import BrokerNode, Partition
 from odradek.protocol import interbroker
@@ -21,15 +21,17 @@ Fields = dict[str, Any]
 One = TypeVar("One", LeaderAndIsr, Metadata)
 
 
-def leader_and_isr(office: ControllerTerm, parts: Sequence[LeaderAndIsr], nodes: Mapping[int, BrokerNode]) -> Fields:
+def leader_and_isr(term: ControllerTerm, parts: Sequence[LeaderAndIsr], nodes: Mapping[int, BrokerNode]) -> Fields:
     """The fields of LeaderAndIsr."""
     request = interbroker.message_class("LeaderAndIsrRequest")
     leaders = {broker: nodes[broker] for broker in sorted({one.leader for one in parts} & nodes.keys())}
     ends = {broker: next(iter(node.endpoints.values())) for broker, node in leaders.items()}
-    return _from(office) | {
-        "type": FULL if office.full else _ANY_TYPE,
+    return _term_fields(term) | {
+        "type": FULL if term.full else _ANY_TYPE,
         "topic_states": [
-            request.TopicState(topic_name=name, topic_id=topic_id, partition_states=[_led(one) for one in some])
+            request.TopicState(
+                topic_name=name, topic_id=topic_id, partition_states=[_leader_and_isr_fields(one) for one in some]
+            )
             for (name, topic_id), some in _by_topic(parts).items()
         ],
         "live_leaders": [
@@ -38,7 +40,7 @@ def leader_and_isr(office: ControllerTerm, parts: Sequence[LeaderAndIsr], nodes:
     }
 
 
-def _led(one: LeaderAndIsr) -> Any:
+def _leader_and_isr_fields(one: LeaderAndIsr) -> Any:
     state = interbroker.message_class("LeaderAndIsrRequest").TopicState.PartitionState
     return state(
         partition_index=one.partition[1], controller_epoch=one.controller_epoch, leader=one.leader,
@@ -47,20 +49,22 @@ def _led(one: LeaderAndIsr) -> Any:
     )  # fmt: skip
 
 
-def update_metadata(office: ControllerTerm, parts: Sequence[Metadata], nodes: Mapping[int, BrokerNode]) -> Fields:
+def update_metadata(term: ControllerTerm, parts: Sequence[Metadata], nodes: Mapping[int, BrokerNode]) -> Fields:
     """The fields of UpdateMetadata."""
     request = interbroker.message_class("UpdateMetadataRequest")
-    return _from(office) | {
-        "type": FULL if office.full else _ANY_TYPE,
+    return _term_fields(term) | {
+        "type": FULL if term.full else _ANY_TYPE,
         "topic_states": [
-            request.TopicState(topic_name=name, topic_id=topic_id, partition_states=[_known(one) for one in some])
+            request.TopicState(
+                topic_name=name, topic_id=topic_id, partition_states=[_metadata_fields(one) for one in some]
+            )
             for (name, topic_id), some in _by_topic(parts).items()
         ],
         "live_brokers": [_broker(number, node) for number, node in nodes.items()],
     }
 
 
-def _known(one: Metadata) -> Any:
+def _metadata_fields(one: Metadata) -> Any:
     state = interbroker.message_class("UpdateMetadataRequest").TopicState.PartitionState
     return state(
         partition_index=one.partition[1], controller_epoch=one.controller_epoch, leader=one.leader,
@@ -78,7 +82,7 @@ def _broker(number: int, node: BrokerNode) -> Any:
     return broker(id=number, endpoints=ends, rack=node.rack)
 
 
-def stop_replica(office: ControllerTerm, stops: Iterable[Stop]) -> Fields:
+def stop_replica(term: ControllerTerm, stops: Iterable[Stop]) -> Fields:
     """The fields of StopReplica."""
     topic = interbroker.message_class("StopReplicaRequest").TopicState
     by_name: dict[str, list[Any]] = defaultdict(list)
@@ -87,15 +91,15 @@ def stop_replica(office: ControllerTerm, stops: Iterable[Stop]) -> Fields:
             partition_index=one.partition[1], leader_epoch=one.leader_epoch, delete_partition=one.delete
         )
         by_name[one.partition[0]].append(state)
-    return _from(office) | {
+    return _term_fields(term) | {
         "topic_states": [topic(topic_name=name, partition_states=some) for name, some in by_name.items()]
     }
 
 
-def _from(office: ControllerTerm) -> Fields:
+def _term_fields(term: ControllerTerm) -> Fields:
     return {
-        "controller_id": office.controller, "is_kraft_controller": False, "controller_epoch": office.epoch,
-        "broker_epoch": office.broker_epoch,
+        "controller_id": term.controller, "is_kraft_controller": False, "controller_epoch": term.epoch,
+        "broker_epoch": term.broker_epoch,
     }  # fmt: skip
 
 
@@ -106,7 +110,7 @@ def _by_topic(parts: Sequence[One]) -> dict[tuple[str, UUID], list[One]]:
     return topics
 
 
-def refused(response: Any) -> dict[Partition, int]:
+def stop_errors(response: Any) -> dict[Partition, int]:
     """Partition errors in a StopReplica response."""
     return {
         (part.topic_name, part.partition_index): part.error_code
@@ -115,7 +119,7 @@ def refused(response: Any) -> dict[Partition, int]:
     }
 
 
-def not_led(response: Any, asked: Iterable[LeaderAndIsr]) -> dict[Partition, int]:
+def leader_and_isr_errors(response: Any, asked: Iterable[LeaderAndIsr]) -> dict[Partition, int]:
     """Partition errors in a LeaderAndIsr response, which names topics by the ids in the request (`asked`)."""
     names = {one.topic_id or _NO_ID.bytes: one.partition[0] for one in asked}
     return {

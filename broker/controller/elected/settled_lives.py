@@ -47,7 +47,7 @@ class SettledLives:
         known = live if self._known is None else self._known
         return {broker for broker, epoch in live.items() if known.get(broker) != epoch}
 
-    def note(self, live: Mapping[int, int], registered: Collection[int]) -> None:
+    def record(self, live: Mapping[int, int], registered: Collection[int]) -> None:
         """Record these lives as settled; other records stay as long as their brokers are registered."""
         known = {broker: epoch for broker, epoch in ((self._known or {}) | dict(live)).items() if broker in registered}
         if known != self._known:

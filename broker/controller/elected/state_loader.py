@@ -25,28 +25,28 @@ class LoadedState:
         self._ids = ids
         self._written: dict[Partition, int] = {}  # mzxid of each state's last write
 
-    def begin_anew(self) -> None:
+    def reload(self) -> None:
         """Reload everything from the tree; keep only which topics are being deleted."""
         former = self.leadership
         self.leadership = Leadership(former.controller_epoch, former.lives)
-        self.leadership.deleting, self.leadership.unread = former.deleting, former.unread
+        self.leadership.deleting, self.leadership.malformed_topics = former.deleting, former.malformed_topics
         self.read_topics(self.topics())
 
     def topics(self) -> list[str]:
         """The names of all topics, watched from now on."""
         names = self._tree.children(znodes.TOPICS, watch=True)
-        self.leadership.unread.intersection_update(names)
+        self.leadership.malformed_topics.intersection_update(names)
         return names
 
     def read_topics(self, names: Iterable[str]) -> list[str]:
         """Read topics and their partitions' states; returns the topics that exist."""
         names = list(names)
         found = self._tree.get_many([znodes.topic_path(name) for name in names], watch=True)
-        there = [name for name, node in zip(names, found, strict=True) if node and self._take_topic(name, *node)]
+        there = [name for name, node in zip(names, found, strict=True) if node and self._load_topic(name, *node)]
         self.read_states([(name, index) for name in there for index in self.leadership.topics[name].replicas])
         return there
 
-    def _take_topic(self, name: str, data: bytes, stat: Stat) -> bool:
+    def _load_topic(self, name: str, data: bytes, stat: Stat) -> bool:
         """Whether the topic is valid; an invalid one stays unknown, or as it was."""
         try:
             wrong = topicnames.problem(name)
@@ -56,9 +56,9 @@ class LoadedState:
         except Malformed as error:
             log.error("ignoring topic %r: its node in ZooKeeper is invalid: %s", name, error)
             if not wrong:  # with an invalid name no broker has a log of it
-                self.leadership.unread.add(name)
+                self.leadership.malformed_topics.add(name)
             return False
-        self.leadership.unread.discard(name)
+        self.leadership.malformed_topics.discard(name)
         return True
 
     def read_states(self, partitions: Sequence[Partition]) -> None:
@@ -66,52 +66,52 @@ class LoadedState:
         found = self._tree.get_many([znodes.state_path(*partition) for partition in partitions])
         for partition, node in zip(partitions, found, strict=True):
             if node is not None:
-                self._take_state(partition, *node)
+                self._load_state(partition, *node)
 
-    def _take_state(self, partition: Partition, data: bytes, stat: Stat) -> None:
+    def _load_state(self, partition: Partition, data: bytes, stat: Stat) -> None:
         try:
-            standing = LeaderIsrAndControllerEpoch.read(znodes.decode_state(data), stat.version)
+            partition_state = LeaderIsrAndControllerEpoch.read(znodes.decode_state(data), stat.version)
         except Malformed as error:
             log.error("ignoring %s-%d: its state in ZooKeeper is invalid: %s", *partition, error)
-            self.leadership.unreadable.add(partition)
+            self.leadership.malformed_states.add(partition)
             return
-        self.leadership.unreadable.discard(partition)
-        self.leadership.put(partition, standing)
+        self.leadership.malformed_states.discard(partition)
+        self.leadership.put(partition, partition_state)
         self._written[partition] = stat.mzxid
 
-    def take_notices(self, in_office: Operation) -> list[Partition]:
+    def take_notices(self, epoch_check: Operation) -> list[Partition]:
         """The partitions named by notices under /isr_change_notification; deletes the notices."""
         names = self._tree.children(znodes.ISR_CHANGES, watch=True)
         paths = [f"{znodes.ISR_CHANGES}/{name}" for name in names]
         found = self._tree.get_many(paths)
-        self._tree.each([[in_office, Delete(path)] for path in paths])
+        self._tree.each([[epoch_check, Delete(path)] for path in paths])
         named = [partition for node in found if node is not None for partition in notices.decode_partitions(node[0])]
         return list(dict.fromkeys(named))
 
-    def reborn(self, unsettled: Collection[int]) -> dict[int, set[Partition]]:
+    def restarted_members(self, unsettled: Collection[int]) -> dict[int, set[Partition]]:
         """ISR members, by broker, that restarted unseen after the state was written, where other members stayed.
 
         An active controller would have removed them from the ISR; their logs may have lost records. The same goes for
         a restarted follower that is `unsettled`: a write about its former life may have landed since.
         """
         reborn: defaultdict[int, set[Partition]] = defaultdict(set)
-        for partition, now in self.leadership.standings.items():
-            new = self._reborn(partition, now.isr) | set(now.isr).intersection(unsettled) - {now.leader}
-            if new and self.leadership.there(partition, now.isr) - new:
+        for partition, now in self.leadership.partition_states.items():
+            new = self._restarted_since_write(partition, now.isr) | set(now.isr).intersection(unsettled) - {now.leader}
+            if new and self.leadership.live_replicas(partition, now.isr) - new:
                 for broker in new:
                     reborn[broker].add(partition)
         return dict(reborn)
 
-    def resumed(self) -> dict[Partition, int]:
+    def restarted_leaders(self) -> dict[Partition, int]:
         """Partitions led by such a broker, because no ISR member stayed; their leader epochs.
 
         A log that lost its end in a power failure must not replace those records in the same epoch: a replica that
         copied them could not detect the difference (KIP-101). An active controller would have started another epoch.
         """
-        standings = [(one, self.leadership.standings.get(one)) for one in self.leadership.partitions()]
-        return {one: now.leader_epoch for one, now in standings if now and self._reborn(one, [now.leader])}
+        states = [(one, self.leadership.partition_states.get(one)) for one in self.leadership.partitions()]
+        return {one: now.leader_epoch for one, now in states if now and self._restarted_since_write(one, [now.leader])}
 
-    def _reborn(self, partition: Partition, brokers: Iterable[int]) -> set[int]:
+    def _restarted_since_write(self, partition: Partition, brokers: Iterable[int]) -> set[int]:
         """The brokers that have restarted since the partition's state was written."""
         written = self._written.get(partition, 0)
         return {broker for broker in brokers if self.leadership.live.get(broker, 0) > written}

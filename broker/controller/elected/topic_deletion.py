@@ -49,7 +49,7 @@ class Deletions:
     def __init__(self, elected: Elected) -> None:
         self._elected = elected
         self._pending: dict[str, _Begun] = {}
-        self._unread: set[str] = set()  # topics to delete whose nodes are malformed
+        self._malformed_topics: set[str] = set()  # topics to delete whose nodes are malformed
         self._waiting: dict[str, dict[int, Done]] = {}
         self._numbers = itertools.count()
 
@@ -57,7 +57,7 @@ class Deletions:
     def _leadership(self) -> Leadership:
         return self._elected.leadership
 
-    def when_gone(self, topic: str, done: Done) -> Callable[[], object]:
+    def when_deleted(self, topic: str, done: Done) -> Callable[[], object]:
         """Call `done(None)` when the topic's nodes are gone, unless the returned function is called before."""
         number = next(self._numbers)
         waiting = self._waiting.setdefault(topic, {})
@@ -71,30 +71,30 @@ class Deletions:
 
     def _read_marks(self) -> None:
         names = self._elected.tree.children(znodes.DELETE_TOPICS, watch=True)
-        self._unread = self._leadership.unread.intersection(names)
+        self._malformed_topics = self._leadership.malformed_topics.intersection(names)
         for name in names:
-            if name not in self._leadership.topics and name not in self._unread:
+            if name not in self._leadership.topics and name not in self._malformed_topics:
                 self._drop_node(f"{znodes.DELETE_TOPICS}/{name}")
         self._leadership.deleting = {name for name in names if name in self._leadership.topics}
 
     def changed(self) -> None:
         """Handle new deletion requests."""
         self._elected.topics.changed()
-        self._look_again()
+        self._restart_requested()
 
     def readable(self, topics: Collection[str]) -> None:
         """The nodes of these topics are valid now: deletion may have been requested before."""
-        if not self._unread.isdisjoint(topics):
-            self._look_again()
+        if not self._malformed_topics.isdisjoint(topics):
+            self._restart_requested()
 
-    def _look_again(self) -> None:
+    def _restart_requested(self) -> None:
         """Start the requested deletions. Those in progress continue: else each request would resend all others."""
         self._read_marks()
         for topic, begun in list(self._pending.items()):
             deleting = topic in self._leadership.deleting
             if not deleting or begun.refused or self._leadership.topics[topic] != begun.node:
                 del self._pending[topic]
-        self.go_on()
+        self.start_ready()
 
     def interrupted(self, brokers: Collection[int]) -> None:
         """Brokers died: deletions that involve them restart later.
@@ -105,7 +105,7 @@ class Deletions:
             if topic not in self._leadership.topics or not self._brokers(topic).isdisjoint(brokers):
                 del self._pending[topic]
 
-    def go_on(self) -> None:
+    def start_ready(self) -> None:
         """Start deleting every topic whose brokers are all live."""
         for topic in sorted(self._leadership.deleting - self._pending.keys()):
             brokers = self._brokers(topic)
@@ -123,7 +123,7 @@ class Deletions:
         self._pending[topic], replicas = _Begun(node, set(brokers)), node.replicas
         stop = {((topic, index), broker): True for index, some in replicas.items() for broker in some}
         shown = [(topic, index) for index in replicas]
-        self._elected.telling.stop(stop, shown, lambda *answer: self._answered(topic, *answer))
+        self._elected.broker_requests.stop_replicas(stop, shown, lambda *answer: self._answered(topic, *answer))
         if not brokers:
             self._elected.attempt(lambda: self._finish(topic))
 
@@ -157,14 +157,14 @@ class Deletions:
     def _delete(self, operations: Sequence[Operation]) -> None:
         """Fenced: another controller may have finished already, and a new topic may have the name."""
         try:
-            self._elected.tree.multi([self._elected.fenced.in_office, *operations])
+            self._elected.tree.multi([self._elected.fenced.epoch_check, *operations])
         except TreeError as error:
             self._elected.fenced.check_refusal(error)
             raise TreeUnavailable(f"{error!r}: the topic to delete has changed") from error
 
     def _drop_node(self, path: str) -> None:
         try:
-            self._elected.tree.multi([self._elected.fenced.in_office, Delete(path)])
+            self._elected.tree.multi([self._elected.fenced.epoch_check, Delete(path)])
         except TreeError as error:  # another client may have added children
             self._elected.fenced.check_refusal(error)
             if not isinstance(error, NoNode):

@@ -34,7 +34,7 @@ class TopicIds:
         node = node._replace(id=self._known(name) or znodes.random_uuid())
         path = znodes.topic_path(name)
         try:
-            self._tree.multi([self._fenced.in_office, Set(path, znodes.encode_topic(node), version)])
+            self._tree.multi([self._fenced.epoch_check, Set(path, znodes.encode_topic(node), version)])
         except TreeError as error:
             self._fenced.check_refusal(error)
             raise TreeUnavailable(f"{path} was changed while it got an id") from error

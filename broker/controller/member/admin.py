@@ -58,7 +58,7 @@ class Administration(ABC):
         """Run an action that is retried later if ZooKeeper is unavailable."""
 
     @abstractmethod
-    def _orders_done(self) -> Iterator[None]:
+    def _requests_done(self) -> Iterator[None]:
         """Wait, step by step, until all controller requests received so far are carried out."""
 
     @abstractmethod
@@ -101,7 +101,7 @@ class Administration(ABC):
             return ApiError(INVALID_REQUEST, f"{where} rejected the size of a znode: {error}.")
         return ApiError(UNKNOWN_SERVER_ERROR, f"{where} rejected the change: {error!r}")
 
-    def _in_office(self) -> Elected:
+    def _require_elected(self) -> Elected:
         if self.elected is None:
             raise ApiError(NOT_CONTROLLER, "This is not the correct controller for this cluster.")
         return self.elected
@@ -114,26 +114,26 @@ class Administration(ABC):
             raise ApiError(TOPIC_ALREADY_EXISTS, f"Topic '{plan.name}' already exists.") from None
         except TreeError as error:
             raise self._unwritable(error) from error
-        yield from self._see_to_topics()
+        yield from self._apply_topic_changes()
         return topic_id
 
     def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> Iterator[None]:
         """Add planned partitions to a topic."""
         self._stored(lambda: admin_writes.add_partitions(self._tree, name, replicas))
-        yield from self._see_to_topics(name)
+        yield from self._apply_topic_changes(name)
 
-    def _see_to_topics(self, changed: str | None = None) -> Iterator[None]:
+    def _apply_topic_changes(self, changed: str | None = None) -> Iterator[None]:
         """If this broker is controller, act at once and wait for its replicas; else the controller's watch fires."""
         elected = self.elected
         if elected is not None:
-            self._guarded(elected.topics.changed if changed is None else lambda: elected.topics.one_changed(changed))
-            yield from self._orders_done()
+            self._guarded(elected.topics.changed if changed is None else lambda: elected.topics.topic_changed(changed))
+            yield from self._requests_done()
 
     def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
         """Delete a topic; calls `done` when it is gone, unless the returned function is called before."""
-        elected = self._in_office()
+        elected = self._require_elected()
         self._stored(lambda: admin_writes.delete_topic(self._tree, name))
-        forget = elected.deletions.when_gone(name, done)
+        forget = elected.deletions.when_deleted(name, done)
         self._guarded(elected.deletions.changed)
         return forget
 
@@ -168,24 +168,24 @@ class Administration(ABC):
 
     def controlled_shutdown(self, broker: int, epoch: int) -> list[tuple[str, int]]:
         """Move leadership off `broker`; returns the partitions it still leads. ApiError."""
-        elected = self._in_office()
+        elected = self._require_elected()
         return self._stored(lambda: elected.elections.controlled_shutdown(broker, epoch))
 
     def partitions(self) -> list[Partition]:
         """All partitions that are not being deleted. ApiError NOT_CONTROLLER."""
-        return list(self._in_office().leadership.partitions())
+        return list(self._require_elected().leadership.partitions())
 
     def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
         """Elect preferred leaders (or any) for partitions; returns the outcome of each."""
-        elected = self._in_office()
+        elected = self._require_elected()
         refused = self._stored(lambda: elected.elections.elect(partitions, unclean))
         return {partition: refused.get(partition) for partition in partitions}
 
     def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
         """Reassign partitions to other replicas, None: cancel; returns the refused ones."""
-        elected = self._in_office()
-        return self._stored(lambda: elected.moves.ask(targets))
+        elected = self._require_elected()
+        return self._stored(lambda: elected.reassignments.request(targets))
 
     def moves(self) -> dict[Partition, Assignment]:
         """Reassignments in progress."""
-        return self._in_office().moves.under_way()
+        return self._require_elected().reassignments.under_way()

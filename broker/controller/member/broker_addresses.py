@@ -5,8 +5,8 @@ address: its sender may just have registered or moved. The request waits for the
 since controllers do not resend answered requests. Waiting requests are limited, per address and in total.
 
 Workers read the addresses from the metadata (cluster.configs.admitted). They refuse an unknown follower at once, which
-then retries, and request another lookup (`look`). Names that failed to resolve are retried every few seconds, and all
-names are refreshed now and then. A broker is dropped only when neither ZooKeeper, after a successful read, nor the
+then retries, and request another lookup (`refresh`). Names that failed to resolve are retried every few seconds, and
+all names are refreshed now and then. A broker is dropped only when neither ZooKeeper, after a successful read, nor the
 controller lists it; its address is replaced only by another.
 """
 
@@ -35,14 +35,14 @@ _PATIENCE_S = 10.0  # for names of registered brokers that currently fail to res
 _STALE_S = 5.0  # after which names are resolved again when the controller announces brokers
 _RETRY_S = 5.0  # after which failed names are resolved again
 _REFRESH_S = 30.0  # after which everything is refreshed while there are other brokers
-_MOST_ASKING = 1000  # waiting requests
-_MOST_ASKING_BYTES = 64 << 20
+_MOST_WAITING = 1000  # waiting requests
+_MOST_WAITING_BYTES = 64 << 20
 _SHARE = 4  # one address gets at most this fraction of either
 
 Then = Callable[[bool], None]
 
 
-class _Asking(NamedTuple):
+class _Waiting(NamedTuple):
     host: str
     size: int
     then: Then
@@ -52,62 +52,62 @@ class _Asking(NamedTuple):
 class Admission:
     """Keeps the addresses in `view.admitted`; `changed()` is called when they change."""
 
-    def __init__(self, config: Any, view: View, tree: Tree, sources: Poller, changed: Callable[[], None]) -> None:
+    def __init__(self, config: Any, view: View, tree: Tree, poller: Poller, changed: Callable[[], None]) -> None:
         self._listener = listeners.between_brokers(config)
         self._allowed = admitted.parse_allowed(config[ALLOWED])
         self._view = view
         self._tree = tree
-        self._sources = sources
+        self._poller = poller
         self._changed = changed
         self._resolver = Resolver()
         self._addresses: dict[str, frozenset[str]] = {}  # by host
         self._known: set[str] = set()  # hosts of brokers that the tree or the controller lists
         self._pending: set[str] = set()  # hosts being resolved
         self._failed: set[str] = set()  # hosts that failed to resolve
-        self._asking: list[_Asking] = []
-        self._wanted = False  # a worker has refused a follower
-        self._looking = False  # the tree was read, and its names are being resolved
-        self._looked_at = -math.inf
+        self._waiting: list[_Waiting] = []
+        self._refresh_requested = False  # a worker has refused a follower
+        self._refreshing = False  # the tree was read, and its names are being resolved
+        self._refreshed_at = -math.inf
         self._resolved_at = -math.inf
         self._retry_at = -math.inf
-        sources.watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
-        self.follow()
+        poller.watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
+        self.brokers_changed()
 
-    def ask(self, listener: str, host: str, size: int, then: Then) -> None:
+    def admit(self, listener: str, host: str, size: int, then: Then) -> None:
         """Call `then` with whether a connection to `listener` from `host` is a broker's, now or when that is known.
 
         `size`: bytes of the waiting request. A request beyond the limits is refused.
         """
-        if listener != self._listener or self._view.admitted.takes(listener, host):
+        if listener != self._listener or self._view.admitted.allows(listener, host):
             then(listener == self._listener)
         elif self._has_room(host, size):
-            self._asking.append(_Asking(host, size, then, time.monotonic()))
+            self._waiting.append(_Waiting(host, size, then, time.monotonic()))
         else:
             then(False)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """A worker has refused a follower: check soon whether it is a broker."""
-        self._wanted = True
+        self._refresh_requested = True
 
-    def follow(self) -> None:
+    def brokers_changed(self) -> None:
         """The controller may have announced other brokers."""
-        hosts = self._told()
+        hosts = self._announced_hosts()
         self._known |= hosts
         stale = time.monotonic() >= self._resolved_at + _STALE_S
         self._resolve(self._known if stale else hosts - self._addresses.keys() - self._failed)
 
     def due(self) -> float:
         """When `tick` next has work (monotonic seconds)."""
-        return min(self._look_due(), self._retry_at if self._failed else math.inf)
+        return min(self._refresh_due(), self._retry_at if self._failed else math.inf)
 
     def tick(self, now: float, connected: bool = True) -> None:
         """When due, read the registered brokers, if ZooKeeper is `connected`, and resolve their addresses.
 
         While ZooKeeper is unavailable, requests from unknown addresses wait, except from brokers with a new address.
         """
-        if now >= self._look_due():
-            self._looked_at, self._wanted = now, False
-            self._looking |= connected and self._read()
+        if now >= self._refresh_due():
+            self._refreshed_at, self._refresh_requested = now, False
+            self._refreshing |= connected and self._read()
             self._resolve(self._known)
         elif now >= self.due():
             self._retry_at = now + _RETRY_S
@@ -115,22 +115,22 @@ class Admission:
 
     def close(self) -> None:
         """Stop resolving names."""
-        self._sources.unwatch(self._resolver.fileno())
+        self._poller.unwatch(self._resolver.fileno())
         self._resolver.close()
 
     def _has_room(self, host: str, size: int) -> bool:
-        own = [one.size for one in self._asking if one.host == host]
-        everybodys = len(self._asking) < _MOST_ASKING and self._bytes() + size <= _MOST_ASKING_BYTES
-        return everybodys and len(own) < _MOST_ASKING // _SHARE and sum(own) + size <= _MOST_ASKING_BYTES // _SHARE
+        own = [one.size for one in self._waiting if one.host == host]
+        everybodys = len(self._waiting) < _MOST_WAITING and self._bytes() + size <= _MOST_WAITING_BYTES
+        return everybodys and len(own) < _MOST_WAITING // _SHARE and sum(own) + size <= _MOST_WAITING_BYTES // _SHARE
 
     def _bytes(self) -> int:
-        return sum(one.size for one in self._asking)
+        return sum(one.size for one in self._waiting)
 
-    def _look_due(self) -> float:
-        if (self._asking or self._wanted) and not self._looking:
-            return self._looked_at + _PAUSE_S
+    def _refresh_due(self) -> float:
+        if (self._waiting or self._refresh_requested) and not self._refreshing:
+            return self._refreshed_at + _PAUSE_S
         others = len(self._known) > 1 or len(self._view.brokers) > 1
-        return self._looked_at + _REFRESH_S if others else math.inf
+        return self._refreshed_at + _REFRESH_S if others else math.inf
 
     def _read(self) -> bool:
         """Read the registered brokers; whether the read succeeded."""
@@ -139,13 +139,13 @@ class Admission:
         except TreeUnavailable as error:
             log.warning("cannot read the registered brokers: %s", error)
             return False
-        self._known = registered | self._told()
+        self._known = registered | self._announced_hosts()
         self._failed &= self._known
         return True
 
     # -- addresses
 
-    def _told(self) -> set[str]:
+    def _announced_hosts(self) -> set[str]:
         told = (_host(broker["endpoints"], self._listener) for broker in self._view.brokers.values())
         return {host for host in told if host is not None}
 
@@ -153,17 +153,17 @@ class Admission:
         self._pending.update(hosts)
         if self._pending:
             self._resolved_at = time.monotonic()
-        self._go_on()
+        self._take_resolved()
 
     def _resolved(self) -> None:
         self._resolver.drain()
-        self._go_on()
+        self._take_resolved()
 
-    def _go_on(self) -> None:
+    def _take_resolved(self) -> None:
         """Take over the names resolved so far; the resolver signals further results."""
         for host in list(self._pending):
             try:
-                found = self._resolver.ask(host, 0)
+                found = self._resolver.resolve(host, 0)
             except OSError as error:
                 self._fail(host, error)
                 continue
@@ -171,8 +171,8 @@ class Admission:
                 self._addresses[host] = frozenset(entry[4][0].partition("%")[0] for entry in found)
                 self._pending.discard(host)
                 self._failed.discard(host)
-        self._enter()
-        looked, self._looking = self._looking and not self._pending, self._looking and bool(self._pending)
+        self._publish()
+        looked, self._refreshing = self._refreshing and not self._pending, self._refreshing and bool(self._pending)
         self._answer(looked)
 
     def _fail(self, host: str, error: OSError) -> None:
@@ -183,7 +183,7 @@ class Admission:
         self._failed |= {host} & self._known
         self._retry_at = time.monotonic() + _RETRY_S
 
-    def _enter(self) -> None:
+    def _publish(self) -> None:
         self._addresses = {host: found for host, found in self._addresses.items() if host in self._known}
         now = Admitted(self._listener, frozenset().union(*self._addresses.values()), self._allowed)
         if now.raw != self._view.admitted.raw:
@@ -192,13 +192,13 @@ class Admission:
 
     def _answer(self, looked: bool) -> None:
         """Answer requests from known addresses; also the others if registrations were `looked` up since they came."""
-        asking, self._asking = self._asking, []
+        asking, self._waiting = self._waiting, []
         now = time.monotonic()
         for one in asking:
-            takes = self._view.admitted.takes(self._listener, one.host)
-            judged = looked and one.since <= self._looked_at and (not self._failed or now >= one.since + _PATIENCE_S)
+            takes = self._view.admitted.allows(self._listener, one.host)
+            judged = looked and one.since <= self._refreshed_at and (not self._failed or now >= one.since + _PATIENCE_S)
             if not takes and not judged:
-                self._asking.append(one)
+                self._waiting.append(one)
                 continue
             if not takes:
                 log.warning("refused: %s is no registered broker's address (if it is one: %s)", one.host, ALLOWED)

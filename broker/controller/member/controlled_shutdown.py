@@ -42,22 +42,22 @@ _STAYING, _ASKING, _RESIGNING, _GONE = range(4)
 class ControlledShutdown:
     """One broker's controlled shutdown."""
 
-    def __init__(self, me: Process, candidate: Candidate, orders: ControllerRequests) -> None:
+    def __init__(self, me: Process, candidate: Candidate, controller_requests: ControllerRequests) -> None:
         self._me = me
         self._candidate = candidate
-        self._orders = orders
+        self._controller_requests = controller_requests
         self._own = me.config["broker.id"]
         self._state = _STAYING
         self._tries = 0
         self._try_at = math.inf
-        self._asked: Peer | None = None  # the last controller asked, if it is another broker
+        self._last_controller: Peer | None = None  # the last controller asked, if it is another broker
         self._vacant = False  # there was no controller when this broker asked
 
     def due(self) -> float:
         """When `tick` next has work (monotonic seconds): at once if the broker asked is no longer controller."""
         if self._state != _ASKING:
             return math.inf
-        return self._try_at if self._candidate.holder_peer is self._asked else 0.0
+        return self._try_at if self._candidate.holder_peer is self._last_controller else 0.0
 
     def begin(self) -> None:
         """The broker stops: start asking, only on the first call."""
@@ -66,65 +66,67 @@ class ControlledShutdown:
         self._state, self._try_at = _ASKING, 0.0
         self._candidate.withdraw()
         self._tries = self._me.config["controlled.shutdown.max.retries"] + 1
-        registered = self._orders.broker_epoch > 0
+        registered = self._controller_requests.broker_epoch > 0
         if not (registered and self._me.config["controlled.shutdown.enable"]):
-            self._go()
+            self._leave()
 
     def tick(self, now: float) -> None:
         """Ask, and ask again if there was no success."""
         if now < self.due():
             return
-        if self._asked is not None and self._candidate.holder_peer is None:
-            self._asked = None
+        if self._last_controller is not None and self._candidate.holder_peer is None:
+            self._last_controller = None
             self._vacated("the controller that was asked has gone")
             return
         if not self._tries:
             log.warning("controlled shutdown failed: the partitions this broker leads wait for elections")
-            self._go()
+            self._leave()
             return
         self._tries -= 1
         self._try_at = now + ANSWER_S
-        self._ask()
+        self._request()
 
-    def _ask(self) -> None:
-        elected, self._asked = self._candidate.elected, self._candidate.holder_peer
+    def _request(self) -> None:
+        elected, self._last_controller = self._candidate.elected, self._candidate.holder_peer
         if elected is not None and not self._vacant and self._others(elected):
-            self._candidate.leave()
+            self._candidate.release()
             self._vacated("another broker is to be the controller")
         elif elected is not None:
-            self._ask_ourselves(elected)
-        elif self._asked is not None:
-            self._send(self._asked)
+            self._request_locally(elected)
+        elif self._last_controller is not None:
+            self._send(self._last_controller)
         elif self._vacant:
-            self._stand()
+            self._resume_candidacy()
         else:
             self._vacated("no controller is known")
 
     def _vacated(self, why: str) -> None:
         self._vacant = True
-        self._again(why, _VACANT_S)
+        self._retry(why, _VACANT_S)
 
-    def _stand(self) -> None:
+    def _resume_candidacy(self) -> None:
         """No other broker is elected: become controller once more, or find the one there is."""
         try:
-            self._candidate.stand()
+            self._candidate.resume()
         except TreeError as error:
-            self._again(str(error))
+            self._retry(str(error))
         else:
-            self._again("nobody has come into office", 0)
+            self._retry("nobody has come into office", 0)
 
     def _others(self, elected: Elected) -> set[int]:
         """Brokers that can be controller after this one."""
         return elected.leadership.live.keys() - elected.leadership.shutting_down - {self._own}
 
-    def _ask_ourselves(self, elected: Elected) -> None:
+    def _request_locally(self, elected: Elected) -> None:
         try:
-            self._told(len(elected.elections.controlled_shutdown(self._own, self._orders.broker_epoch)))
+            self._handle_remaining(
+                len(elected.elections.controlled_shutdown(self._own, self._controller_requests.broker_epoch))
+            )
         except (ApiError, TreeError) as error:
-            self._again(str(error))
+            self._retry(str(error))
 
     def _send(self, peer: Peer) -> None:
-        own, epoch = self._own, self._orders.broker_epoch
+        own, epoch = self._own, self._controller_requests.broker_epoch
         peer.send(
             lambda number: interbroker.request(
                 "ControlledShutdown", _VERSION, number, CLIENT_ID, broker_id=own, broker_epoch=epoch
@@ -135,25 +137,25 @@ class ControlledShutdown:
     def _answered(self, frame: bytes) -> None:
         answer: Any = interbroker.response("ControlledShutdown", _VERSION, frame)[1]
         if answer.error_code != NONE:
-            self._again(f"error {answer.error_code}")
+            self._retry(f"error {answer.error_code}")
         else:
-            self._told(len(answer.remaining_partitions))
+            self._handle_remaining(len(answer.remaining_partitions))
 
-    def _told(self, remaining: int) -> None:
+    def _handle_remaining(self, remaining: int) -> None:
         if remaining:
-            self._again(f"{remaining} partitions have no other replica in sync")
+            self._retry(f"{remaining} partitions have no other replica in sync")
         else:
             log.info("controlled shutdown completed: other brokers lead its partitions")
             self._state = _RESIGNING
-            self._orders.resign(self._go)
+            self._controller_requests.resign(self._leave)
 
-    def _again(self, why: str, longest_s: float = math.inf) -> None:
+    def _retry(self, why: str, longest_s: float = math.inf) -> None:
         log.info("controlled shutdown: %s", why)
         pause = min(longest_s, self._me.config["controlled.shutdown.retry.backoff.ms"] / 1000)
         self._try_at = time.monotonic() + (pause if self._tries else 0)
 
-    def _go(self) -> None:
+    def _leave(self) -> None:
         self._state = _GONE
         self._candidate.withdraw()
-        self._candidate.leave()
-        self._me.left()
+        self._candidate.release()
+        self._me.mark_left_cluster()

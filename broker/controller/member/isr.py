@@ -1,8 +1,8 @@
 """Maintains the ISRs of the partitions that this broker leads in ZooKeeper: shrinks, expands and announces them.
 
 The order of steps is fixed; this process may die after any of them:
-  expansion: the high watermark waits for the joining follower (leader_or_follower.expect) → the state node is written
-             → the follower counts.
+  expansion: the high watermark waits for the joining follower (leader_or_follower.await_joining) → the state node is
+             written → the follower counts.
   shrinking: the state node is written → the follower no longer counts.
 So the tree's ISR, whose members are electable, never has a replica that the high watermark does not wait for. A write
 is conditional on the version of the node that was read, and that node must name this broker and its epoch: an election
@@ -69,46 +69,48 @@ class IsrKeeper:
         self._tree = tree
         self._lag_ms = lag_ms
         self._changed = changed
-        self._asked = False
+        self._check_requested = False
         self._last = 0.0
-        self._undecided: list[tuple[Partition, int, list[int]]] = []  # written, but the lock was taken
-        self._unknown: dict[tuple[str, int], int] = {}  # epochs of partitions whose last write has an unknown outcome
-        self._untold: dict[tuple[str, int], None] = {}  # changed, and not yet announced to the controller
+        self._unapplied: list[tuple[Partition, int, list[int]]] = []  # written, but the lock was taken
+        self._unknown_outcome: dict[
+            tuple[str, int], int
+        ] = {}  # epochs of partitions whose last write has an unknown outcome
+        self._unannounced: dict[tuple[str, int], None] = {}  # changed, and not yet announced to the controller
 
-    def rung(self) -> None:
+    def request_check(self) -> None:
         """A worker saw a follower that may join."""
-        self._asked = True
+        self._check_requested = True
 
     @property
     def waiting(self) -> bool:
         """Whether `tick` should be called in a millisecond."""
-        return bool(self._undecided)
+        return bool(self._unapplied)
 
     def due(self) -> float:
         """When the next check is due (monotonic seconds)."""
-        return self._last + (_LEAST_PAUSE_S if self._asked else max(self._lag_ms / 2000, _LEAST_PAUSE_S))
+        return self._last + (_LEAST_PAUSE_S if self._check_requested else max(self._lag_ms / 2000, _LEAST_PAUSE_S))
 
     def tick(self, now: float) -> None:
         """Check if due and the check before is finished: its rest would undo what this one expects."""
-        if self._undecided:
-            self._decide()
-        if now >= self.due() and not self._undecided:
-            self._asked, self._last = False, now
-            self._look()
+        if self._unapplied:
+            self._apply()
+        if now >= self.due() and not self._unapplied:
+            self._check_requested, self._last = False, now
+            self._check()
 
-    def _look(self) -> None:
-        wanted = [change for one in self._replicas if (change := self._wanted(*one)) is not None]
-        wanted = [change for change in wanted if self._expect(change)]
+    def _check(self) -> None:
+        wanted = [change for one in self._replicas if (change := self._needed_change(*one)) is not None]
+        wanted = [change for change in wanted if self._await_joining(change)]
         try:
             if wanted:
                 self._write(wanted)
-            if self._untold:
+            if self._unannounced:
                 self._notify()
         except TreeError as error:
-            self._asked = True
+            self._check_requested = True
             log.warning("cannot update ISRs: %s", error)
 
-    def _wanted(self, topic: str, index: int, row: Row) -> _Change | None:
+    def _needed_change(self, topic: str, index: int, row: Row) -> _Change | None:
         if row[LEADER] != self._view.broker:
             return None
         partition = self._replicas.partition(topic, index)
@@ -119,21 +121,21 @@ class IsrKeeper:
         known = followers.read(partition.slot)
         hw, start, now_ms = values[slots.F_HW], values[slots.F_EPOCH_START], time.monotonic_ns() // 1_000_000
         fresh = [one for one in known if now_ms - one.seen_ms <= _FRESH_MS]
-        joining = rules.joining(fresh, row[ISR], self._staying(row), hw, start)
+        joining = rules.joining(fresh, row[ISR], self._eligible(row), hw, start)
         leaving = rules.leaving(known, row[ISR], values[slots.F_LEO], now_ms, self._lag_ms)
-        unsure = self._unknown.get((topic, index)) == row[EPOCH]
-        unsure |= any((one.standing != OUT) != (one.broker in row[ISR]) for one in known)
-        unsure |= values[slots.F_ISR_COUNT] != len(row[ISR])  # a process died between a write and `decided`
+        unsure = self._unknown_outcome.get((topic, index)) == row[EPOCH]
+        unsure |= any((one.isr_status != OUT) != (one.broker in row[ISR]) for one in known)
+        unsure |= values[slots.F_ISR_COUNT] != len(row[ISR])  # a process died between a write and `apply_isr`
         if not (joining or leaving or unsure):
             return None
         return _Change(topic, index, row, partition, joining, leaving)
 
-    def _staying(self, row: Row) -> Collection[int]:
+    def _eligible(self, row: Row) -> Collection[int]:
         """Brokers that may be in the ISR of a partition."""
         offline = row[OFFLINE] if len(row) > OFFLINE else ()
         return self._view.brokers.keys() - set(offline)
 
-    def _expect(self, change: _Change) -> bool:
+    def _await_joining(self, change: _Change) -> bool:
         """Make the high watermark wait for the joining followers; False if the lock is taken.
 
         It may have advanced since the check, without those that did not count: only followers that reach it now join.
@@ -146,10 +148,10 @@ class IsrKeeper:
                     return False
                 known = [one for one in followers.read(change.partition.slot) if one.broker in change.joining]
                 hw, start = values[slots.F_HW], values[slots.F_EPOCH_START]
-                change.joining[:] = rules.joining(known, change.row[ISR], self._staying(change.row), hw, start)
-                leader_or_follower.expect(change.partition, values, change.joining)
+                change.joining[:] = rules.joining(known, change.row[ISR], self._eligible(change.row), hw, start)
+                leader_or_follower.await_joining(change.partition, values, change.joining)
         except (Busy, Gone, OSError):
-            self._asked = True
+            self._check_requested = True
             return False
         return bool(change.joining or change.leaving)
 
@@ -160,7 +162,7 @@ class IsrKeeper:
         writes, written = [], []
         for change, found, path in zip(wanted, self._tree.get_many(paths), paths, strict=True):
             state = _readable(found[0], path) if found else None
-            if found is None or state is None or (state.leader, state.leader_epoch) != _claim(change.row):
+            if found is None or state is None or (state.leader, state.leader_epoch) != _leader_and_epoch(change.row):
                 continue  # another decision is about to arrive
             members = rules.changed(state.isr, change.joining, change.leaving)
             writes.append([Set(path, znodes.encode_state(state._replace(isr=members)), found[1].version)])
@@ -173,37 +175,37 @@ class IsrKeeper:
 
     def _not_written(self, change: _Change, members: list[int], error: TreeError) -> None:
         log.info("%s-%d: ISR update to %s rejected: %r", change.topic, change.number, members, error)
-        self._asked = True
+        self._check_requested = True
         if isinstance(error, TreeUnavailable):
-            self._unknown[change.topic, change.number] = change.row[EPOCH]
+            self._unknown_outcome[change.topic, change.number] = change.row[EPOCH]
 
     def _written(self, change: _Change, members: list[int]) -> None:
-        self._unknown.pop((change.topic, change.number), None)
-        self._untold[change.topic, change.number] = None
+        self._unknown_outcome.pop((change.topic, change.number), None)
+        self._unannounced[change.topic, change.number] = None
         what = "expanded" if change.joining else "shrunk" if change.leaving else "corrected"
         if members != change.row[ISR]:
             log.info("%s-%d: ISR %s from %s to %s", change.topic, change.number, what, change.row[ISR], members)
             self._changed()
-        self._undecided.append((change.partition, change.row[EPOCH], members))
+        self._unapplied.append((change.partition, change.row[EPOCH], members))
         change.row[ISR] = members
-        self._decide()
+        self._apply()
 
-    def _decide(self) -> None:
+    def _apply(self) -> None:
         """Apply the tree's ISRs to the partitions; a locked one waits a millisecond."""
-        undecided, self._undecided = self._undecided, []
+        undecided, self._unapplied = self._unapplied, []
         for partition, epoch, members in undecided:
             try:
                 with partition.locked() as values:
                     if values[slots.F_STATE] == slots.LEADER and values[slots.F_LEADER_EPOCH] == epoch:
-                        leader_or_follower.decided(partition, values, members)
+                        leader_or_follower.apply_isr(partition, values, members)
             except Busy:
-                self._undecided.append((partition, epoch, members))
+                self._unapplied.append((partition, epoch, members))
             except (Gone, OSError) as error:
                 log.warning("%r: cannot apply its new ISR: %r", partition, error)
 
     def _notify(self) -> None:
-        self._tree.multi([Create(znodes.ISR_CHANGE, notices.encode_partitions(list(self._untold)), sequence=True)])
-        self._untold.clear()
+        self._tree.multi([Create(znodes.ISR_CHANGE, notices.encode_partitions(list(self._unannounced)), sequence=True)])
+        self._unannounced.clear()
 
 
 def _readable(data: bytes, path: str) -> PartitionState | None:
@@ -214,5 +216,5 @@ def _readable(data: bytes, path: str) -> PartitionState | None:
         return None
 
 
-def _claim(row: Row) -> tuple[Any, Any]:
+def _leader_and_epoch(row: Row) -> tuple[Any, Any]:
     return row[LEADER], row[EPOCH]

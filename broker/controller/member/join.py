@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _NOT_YET = PartitionState(NO_LEADER, -1, [], 0)
 
 
-def enrol(me: Process, former: Snapshot | None) -> Member:
+def join(me: Process, former: Snapshot | None) -> Member:
     """Create this process's member. Raises like `zookeeper_session.open_tree`.
 
     `former`: the snapshot that a former controller process published into this broker's memory; its session and slots
@@ -43,14 +43,14 @@ def enrol(me: Process, former: Snapshot | None) -> Member:
     """
     tree = zookeeper_session.open_tree(me.config, zookeeper_session.former_session(me.run_dir) if former else None)
     try:
-        return _enrol(me, tree, former)
+        return _join(me, tree, former)
     except (TreeError, Malformed) as error:
         if former is None:
             tree.close()
         raise zookeeper_session.failed(me.config, error) from None
 
 
-def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
+def _join(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     store = ClusterState(tree, me.config["broker.id"])
     view = View(store.broker, store.prepare(None))
     start = store.count_start()
@@ -61,9 +61,9 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
     replicas.open(former)
     member = Member(me, tree, store, view, replicas, registration, former is not None)
-    member.orders.least_epoch = _least_epoch(tree, store.broker)
+    member.controller_requests.least_epoch = _least_epoch(tree, store.broker)
     if former is not None:
-        member.orders.succeed(former.heard)
+        member.controller_requests.restore_progress(former.controller_progress)
     return member
 
 
@@ -106,17 +106,17 @@ def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> N
             known = former is not None and name in former.topics
             log.error("topic %s is %s: ZooKeeper has %s", name, "what it was" if known else "passed over", error)
             if former is not None and known:
-                _keep(view, former.topics[name])
+                _keep_former(view, former.topics[name])
         if name in view.topics:
             view.topics[name]["config"] = topic_config(name, config[0] if config else None)
     brokers = {number: node for number, (node, _) in read_registered(tree).items()}
     view.set_brokers(raw_broker(number, node) for number, node in {**brokers, view.broker: own}.items())
 
 
-def _keep(view: View, topic: Topic) -> None:
+def _keep_former(view: View, topic: Topic) -> None:
     """Keep a topic as last published."""
     for index, one in enumerate(topic.partitions):
-        view.tell(
+        view.apply(
             PartitionUpdate(topic.name, topic.id, index, -1, one.leader, one.leader_epoch, one.isr, -1, one.replicas)
         )
 
@@ -126,7 +126,7 @@ def _load_topic(tree: Tree, view: View, name: str, topic: TopicNode) -> None:
     states = tree.get_many([znodes.state_path(name, index) for index in indexes])
     for index, found in zip(indexes, states, strict=True):
         state, version = (znodes.decode_state(found[0]), found[1].version) if found else (_NOT_YET, -1)
-        view.tell(
+        view.apply(
             PartitionUpdate(
                 name, topic.id or NO_ID, index, state.controller_epoch, state.leader, state.leader_epoch, state.isr,
                 version, topic.replicas[index],

@@ -18,12 +18,12 @@ class FailedDirs:
         self._shared = shared
         self._tree = tree
         self._notice = notices.encode_log_dir_event(broker)
-        self._told: set[int] = set()
+        self._announced: set[int] = set()
         self._due = successor
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         """Report failed directories if there are new ones. Raises TreeUnavailable: retry."""
-        failed = self._told.union(self._shared.failed_dirs())
-        if self._due or failed != self._told:
+        failed = self._announced.union(self._shared.failed_dirs())
+        if self._due or failed != self._announced:
             self._tree.multi([Create(znodes.LOG_DIR_EVENT, self._notice, sequence=True)])
-            self._told, self._due = failed, False
+            self._announced, self._due = failed, False

@@ -56,7 +56,7 @@ class Member(Administration):
         """`registration`: data of its node; `successor`: this process follows one that died, in the same broker."""
         super().__init__(me.config, tree, store, view)
         self.changed = True
-        self.book = replicas.book
+        self.slot_book = replicas.slot_book
         self._me = me
         self._replicas = replicas
         self._registration = registration
@@ -64,27 +64,27 @@ class Member(Administration):
         self._successor = successor
         self._session = 0
         self._connected = False
-        self._again_at = 0.0
+        self._retry_at = 0.0
         self._serves_by = math.inf
-        self.orders = ControllerRequests(view, replicas, self._view_changed, self._vouch)
+        self.controller_requests = ControllerRequests(view, replicas, self._view_changed, self._verify_epoch)
         self._failed_dirs = FailedDirs(me.shared, tree, view.broker, successor)
         self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
-        self._switchboard: PeerPool
+        self._peer_pool: PeerPool
         self._admission: Admission
         self._candidate: Candidate
-        self._leaving: ControlledShutdown
+        self._controlled_shutdown: ControlledShutdown
 
     # -- for the controller's loop
 
-    def attach(self, sources: Poller) -> None:
-        """Register this member's event sources with the loop."""
-        self._switchboard = PeerPool(sources, self.config["controller.socket.timeout.ms"])
-        self._admission = Admission(self.config, self._view, self._tree, sources, self._changed_here)
+    def attach(self, poller: Poller) -> None:
+        """Register this member's event poller with the loop."""
+        self._peer_pool = PeerPool(poller, self.config["controller.socket.timeout.ms"])
+        self._admission = Admission(self.config, self._view, self._tree, poller, self._set_changed)
         self._candidate = Candidate(
-            self.config, self._tree, self.orders, self._switchboard, self._topic_setting, self._guarded
+            self.config, self._tree, self.controller_requests, self._peer_pool, self._topic_setting, self._guarded
         )  # fmt: skip
-        self._leaving = ControlledShutdown(self._me, self._candidate, self.orders)
-        sources.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
+        self._controlled_shutdown = ControlledShutdown(self._me, self._candidate, self.controller_requests)
+        poller.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
 
     def begin(self) -> None:
         """The loop runs; other processes rely on this one once the broker is registered.
@@ -116,51 +116,56 @@ class Member(Administration):
     def waiting(self) -> bool:
         """Whether `tick` has something to retry in a millisecond."""
         told = self.elected is not None and self.elected.waiting
-        return self.orders.waiting or self._replicas.unsettled or self._isr.waiting or told
+        return self.controller_requests.waiting or self._replicas.unsettled or self._isr.waiting or told
 
-    def when_told(self, action: Callable[[], None]) -> None:
+    def when_acked(self, action: Callable[[], None]) -> None:
         """Call `action` when other brokers know the decisions so far, if this broker is controller; else at once."""
         if self.elected is None:
             action()
         else:
-            self.elected.telling.when_heard(action)
+            self.elected.broker_requests.when_acked(action)
 
     def due(self) -> float:
         """When `tick` next has work (monotonic seconds)."""
-        times = [self._candidate.due(), self._leaving.due(), self._serving_due(), self._admission.due()]
+        times = [self._candidate.due(), self._controlled_shutdown.due(), self._serving_due(), self._admission.due()]
         if self._connected:  # else `tick` leaves these alone, and the loop would not sleep
-            behind = not self._registered or self._candidate.undecided or self._configs.waiting or self.orders.unvouched
-            times += [self._isr.due(), *([self._again_at] if behind else [])]
+            behind = (
+                not self._registered
+                or self._candidate.undecided
+                or self._configs.waiting
+                or self.controller_requests.unverified
+            )
+            times += [self._isr.due(), *([self._retry_at] if behind else [])]
         return min(times)
 
-    def rung(self) -> None:
+    def on_wakeup(self) -> None:
         """The doorbell: a follower has caught up, a log is recovered, or the broker stops."""
-        self._isr.rung()
-        self._leave_if_told()
+        self._isr.request_check()
+        self._leave_if_draining()
 
     def tick(self) -> None:
         """Run what is due."""
         now = time.monotonic()
         if now >= self._serving_due():
             self._serve()
-        self.orders.tick()
+        self.controller_requests.tick()
         self._replicas.settle()
-        self.changed |= self._replicas.try_again(now)
+        self.changed |= self._replicas.retry(now)
         self._admission.tick(now, self._connected)
         if self._connected:
             self._isr.tick(now)
             if self._registered:
-                self._guarded(self._failed_dirs.tell)
-            if now >= self._again_at:
-                self._again_at = now + _AGAIN_S
+                self._guarded(self._failed_dirs.announce)
+            if now >= self._retry_at:
+                self._retry_at = now + _AGAIN_S
                 self._guarded(self._catch_up)
         self._guarded(lambda: self._candidate.tick(now))  # first: a new controller loads its state before it is asked
-        self._leaving.tick(now)
+        self._controlled_shutdown.tick(now)
 
-    def _orders_done(self) -> Iterator[None]:
+    def _requests_done(self) -> Iterator[None]:
         """See Administration."""
         left = [True]
-        self.orders.when_done(left.clear)
+        self.controller_requests.when_done(left.clear)
         while left:
             yield WAITS
 
@@ -170,16 +175,16 @@ class Member(Administration):
             action()
         except (TreeError, Malformed) as error:
             log.warning("%r", error)
-            self._again_at = time.monotonic() + _AGAIN_S
+            self._retry_at = time.monotonic() + _AGAIN_S
 
     def close(self) -> None:
         """Resign as controller; if the whole broker stops, end the session, and with it the registration.
 
         Otherwise the next process of this broker takes over the session; only the connection ends with this process.
         """
-        self._guarded(self._candidate.leave)
+        self._guarded(self._candidate.release)
         self._candidate.close()
-        self._switchboard.close()
+        self._peer_pool.close()
         self._admission.close()
         if self._me.shared.draining:
             self._tree.close()
@@ -187,20 +192,20 @@ class Member(Administration):
 
     def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
         """Call `then` with whether a connection to `listener` from `host` is another broker's; see Admission."""
-        self._admission.ask(listener, host, size, then)
+        self._admission.admit(listener, host, size, then)
 
     def look_for_brokers(self) -> None:
         """An unknown address may be a broker's by now."""
-        self._admission.look()
+        self._admission.refresh()
 
-    def _changed_here(self) -> None:
+    def _set_changed(self) -> None:
         self.changed = True
 
     def _view_changed(self) -> None:
         self.changed = True
-        self._admission.follow()
+        self._admission.brokers_changed()
         if self._configs.follow():
-            self._again_at = 0.0
+            self._retry_at = 0.0
 
     def _configs_changed(self, topics: Collection[str]) -> None:
         self.changed = True
@@ -225,13 +230,13 @@ class Member(Administration):
                 self._candidate.run()
         elif event.path == znodes.CONFIG_CHANGES:
             self._configs.stale()
-            self._again_at = 0.0
+            self._retry_at = 0.0
         elif self.elected is not None:
             self.elected.event(event)
 
     def _connect(self) -> None:
         """ZooKeeper is connected, perhaps with another session; all watches must be set again."""
-        self._connected, self._again_at = True, 0.0
+        self._connected, self._retry_at = True, 0.0
         self._configs.stale()
         if self._tree.session != self._session:
             self._begin_session()
@@ -250,13 +255,13 @@ class Member(Administration):
         """Do what is still outstanding: registration, election, configs."""
         if not self._registered and not self._replicas.recovering:
             self._register()
-        self.orders.verify()
+        self.controller_requests.verify()
         if self._registered and self._candidate.undecided:
             self._candidate.run()
         if self._configs.waiting:
             self._configs.read()
 
-    def _vouch(self, epoch: int) -> bool | None:
+    def _verify_epoch(self, epoch: int) -> bool | None:
         """Whether that controller epoch is current; None while ZooKeeper is unavailable.
 
         Requests of a superseded controller are outdated, and a new process does not know the later epoch.
@@ -279,11 +284,11 @@ class Member(Administration):
         if stat is None or stat.owner != self._tree.session:
             self._not_registered()
             return
-        self.orders.broker_epoch = stat.czxid
+        self.controller_requests.broker_epoch = stat.czxid
         self._registered = True
         self._serves_by = time.monotonic() + _UNTOLD_S
         log.info("registered as broker %d, epoch %d", self._view.broker, stat.czxid)
-        self._leave_if_told()
+        self._leave_if_draining()
 
     def _serving_due(self) -> float:
         """When this broker counts as serving: once the controller's state is published, or at the latest without it.
@@ -305,13 +310,13 @@ class Member(Administration):
         except NodeExists:  # a former process's, if it is of our session
             pass
 
-    def _leave_if_told(self) -> None:
+    def _leave_if_draining(self) -> None:
         """If the broker stops, start the shutdown; a successor first finds its predecessor's registration."""
         if self._me.shared.draining and (self._registered or not self._successor):
-            self._leaving.begin()
+            self._controlled_shutdown.begin()
 
     def _not_registered(self) -> None:
         if self._me.shared.draining:
-            self._leaving.begin()
+            self._controlled_shutdown.begin()
         else:
             log.warning("broker.id %d is registered by another broker: waiting", self._view.broker)

@@ -49,7 +49,7 @@ class PartitionDirs:
         self._known: set[tuple[str, int]] = set()  # partitions that once had records, by the checkpoints
         self._where: dict[tuple[str, int], int] = {}
         self._late: dict[tuple[str, int], Rename] = {}  # renames that failed
-        self._again_at = math.inf
+        self._retry_at = math.inf
         # Log directories with renames that a power failure may undo, initially perhaps of a former process.
         self._renamed = set(range(len(self.log_dirs)))
         self._counts = [0] * len(self.log_dirs)
@@ -234,13 +234,13 @@ class PartitionDirs:
             if key not in self._late:
                 log.warning("%s-%d: cannot rename its directory, retrying: %s", topic, partition, error)
             self._late[key] = rename
-            self._again_at = time.monotonic() + _AGAIN_S
+            self._retry_at = time.monotonic() + _AGAIN_S
 
     def due(self) -> float:
-        """When `try_again` next has work (monotonic seconds)."""
-        return self._again_at if self._late else math.inf
+        """When `retry` next has work (monotonic seconds)."""
+        return self._retry_at if self._late else math.inf
 
-    def try_again(self, now: float) -> None:
+    def retry(self, now: float) -> None:
         """Retry failed renames; in a log directory that has failed since, not before the next start."""
         if now < self.due():
             return

@@ -18,7 +18,7 @@ from typing import Any
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.cluster.configs import configdef
-from odradek.cluster.decisions.who_is_told import DURING_DELETE
+from odradek.cluster.decisions.broker_request_batch import DURING_DELETE
 from odradek.cluster.metadata.rows import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID, PartitionUpdate, Row, View, is_same
@@ -60,15 +60,15 @@ class Replicas:
     ) -> None:  # fmt: skip
         self.view = view
         self.dirs = dirs
-        self.book = book
+        self.slot_book = book
         self.to_free: list[int] = []
         self._config = config
         self._slots = shared.slots
         self._log = Log(shared, run_dir, roles.CONTROLLER, self._resolve, lambda topic: _UNCONFIGURED)
         self._stale_min_isr: set[str] = set()
-        self._undone: dict[tuple[str, int], PartitionUpdate] = {}
+        self._retries: dict[tuple[str, int], PartitionUpdate] = {}
         self._traced: set[tuple[str, int]] = set()  # those of them whose error has been logged with a trace
-        self._again_at = math.inf
+        self._retry_at = math.inf
 
     def _resolve(self, topic: str, index: int) -> Place | None:
         row = self.view.row(topic, index)
@@ -101,12 +101,12 @@ class Replicas:
             for index, row in enumerate(topic["partitions"]):
                 info = places.get((name, index))
                 same = info is not None and former is not None and former.topics[name].id == topic_id
-                if same and info is not None and self.book.matches(info.slot, info.incarnation):
+                if same and info is not None and self.slot_book.matches(info.slot, info.incarnation):
                     row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
                 elif self._is_found(name, index, row, topic_id):
                     self._open_found(name, index, row, topic_id, used=same)  # same: a crash cut its removal short
         if former:
-            self.to_free.extend(self.book.leftovers({row[SLOT] for _, _, row in self}))
+            self.to_free.extend(self.slot_book.leftovers({row[SLOT] for _, _, row in self}))
 
     def _identify(self, name: str, topic: dict[str, Any], former: Snapshot | None) -> bytes:
         """The topic's id; if its node has none yet (elected.topic_ids), the last known one or the one on disk."""
@@ -146,10 +146,10 @@ class Replicas:
         self._give_slot(name, row, state, used)
 
     def _give_slot(self, name: str, row: Row, state: int, used: bool = False) -> None:
-        row[SLOT], row[INCARNATION] = self.book.open(
+        row[SLOT], row[INCARNATION] = self.slot_book.open(
             SlotState(
                 state=state, leader_epoch=_NEVER_TOLD, min_isr=self._min_isr(name, row), isr_count=0,
-                log_dir=row[LOG_DIR], voters=len(row[REPLICAS]), led_since=-1, recovers_to=slots.FOLLOWER,
+                log_dir=row[LOG_DIR], hw_quorum=len(row[REPLICAS]), led_since=-1, recovers_to=slots.FOLLOWER,
                 used=used,
             )
         )  # fmt: skip
@@ -161,47 +161,47 @@ class Replicas:
 
     # -- controller requests
 
-    def become(self, told: PartitionUpdate) -> int:
+    def become(self, update: PartitionUpdate) -> int:
         """Become leader or follower, as the elected controller requests; returns an error code. Busy: retry.
 
         KAFKA_STORAGE_ERROR: the log is, or may be, in a failed log directory: no new log is created in its place.
         """
-        row = self.view.row(told.topic, told.number)
-        if row is not None and told.leader_epoch < row[EPOCH] and self.same_topic(told):
+        row = self.view.row(update.topic, update.number)
+        if row is not None and update.leader_epoch < row[EPOCH] and self.same_topic(update):
             return FENCED_LEADER_EPOCH
-        inconsistent = self.give_way(told)
+        inconsistent = self.replace_topic(update)
         if inconsistent:
             return inconsistent
-        if row is not None and len(row[REPLICAS]) != len(told.replicas):
-            self.configs_changed([told.topic])
-        row = self.view.tell(told, in_part=True)
+        if row is not None and len(row[REPLICAS]) != len(update.replicas):
+            self.configs_changed([update.topic])
+        row = self.view.apply(update, incomplete=True)
         try:
-            code = self._take_role(told, row)
+            code = self._take_role(update, row)
         except Busy:
             raise
         except Exception as error:  # other processes use the view: the slot must finally match it
-            return self._put_off(told, error)
-        self._traced.discard((told.topic, told.number))
+            return self._retry_later(update, error)
+        self._traced.discard((update.topic, update.number))
         return code
 
-    def _take_role(self, told: PartitionUpdate, row: Row) -> int:
+    def _take_role(self, update: PartitionUpdate, row: Row) -> int:
         failed = self.dirs.failed
-        if row[LOG_DIR] in failed or (failed and row[SLOT] == NOWHERE and not told.is_new):
+        if row[LOG_DIR] in failed or (failed and row[SLOT] == NOWHERE and not update.is_new):
             return KAFKA_STORAGE_ERROR
         if row[SLOT] == NOWHERE:
-            self._make(told, row)
+            self._make(update, row)
         if self._slots[row[SLOT]].state().state == slots.RECOVERING:  # others recover it once it is published,
             raise _Recovering  # perhaps by a request behind this one: do not wait
-        partition = self.partition(told.topic, told.number)
+        partition = self.partition(update.topic, update.number)
         assert partition is not None
-        return self._carry_out(partition, told)
+        return self._carry_out(partition, update)
 
-    def _put_off(self, told: PartitionUpdate, error: Exception) -> int:
+    def _retry_later(self, update: PartitionUpdate, error: Exception) -> int:
         """Retry later: the disk may be full, and the controller does not resend the request.
 
         A bug of ours gets one trace in the log, however often it is retried.
         """
-        key = (told.topic, told.number)
+        key = (update.topic, update.number)
         if isinstance(error, _Recovering):
             log.info("%s-%d becomes leader or follower once its log is recovered", *key)
         elif isinstance(error, (OSError, SlotsExhausted, Busy)):
@@ -209,84 +209,84 @@ class Replicas:
         elif key not in self._traced:
             self._traced.add(key)
             log.error("%s-%d: cannot become leader or follower, retrying", *key, exc_info=error)
-        self._undone[key] = told
-        self._again_at = time.monotonic() + _AGAIN_S
+        self._retries[key] = update
+        self._retry_at = time.monotonic() + _AGAIN_S
         return UNKNOWN_SERVER_ERROR
 
-    def _give_up(self, topic: str, index: int) -> None:
-        self._undone.pop((topic, index), None)
+    def _cancel_retry(self, topic: str, index: int) -> None:
+        self._retries.pop((topic, index), None)
         self._traced.discard((topic, index))
 
     def due(self) -> float:
-        """When `try_again` next has work (monotonic seconds)."""
-        return self._again_at if self._undone else math.inf
+        """When `retry` next has work (monotonic seconds)."""
+        return self._retry_at if self._retries else math.inf
 
-    def try_again(self, now: float) -> bool:
+    def retry(self, now: float) -> bool:
         """Retry role changes that failed, if still current; whether there were any."""
-        self.dirs.try_again(now)
+        self.dirs.retry(now)
         if now < self.due():
             return False
-        undone, self._undone = self._undone, {}
-        for told in undone.values():
-            row = self.view.row(told.topic, told.number)
-            if row is None or row[EPOCH] != told.leader_epoch or not self.same_topic(told):
+        undone, self._retries = self._retries, {}
+        for update in undone.values():
+            row = self.view.row(update.topic, update.number)
+            if row is None or row[EPOCH] != update.leader_epoch or not self.same_topic(update):
                 continue
             try:
-                self.become(told)
+                self.become(update)
             except Exception as error:
-                self._put_off(told, error)
+                self._retry_later(update, error)
         return True
 
-    def same_topic(self, told: PartitionUpdate) -> bool:
+    def same_topic(self, update: PartitionUpdate) -> bool:
         """Whether the topic of that name here is the update's topic, as far as its id is known."""
-        return is_same(self.view.topics[told.topic]["id"], told.topic_id)
+        return is_same(self.view.topics[update.topic]["id"], update.topic_id)
 
-    def give_way(self, told: PartitionUpdate) -> int:
+    def replace_topic(self, update: PartitionUpdate) -> int:
         """Forget another topic of the same name, if it has no replica here; returns an error code.
 
         Otherwise a deletion request removes it, which precedes the creation of another: this update is late. Or its
         nodes were deleted from ZooKeeper by hand; then it goes with the controller's next full request
         (broker.controller.replicas.stray_replicas).
         """
-        if told.topic not in self.view.topics or self.same_topic(told):
+        if update.topic not in self.view.topics or self.same_topic(update):
             return NONE
-        if any(row[SLOT] != NOWHERE for row in self.view.topics[told.topic]["partitions"]):
+        if any(row[SLOT] != NOWHERE for row in self.view.topics[update.topic]["partitions"]):
             return INCONSISTENT_TOPIC_ID
-        self.view.forget(told.topic)
+        self.view.forget(update.topic)
         return NONE
 
-    def _make(self, told: PartitionUpdate, row: Row) -> None:
+    def _make(self, update: PartitionUpdate, row: Row) -> None:
         """Create an empty log, for a new partition or replica. Or open the existing one: a broker that starts while the
         topic's node is malformed skips its logs, and they may be all that is left of the topic.
         """
-        topic_id = bytes.fromhex(self.view.topics[told.topic]["id"])
-        if self.dirs.has(told.topic, told.number, topic_id):
-            self._open_found(told.topic, told.number, row, topic_id, used=True)
+        topic_id = bytes.fromhex(self.view.topics[update.topic]["id"])
+        if self.dirs.has(update.topic, update.number, topic_id):
+            self._open_found(update.topic, update.number, row, topic_id, used=True)
         else:
-            row[LOG_DIR] = self._new_directory(told)
-            self._give_slot(told.topic, row, slots.FOLLOWER)
+            row[LOG_DIR] = self._new_directory(update)
+            self._give_slot(update.topic, row, slots.FOLLOWER)
 
-    def _new_directory(self, told: PartitionUpdate) -> int:
+    def _new_directory(self, update: PartitionUpdate) -> int:
         """Create a directory in the emptiest working log directory; one that turns out broken goes offline.
 
         The topic id is the known one: LeaderAndIsr before version 5 carries none.
         """
-        topic_id = bytes.fromhex(self.view.topics[told.topic]["id"])
+        topic_id = bytes.fromhex(self.view.topics[update.topic]["id"])
         while True:
             try:
-                return self.dirs.create(told.topic, told.number, topic_id)
+                return self.dirs.create(update.topic, update.number, topic_id)
             except OSError as error:
                 number = self.dirs.holding(str(error.filename))
                 if number is None or number in self.dirs.failed or not disks.is_broken(error):
                     raise
-                log.error("%s-%d: %s", told.topic, told.number, error)
+                log.error("%s-%d: %s", update.topic, update.number, error)
                 self._log.disk_failed(number)
-                self.dirs.forget(told.topic, told.number)
+                self.dirs.forget(update.topic, update.number)
 
-    def _carry_out(self, partition: Partition, told: PartitionUpdate) -> int:
+    def _carry_out(self, partition: Partition, update: PartitionUpdate) -> int:
         try:
             with partition.locked() as values:
-                return self._change_role(partition, values, told)
+                return self._change_role(partition, values, update)
         except Gone as error:
             log.error("%r: %r", partition, error)
             return KAFKA_STORAGE_ERROR
@@ -297,22 +297,22 @@ class Replicas:
             self._log.disk_failed(partition.state().log_dir)
             return KAFKA_STORAGE_ERROR
 
-    def _change_role(self, partition: Partition, values: slots.Fields, told: PartitionUpdate) -> int:
+    def _change_role(self, partition: Partition, values: slots.Fields, update: PartitionUpdate) -> int:
         if values[slots.F_STATE] == slots.RECOVERING:
             raise Busy
         if values[slots.F_STATE] == slots.OFFLINE:
             return KAFKA_STORAGE_ERROR
-        if told.leader_epoch < values[slots.F_LEADER_EPOCH]:
+        if update.leader_epoch < values[slots.F_LEADER_EPOCH]:
             return FENCED_LEADER_EPOCH
-        if told.leader == self.view.broker:
-            if values[slots.F_STATE] == slots.LEADER and told.leader_epoch == values[slots.F_LEADER_EPOCH]:
+        if update.leader == self.view.broker:
+            if values[slots.F_STATE] == slots.LEADER and update.leader_epoch == values[slots.F_LEADER_EPOCH]:
                 return NONE  # the request's ISR is older than this leader's own changes since
-            followers = [broker for broker in told.replicas if broker != told.leader]
-            leader_or_follower.lead(
-                partition, values, told.leader_epoch, followers, told.isr, time.monotonic_ns() // 1_000_000
+            followers = [broker for broker in update.replicas if broker != update.leader]
+            leader_or_follower.become_leader(
+                partition, values, update.leader_epoch, followers, update.isr, time.monotonic_ns() // 1_000_000
             )
         else:
-            leader_or_follower.follow(partition, values, told.leader_epoch)
+            leader_or_follower.become_follower(partition, values, update.leader_epoch)
         return NONE
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> int:
@@ -323,13 +323,13 @@ class Replicas:
         """
         row = self.view.row(topic, index)
         if row is None or row[SLOT] == NOWHERE:
-            self._give_up(topic, index)
+            self._cancel_retry(topic, index)
             if row is not None and delete:
                 self._retire_passed_over(topic, index)
             return NONE
         if leader_epoch == DURING_DELETE or 0 <= leader_epoch < row[EPOCH]:
             return FENCED_LEADER_EPOCH
-        self._give_up(topic, index)
+        self._cancel_retry(topic, index)
         if delete:
             self.put_away(topic, index, row, self.dirs.retire)
             return NONE
@@ -337,7 +337,7 @@ class Replicas:
         assert partition is not None
         with partition.locked() as values:
             if values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER):
-                leader_or_follower.follow(partition, values, _NEVER_TOLD)
+                leader_or_follower.become_follower(partition, values, _NEVER_TOLD)
         return NONE
 
     def resign(self, topic: str, index: int) -> int:
@@ -350,7 +350,7 @@ class Replicas:
             return NONE
         with partition.locked() as values:
             if values[slots.F_STATE] == slots.LEADER:
-                leader_or_follower.follow(partition, values, _NEVER_TOLD)
+                leader_or_follower.become_follower(partition, values, _NEVER_TOLD)
         return NONE
 
     def delete_topic(self, topic: str) -> None:
@@ -375,15 +375,15 @@ class Replicas:
 
     def put_away(self, topic: str, index: int, row: Row, rename: Callable[[str, int], None]) -> None:
         """Take a replica out of use, and `rename` its directory. Busy: retry."""
-        if not self.book.try_lock(row[SLOT]):
+        if not self.slot_book.try_lock(row[SLOT]):
             raise Busy
-        self.book.mark_deleting(row[SLOT])
+        self.slot_book.mark_deleting(row[SLOT])
         if (topic, index) in self.dirs:
             self.dirs.put_away(topic, index, rename)
-        for role in self.book.unlock(row[SLOT]):
+        for role in self.slot_book.unlock(row[SLOT]):
             self._log.ring(role)
         self.to_free.append(row[SLOT])
-        self._give_up(topic, index)
+        self._cancel_retry(topic, index)
         row[SLOT], row[INCARNATION], row[LOG_DIR] = NOWHERE, 0, NOWHERE
         self._log.refresh()
 
@@ -407,12 +407,12 @@ class Replicas:
     def _set_min_isr(self, name: str) -> bool:
         for row in self.view.topics[name]["partitions"]:
             slot, wanted = row[SLOT], self._min_isr(name, row)
-            if slot == NOWHERE or self.book.min_isr(slot) == wanted:
+            if slot == NOWHERE or self.slot_book.min_isr(slot) == wanted:
                 continue
-            if not self.book.try_lock(slot):
+            if not self.slot_book.try_lock(slot):
                 return False
-            self.book.set_min_isr(slot, wanted)
-            for role in self.book.unlock(slot):
+            self.slot_book.set_min_isr(slot, wanted)
+            for role in self.slot_book.unlock(slot):
                 self._log.ring(role)
         return True
 

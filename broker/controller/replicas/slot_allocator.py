@@ -45,21 +45,21 @@ class SlotBook:
         no room for more.
         """
         busy = []
-        slot = self._take()
+        slot = self._allocate()
         while not self._locks.try_lock(slot):  # a late process reads the former partition: leave it the slot
             busy.append(slot)
-            slot = self._take()
+            slot = self._allocate()
         for other in busy:
-            self._free.give_back(other)
+            self._free.release(other)
         incarnation = self._free.incarnation()
         entry = self._table[slot]
-        entry.taken(os.getpid())
+        entry.record_holder(os.getpid())
         entry.dirty = 0
         entry.publish(first._replace(incarnation=incarnation, generation=1))
         self._locks.unlock(slot)
         return slot, incarnation
 
-    def _take(self) -> int:
+    def _allocate(self) -> int:
         """A free slot; enlarges the table when all are in use (other processes map the new part on first use)."""
         if not self._free.free:
             try:
@@ -67,7 +67,7 @@ class SlotBook:
             except (RegionError, OSError) as error:
                 raise SlotsExhausted(f"no memory for more partitions: {error}: enlarge /dev/shm") from error
             self._free.grow(self._table.capacity)
-        return self._free.take()
+        return self._free.allocate()
 
     def matches(self, slot: int, incarnation: int) -> bool:
         """Whether a slot still has the incarnation named by a snapshot."""
@@ -76,9 +76,9 @@ class SlotBook:
     def try_lock(self, slot: int) -> bool:
         """Try the partition's lock; if it is taken, mark the slot as contended for the supervisor's sweep."""
         if self._locks.try_lock(slot):
-            self._table[slot].taken(os.getpid())
+            self._table[slot].record_holder(os.getpid())
             return True
-        self._table[slot].contended(time.monotonic_ns() // 1_000_000)
+        self._table[slot].mark_contended(time.monotonic_ns() // 1_000_000)
         return False
 
     def unlock(self, slot: int) -> set[int]:
@@ -107,7 +107,7 @@ class SlotBook:
             return False
         self._table[slot].update(state=slots.FREE)
         self._locks.unlock(slot)
-        self._free.give_back(slot)
+        self._free.release(slot)
         return True
 
     def leftovers(self, used: set[int]) -> list[int]:

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.view import PartitionUpdate
 
 
-def make_way(replicas: Replicas, told: PartitionUpdate) -> None:
+def set_aside_former_topic(replicas: Replicas, update: PartitionUpdate) -> None:
     """Set aside all logs of a topic with the update's name and another id. Busy: retry."""
     topics = replicas.view.topics
-    if told.topic in topics and topics[told.topic]["id"] != NO_ID.hex() and not replicas.same_topic(told):
-        _forget(replicas, told.topic)
+    if update.topic in topics and topics[update.topic]["id"] != NO_ID.hex() and not replicas.same_topic(update):
+        _forget(replicas, update.topic)
 
 
-def keep(replicas: Replicas, told: Sequence[PartitionUpdate]) -> None:
-    """Set aside all logs for which this broker has no replica according to `told`. Busy: retry."""
-    own = {(one.topic, one.number) for one in told if replicas.view.broker in one.replicas}
-    for topic in replicas.view.topics.keys() - {one.topic for one in told}:
+def set_aside_strays(replicas: Replicas, updates: Sequence[PartitionUpdate]) -> None:
+    """Set aside all logs for which this broker has no replica according to `updates`. Busy: retry."""
+    own = {(one.topic, one.number) for one in updates if replicas.view.broker in one.replicas}
+    for topic in replicas.view.topics.keys() - {one.topic for one in updates}:
         _forget(replicas, topic)
     for topic, index, row in list(replicas):
         if (topic, index) not in own:

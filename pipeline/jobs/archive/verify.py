@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from odradek.pipeline.jobs import progress
 from odradek.pipeline.jobs.archive import contents, shapes, sums
-from odradek.pipeline.jobs.archive.beside import Beside
+from odradek.pipeline.jobs.archive.comparison import Comparison
 from odradek.pipeline.jobs.archive.contents import Reading
 from odradek.pipeline.jobs.archive.differences import Report
 from odradek.pipeline.jobs.archive.formats import Shape
@@ -48,7 +48,7 @@ def verify(
     whole = Report()
     for name in names:
         with progress.described(spark, f"verify {name}"):
-            topic = _Topic(spark, files, name, Beside(spark, files, source, name), named)
+            topic = _Topic(spark, files, name, Comparison(spark, files, source, name), named)
             whole.add(Reading(files).steadily(name, topic.report, lambda one: not one.differences))
     return whole
 
@@ -56,14 +56,14 @@ def verify(
 class _Topic:
     """One topic; `report` starts over each time."""
 
-    def __init__(self, spark: SparkSession, files: Files, name: str, beside: Beside, named: bool) -> None:
-        self._spark, self._files, self._name, self._beside, self._named = spark, files, name, beside, named
+    def __init__(self, spark: SparkSession, files: Files, name: str, comparison: Comparison, named: bool) -> None:
+        self._spark, self._files, self._name, self._comparison, self._named = spark, files, name, comparison, named
         self._found = Report()
 
     def report(self, state: State) -> Report:
         """Check the files first, then compare with the log."""
         if self._name not in state.topics:
-            return self._beside.nothing(self._named)
+            return self._comparison.nothing(self._named)
         self._found = Report()
         wrong = contents.faults(self._files, state.of(self._name), [f"topic={self._name}"])
         for text in wrong.values():
@@ -72,7 +72,7 @@ class _Topic:
             self._differs(line)
         readable = self._readable([file for file in state.of(self._name) if file.path not in wrong])
         ends = {index: end for (name, index), end in state.offsets.items() if name == self._name}
-        self._found.add(self._beside.report(readable, ends))
+        self._found.add(self._comparison.report(readable, ends))
         return self._found
 
     def _differs(self, text: str) -> None:

@@ -284,7 +284,7 @@ def test_a_metadata_log_from_before_an_odradek_served_the_directories(tmp_path: 
     """Its own metadata is lost: configs may have been changed since, and topics made again."""
     partition(tmp_path, "t-0", B)
     metadata(tmp_path, made("t", A, ("retention.ms", "1000")))
-    boot_id.note_boot(tmp_path)
+    boot_id.record_boot(tmp_path)
     found = plan(tmp_path)
     assert topic(found, "t").unknown == "the metadata log is older than the changes of an Odradek broker here"
     assert (topic(found, "t").configs, topic(found, "t").id, found.strays) == (UNKNOWN_RETENTION, B, {})

@@ -82,11 +82,11 @@ class Place:
 
     def lead(self, epoch: int, isr: tuple[int, ...] = (OWN,)) -> None:
         with self.partition.locked() as values:
-            leader_or_follower.lead(self.partition, values, epoch, [OTHER], isr, self.now.steady_ms)
+            leader_or_follower.become_leader(self.partition, values, epoch, [OTHER], isr, self.now.steady_ms)
 
     def follow(self, epoch: int) -> None:
         with self.partition.locked() as values:
-            leader_or_follower.follow(self.partition, values, epoch)
+            leader_or_follower.become_follower(self.partition, values, epoch)
 
     def write(self, offset: int, group: str = "g") -> None:
         """Another coordinator's commit, which has come by replication."""
@@ -109,7 +109,7 @@ class Place:
         self.now = Now(self.now.steady_ms + ms, self.now.wall_ms + ms)
         while self.coordinator.topic.is_loading and self.coordinator.topic.step(self.now):
             pass
-        self.coordinator.topic.tell(self.now)
+        self.coordinator.topic.answer_waiting(self.now)
         self.coordinator.turn(self.now, lambda answer: self.answers.append(answer.result))
 
     def commit(self, offset: int, group: str = "g") -> None:
@@ -221,7 +221,7 @@ def test_too_few_in_sync(place: Place) -> None:
     place.begin(isr=(OWN, OTHER))
     place.partition.slot.update(min_isr=2)
     place.commit(5)
-    place.partition.slot.update(isr_count=1, voters=1, hw=1)
+    place.partition.slot.update(isr_count=1, hw_quorum=1, hw=1)
     place.turn()
     assert place.codes() == [Error.COORDINATOR_NOT_AVAILABLE]  # they were enough when it was written
     place.commit(6)
@@ -267,7 +267,7 @@ def test_a_topic_that_cannot_be_made_is_said_once(place: Place, caplog: pytest.L
 
     topic._create = refuse
     for _ in range(50):
-        topic.when_there(answers.append, ["g"], place.now)
+        topic.when_ready(answers.append, ["g"], place.now)
         place.turn(100)
     assert (len(asked), answers) == (5, [False] * 50)
     assert [record.message for record in caplog.records if record.name == internal_topic.__name__] == [

@@ -162,12 +162,12 @@ class Place:
     def lead(self, index: int, epoch: int, isr: tuple[int, ...] = (OWN,)) -> None:
         partition = self.partition(index)
         with partition.locked() as values:
-            leader_or_follower.lead(partition, values, epoch, [OTHER], isr, time.monotonic_ns() // 1_000_000)
+            leader_or_follower.become_leader(partition, values, epoch, [OTHER], isr, time.monotonic_ns() // 1_000_000)
 
     def follow(self, index: int, epoch: int) -> None:
         partition = self.partition(index)
         with partition.locked() as values:
-            leader_or_follower.follow(partition, values, epoch)
+            leader_or_follower.become_follower(partition, values, epoch)
 
     def end(self, index: int) -> int:
         return self.partition(index).state().leo
@@ -295,7 +295,7 @@ def test_leadership_lost_before_all_have_it(place: Place, other: PlayedBroker) -
 
 
 def test_what_another_asks_for_is_answered_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(txn_markers, "ASKED_MS", 100)
+    monkeypatch.setattr(txn_markers, "FOREIGN_MS", 100)
     place.publish(OWN, OWN)
     place.lead(0, 1, isr=(OWN, OTHER))
     place.add(HERE, THERE, ("nowhere", 0), source=NO_SOURCE)
@@ -319,7 +319,7 @@ def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
         locks.close()
     assert place.await_done(2) == [{HERE: Error.REQUEST_TIMED_OUT}, {HERE: Error.NONE}]
     assert place.end(0) == 1
-    assert not place.writer._theirs
+    assert not place.writer._foreign_jobs
 
 
 def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Place) -> None:
@@ -387,19 +387,19 @@ def test_too_few_in_sync(place: Place) -> None:
     place.partition(0).slot.update(isr_count=2)
     wait_until(lambda: place.turn() or place.end(0) == 1, 10, "the marker")
     assert len(place.done) == 1, "one replica alone has it"
-    place.partition(0).slot.update(voters=2)
+    place.partition(0).slot.update(hw_quorum=2)
     assert place.await_done(2)[1] == {HERE: Error.NONE}
     assert place.end(0) == 1
 
 
 def test_too_few_in_sync_when_another_asked_for_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """They were enough as it was written, and are not when the high watermark has passed it."""
-    monkeypatch.setattr(txn_markers, "ASKED_MS", 100)
+    monkeypatch.setattr(txn_markers, "FOREIGN_MS", 100)
     place.publish(OWN, OWN)
     place.lead(0, 1, isr=(OWN, OTHER))
     place.partition(0).slot.update(min_isr=2)
     place.add(HERE, source=NO_SOURCE)
-    place.partition(0).slot.update(isr_count=1, voters=1, hw=1)
+    place.partition(0).slot.update(isr_count=1, hw_quorum=1, hw=1)
     assert place.await_done() == [{HERE: Error.REQUEST_TIMED_OUT}]
 
 
@@ -476,8 +476,8 @@ def test_what_is_forgotten_is_not_tried_again(place: Place, other: PlayedBroker)
 
 
 def test_a_partition_that_is_no_more_needs_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once it has been away for UNTOLD_MS: the metadata may only not have told of it yet."""
-    monkeypatch.setattr(txn_markers, "UNTOLD_MS", HOUR_MS)
+    """Once it has been away for METADATA_LAG_MS: the metadata may only not have told of it yet."""
+    monkeypatch.setattr(txn_markers, "METADATA_LAG_MS", HOUR_MS)
     monkeypatch.setattr(connection, "_now_ms", lambda: place.now().steady_ms)
     place.publish(OTHER, OTHER)
     place.add(("gone", 0))

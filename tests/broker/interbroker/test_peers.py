@@ -273,7 +273,7 @@ def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> No
     """What has registered tells clients nothing of use before it has heard from the controller."""
     desk.connect("127.0.0.1", port_of(silent))
     desk.turn_for(1400)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
-    assert desk.peer.link._again_ms < 400
+    assert desk.peer.link._backoff_ms < 400
     silent.listen()
     desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection")
 
@@ -303,7 +303,7 @@ class TwoAddresses:
     def __init__(self, *ports: int) -> None:
         self._ports = ports
 
-    def ask(self, host: str, port: int) -> Any:
+    def resolve(self, host: str, port: int) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in self._ports]
 
 

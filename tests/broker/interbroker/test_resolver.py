@@ -21,7 +21,7 @@ def test_what_is_no_host_name_has_no_addresses(host: str) -> None:
 
 
 def _ask(resolver: Resolver, host: str) -> bool:
-    found = resolver.ask(host, 9092)
+    found = resolver.resolve(host, 9092)
     readable(resolver, 0.05)
     resolver.drain()
     return found is not None

@@ -82,6 +82,6 @@ def test_a_session_that_is_gone_on_with_outlives_a_failure(
     monkeypatch.setattr(zookeeper_session, "open_tree", lambda config, former: tree)
     me: Any = SimpleNamespace(config={"broker.id": 1, "zookeeper.connect": "zk:1"}, run_dir=tmp_path)
     with pytest.raises(OdradekError, match="ZooKeeper at zk:1") as raised:
-        join.enrol(me, SimpleNamespace() if successor else None)  # type: ignore[arg-type]
+        join.join(me, SimpleNamespace() if successor else None)  # type: ignore[arg-type]
     assert isinstance(raised.value, BootError) != isinstance(error, TreeUnavailable)
     assert tree.closed == (not successor)

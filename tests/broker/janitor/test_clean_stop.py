@@ -37,7 +37,7 @@ def test_clean_stop_and_the_next_start(bench: Maker) -> None:
     shutdown.finish(_boot(log))
     assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 1, ("t", 1): 1}
     assert log.files(".snapshot") == ["00000000000000000001.snapshot"]
-    assert checkpoints.take_clean_shutdown(log.data)
+    assert checkpoints.consume_clean_shutdown(log.data)
     again = bench(count=2, clean=True)
     states = [again.partition(index).state() for index in (0, 1)]
     assert [(state.leo, state.flushed) for state in states] == [(1, 1), (1, 1)]
@@ -52,7 +52,7 @@ def test_no_clean_mark_with_a_partition_that_was_not_closed(bench: Maker, state:
     log.append(1)
     log.partition(0).slot.publish(log.partition(0).state()._replace(state=state))
     shutdown.finish(_boot(log))
-    assert not checkpoints.take_clean_shutdown(log.data)
+    assert not checkpoints.consume_clean_shutdown(log.data)
     assert log.partition(1).state().flushed == 1
 
 
@@ -65,7 +65,7 @@ def test_no_clean_mark_when_the_disk_fails(bench: Maker, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(flush, "sync_files", fail)
     shutdown.finish(_boot(log))
-    assert not checkpoints.take_clean_shutdown(log.data)
+    assert not checkpoints.consume_clean_shutdown(log.data)
     assert os.listdir(log.data / "t-0")
 
 
@@ -82,7 +82,7 @@ def test_the_rest_is_flushed_when_one_partition_cannot_be(bench: Maker, monkeypa
 
     monkeypatch.setattr(flush, "sync_files", fail)
     shutdown.finish(_boot(log))
-    assert not checkpoints.take_clean_shutdown(log.data)
+    assert not checkpoints.consume_clean_shutdown(log.data)
     assert [log.partition(index).state().flushed for index in (0, 1)] == [0, 1]
     assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 0, ("t", 1): 1}
 
@@ -106,7 +106,7 @@ def test_a_stop_before_any_metadata_leaves_all_as_it_was(bench: Maker, clean: bo
         untold.destroy()
     for name in checkpoints.OFFSET_CHECKPOINTS:
         assert checkpoints.read_offsets(log.data, name) == lines
-    assert checkpoints.take_clean_shutdown(log.data) == clean
+    assert checkpoints.consume_clean_shutdown(log.data) == clean
 
 
 def test_a_log_that_the_metadata_does_not_name_keeps_its_lines(bench: Maker) -> None:
@@ -130,7 +130,7 @@ def test_a_log_that_the_metadata_does_not_name_keeps_its_lines(bench: Maker) -> 
     keeper.write(log.partitions, checkpoints.LOG_START)
     assert checkpoints.read_offsets(log.data, checkpoints.LOG_START) == {("unread", 2): 0}
     shutdown.finish(_boot(log))
-    assert not checkpoints.take_clean_shutdown(log.data)
+    assert not checkpoints.consume_clean_shutdown(log.data)
 
 
 def test_a_log_that_leaves_the_metadata_keeps_its_lines(bench: Maker) -> None:

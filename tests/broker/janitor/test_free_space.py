@@ -20,12 +20,12 @@ MIB = 1 << 20
 def filled(pace: Pace, rate: int, seconds: float, free: int = 1000 * MIB) -> int:
     """What is free after that time of writing `rate` bytes a second, with the looks that `pace` wants."""
     now = 100.0
-    pace.see(free, now)
+    pace.record(free, now)
     end = now + seconds
     while now < end:
         pause = pace.pause_ms(free) / 1000
         now, free = now + pause, free - int(rate * pause)
-        pace.see(free, now)
+        pace.record(free, now)
     return free
 
 
@@ -57,9 +57,9 @@ def test_a_pause_of_the_writers_does_not_make_it_slow_at_once() -> None:
 
 def test_what_is_deleted_by_ourselves_is_no_rate() -> None:
     pace = Pace()
-    pace.see(10 * MIB, 100.0)
+    pace.record(10 * MIB, 100.0)
     pace.start(50 * MIB, 100.1)
-    pace.see(50 * MIB, 100.5)
+    pace.record(50 * MIB, 100.5)
     assert pace.pause_ms(50 * MIB) == RARELY_MS
 
 
@@ -82,7 +82,7 @@ def test_a_topic_whose_retention_is_not_known_loses_nothing_for_room(tmp_path: P
         config = bench.config.with_value("odradek.retention.free.bytes", 1 << 60)
         state = bench.partition().state()
         bench.partition().slot.publish(state._replace(hw=end))
-        look = FreeSpace(config.with_value("odradek.disk.reserve.bytes", 0), lambda: bench.partitions, Aging()).look
+        look = FreeSpace(config.with_value("odradek.disk.reserve.bytes", 0), lambda: bench.partitions, Aging()).check
         look(0, str(bench.data), 1000)
         assert (bench.partition().state().log_start == 0) == (mark == "true")
     finally:

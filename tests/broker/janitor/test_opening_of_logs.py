@@ -21,7 +21,7 @@ from .benches import Maker
 
 
 @pytest.mark.parametrize(
-    ("checkpointed", "voters", "state", "hw"),
+    ("checkpointed", "hw_quorum", "state", "hw"),
     [
         (2, 3, slots.FOLLOWER, 2),
         (None, 3, slots.FOLLOWER, 0),
@@ -32,14 +32,14 @@ from .benches import Maker
     ],
 )
 def test_a_log_that_others_have_is_opened_with_its_checkpointed_high_watermark(
-    bench: Maker, checkpointed: int | None, voters: int, state: int, hw: int
+    bench: Maker, checkpointed: int | None, hw_quorum: int, state: int, hw: int
 ) -> None:
     log = bench()
     for _ in range(4):
         log.append()
     offsets = {} if checkpointed is None else {("t", 0): checkpointed}
     checkpoints.write_offsets(log.data, checkpoints.HIGH_WATERMARK, offsets)
-    log.partition().slot.update(state=slots.RECOVERING, recovers_to=state, voters=voters)
+    log.partition().slot.update(state=slots.RECOVERING, recovers_to=state, hw_quorum=hw_quorum)
     log_dirs = [opening.LogDir.read(str(log.data), clean=False)]
     opening.open_all(log.partitions.log, log.partitions.names(), log_dirs, lambda: None)
     found = log.partition().state()
@@ -96,10 +96,10 @@ def test_a_boot_is_noted_when_all_logs_were_recovered_also_those_without_a_name_
     (log.data / boot_id.FILE_NAME).write_text("another\n")
     (log.data / "unread-0").mkdir()
     one = noter(log)
-    one._note_boot()
+    one._record_boot()
     assert boot_id.restarted_since(log.data) and one._noting.period_ms < math.inf
     (log.data / "unread-0").rename(log.data / names.marked_dir("unread", 0, names.STRAY_DIR))
-    one._note_boot()
+    one._record_boot()
     assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
 
 
@@ -113,12 +113,12 @@ def test_a_boot_is_not_noted_while_a_log_could_not_be_looked_at(bench: Maker) ->
     recover_again(log)
     assert [log.partition(index).state().state for index in (0, 1)] == [slots.OFFLINE, slots.LEADER]
     one = noter(log)
-    one._note_boot()
+    one._record_boot()
     assert boot_id.restarted_since(log.data) and one._noting.period_ms < math.inf
     segment.rmdir()
     away.rename(segment)
     recover_again(log)
-    one._note_boot()
+    one._record_boot()
     assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
 
 
@@ -132,7 +132,7 @@ def test_a_boot_is_noted_though_a_log_is_damaged(bench: Maker) -> None:
     recover_again(log)
     assert log.partition().state().state == slots.OFFLINE
     (log.data / boot_id.FILE_NAME).write_text("another\n")
-    noter(log)._note_boot()
+    noter(log)._record_boot()
     assert not boot_id.restarted_since(log.data)
 
 
@@ -141,7 +141,7 @@ def noter(log: Bench) -> Any:
     one: Any = janitor.Janitor.__new__(janitor.Janitor)
     one._me = SimpleNamespace(config=log.config, shared=log.shared)
     one._partitions, one._disks = log.partitions, SimpleNamespace(broken=())
-    one._recovering, one._noting = False, janitor.Task(janitor.NOTE_LOOK_MS, one._note_boot)
+    one._recovering, one._noting = False, janitor.Task(janitor.NOTE_LOOK_MS, one._record_boot)
     return one
 
 

@@ -50,7 +50,7 @@ def test_what_is_long_goes_on_by_turns() -> None:
     turns = 0
     while steps.waiting:
         before = clock.now
-        steps.go_on()
+        steps.advance()
         turns += 1
         assert clock.now - before <= 1.5 * SLICE_S
     assert clock.done[3:7] == ["a", "b", "a", "b"]
@@ -72,7 +72,7 @@ def test_what_a_step_begins_takes_no_slice_of_its_own() -> None:
     steps.add(clock.work("c", 1, SLICE_S))
     assert clock.done == ["a"]
     while steps.waiting:
-        steps.go_on()
+        steps.advance()
     assert sorted(clock.done) == ["a", "b", "b", "c"]
 
 
@@ -89,16 +89,16 @@ def test_work_that_waits_ends_the_turn() -> None:
     steps.begin(waiting("a"))
     steps.add(waiting("b"))
     assert (steps.waiting, steps.idle) == (True, False), "b has had no turn"
-    steps.go_on()
+    steps.advance()
     assert (steps.waiting, steps.idle, clock.now) == (True, True, 0)
     steps.begin(clock.work("c", 4, SLICE_S / 2))
     assert (clock.done, steps.idle) == (["c"] * 2, False)
-    steps.go_on()
+    steps.advance()
     assert (clock.done, steps.idle) == (["c"] * 4, False)
-    steps.go_on()
+    steps.advance()
     assert steps.idle
     ready.append(True)
-    steps.go_on()
+    steps.advance()
     assert (clock.done, steps.waiting, steps.idle) == ([*"cccc", "a", "b"], False, False)
 
 
@@ -108,12 +108,12 @@ def test_the_controller_rests_while_its_work_waits() -> None:
     member: Any = SimpleNamespace(orders=SimpleNamespace(when_done=orders.append))
     one: Any = Controller.__new__(Controller)
     one._steps = Steps()
-    one.begin(Member._orders_done(member))
+    one.begin(Member._requests_done(member))
     assert one._patience() == 0
-    one._steps.go_on()
+    one._steps.advance()
     assert one._patience() == TICK_S
     orders.pop()()
-    one._steps.go_on()
+    one._steps.advance()
     assert not one._steps.waiting
 
 
@@ -140,7 +140,7 @@ def test_a_fault_costs_the_others_nothing() -> None:
     steps.begin(faulty())
     steps.begin(clock.work("a", 3, SLICE_S))
     while steps.waiting:
-        steps.go_on()
+        steps.advance()
     assert clock.done == ["a"] * 3
 
 
@@ -150,10 +150,10 @@ def test_in_line_what_was_begun_is_done_before_the_next_begins() -> None:
     line.add(clock.work("a", 3, SLICE_S / 2))
     line.add(clock.work("b", 1, SLICE_S))
     assert (clock.done, line.waiting) == ([], True), "nothing is begun when it is added"
-    line.go_on()
+    line.advance()
     assert (clock.done, line.waiting) == (["a", "a"], True)
     while line.waiting:
-        line.go_on()
+        line.advance()
     assert clock.done == ["a", "a", "a", "b"]
 
 
@@ -167,7 +167,7 @@ def test_in_line_the_rest_of_what_was_begun_goes_before() -> None:
 
     line.add(first())
     line.add(clock.work("b", 1, 0))
-    line.go_on()
+    line.advance()
     assert (clock.done, line.waiting) == (["the rest of a", "b"], False)
 
 
@@ -181,5 +181,5 @@ def test_in_line_a_fault_costs_the_others_nothing() -> None:
 
     line.add(faulty())
     line.add(clock.work("b", 1, 0))
-    line.go_on()
+    line.advance()
     assert (clock.done, line.waiting) == (["b"], False)

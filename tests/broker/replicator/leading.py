@@ -273,7 +273,7 @@ class Follower:
             (self.data / f"{TOPIC}-{index}").mkdir()
             self.shared.slots[index].publish(
                 SlotState(
-                    incarnation=index + 1, state=slots.RECOVERING, voters=2, led_since=-1, recovers_to=slots.FOLLOWER
+                    incarnation=index + 1, state=slots.RECOVERING, hw_quorum=2, led_since=-1, recovers_to=slots.FOLLOWER
                 )
             )
         self.publish()

@@ -49,7 +49,7 @@ def test_a_leader_that_is_not_there_yet(follow: Maker, leader: PlayedLeader, cap
         follower = follow(leaders={LEADER: silent.getsockname()})
         follower.turn_until(lambda: follower.count_of("errors") >= 5, "5 attempts")
     (fetcher,) = follower.replicator._leaders.values()
-    assert fetcher.link._again_ms >= connection.AGAIN_MS << 5, "the next pause, doubled after each attempt"
+    assert fetcher.link._backoff_ms >= connection.AGAIN_MS << 5, "the next pause, doubled after each attempt"
     assert caplog.text.count("Connection refused") == 1, "said once"
     follower.leaders[LEADER] = leader.address
     leader.append()
@@ -129,9 +129,9 @@ def test_a_large_buffer_is_given_back() -> None:
         while data:
             room = len(frame.room)
             frame.room[: len(data[:room])] = data[:room]
-            frame.take(len(data[:room]))
+            frame.add(len(data[:room]))
             data = data[room:]
-        assert frame.whole
+        assert frame.is_complete
         used = len(frame._buffer)
         frame.clear()
         return used

@@ -303,7 +303,7 @@ def test_who_lowers_the_checkpoints_goes_on_with_each_sync(log: Bench, monkeypat
 
     def slow(fd: int) -> None:
         synced.append(bool(slot.words[slot.at + slots.CONTENDED]))
-        slot.contended(1)
+        slot.mark_contended(1)
         fsync(fd)
 
     for name in (checkpoints.CLEANER, checkpoints.LOG_START):

@@ -44,7 +44,7 @@ def test_it_waits_for_the_next_controller_process(broker: ControllerHarness) -> 
             await_turns(leaving.pid)
             assert leaving.poll() is None, f"nobody has left yet, a controller process is {processes.STATES[state]}"
         locks = role_locks(broker.config)
-        Process(roles.CONTROLLER, broker.run_dir, broker.config, locks, broker.shared).left()
+        Process(roles.CONTROLLER, broker.run_dir, broker.config, locks, broker.shared).mark_left_cluster()
         assert leaving.communicate(timeout=60)[1] == ""
         locks.close()
 

@@ -33,7 +33,7 @@ def look(sweeper: StoppedProcesses, process: subprocess.Popen[bytes], times: int
     """Some looks, each when it is due; the pids killed."""
     killed = []
     for _ in range(times):
-        sweeper._next_look = 0.0
+        sweeper._next_check = 0.0
         killed += sweeper.sweep(lambda: {ROLE: process.pid}, lambda role: alive)
     return killed
 

@@ -59,8 +59,8 @@ def test_a_stuck_holder_is_killed_at_the_second_look(
     shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     os.kill(holder.pid, signal.SIGSTOP)  # even a stopped one
-    shared.slots[3].taken(holder.pid)
-    shared.slots[3].contended(_now_ms() - 1)
+    shared.slots[3].record_holder(holder.pid)
+    shared.slots[3].mark_contended(_now_ms() - 1)
     sweeper = _sweeper(shared, tmp_path)
     assert sweeper.sweep(lambda pid: True) == []
     assert sweeper.sweep(lambda pid: True) == [holder.pid]
@@ -69,8 +69,8 @@ def test_a_stuck_holder_is_killed_at_the_second_look(
 
 
 def test_not_before_its_time(shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    shared.slots[3].taken(holder.pid)
-    shared.slots[3].contended(_now_ms())
+    shared.slots[3].record_holder(holder.pid)
+    shared.slots[3].mark_contended(_now_ms())
     sweeper = _sweeper(shared, tmp_path, 600_000)
     assert sweeper.sweep(lambda pid: True) == sweeper.sweep(lambda pid: True) == []
     assert holder.poll() is None
@@ -80,8 +80,8 @@ def test_nobody_is_killed_for_an_old_note_on_a_free_lock(
     shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     """The waiter died after its note, the holder gave the lock back long ago."""
-    shared.slots[5].taken(holder.pid)
-    shared.slots[5].contended(_now_ms() - 1)
+    shared.slots[5].record_holder(holder.pid)
+    shared.slots[5].mark_contended(_now_ms() - 1)
     sweeper = _sweeper(shared, tmp_path)
     assert [sweeper.sweep(lambda pid: True) for _ in range(3)] == [[], [], []]
     assert holder.poll() is None
@@ -93,17 +93,17 @@ def test_a_holder_that_went_on_is_spared(
 ) -> None:
     """Another took the lock meanwhile, or the same one works on for long."""
     sweeper, start_ms = _sweeper(shared, tmp_path), _now_ms()
-    shared.slots[3].taken(holder.pid)
+    shared.slots[3].record_holder(holder.pid)
     for n in range(3):
-        shared.slots[3].renew() if renewed else shared.slots[3].taken(holder.pid)
-        shared.slots[3].contended(start_ms - 10 + n)
+        shared.slots[3].renew() if renewed else shared.slots[3].record_holder(holder.pid)
+        shared.slots[3].mark_contended(start_ms - 10 + n)
         assert sweeper.sweep(lambda pid: True) == []
     assert holder.poll() is None
 
 
 def test_foreign_processes_are_never_killed(shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    shared.slots[3].taken(holder.pid)
-    shared.slots[3].contended(_now_ms() - 1)
+    shared.slots[3].record_holder(holder.pid)
+    shared.slots[3].mark_contended(_now_ms() - 1)
     sweeper = _sweeper(shared, tmp_path)
     assert [sweeper.sweep(lambda pid: False) for _ in range(3)] == [[], [], []]
     assert holder.poll() is None

@@ -15,18 +15,18 @@ from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
     [("10.0.0.1", True), ("10.0.0.2", False), ("127.0.0.1", False), ("::1", False), ("", False), ("name", False)],
 )
 def test_an_address_is_a_brokers_or_not(host: str, takes: bool) -> None:
-    assert Admitted("INTERNAL", ["10.0.0.1"]).takes("INTERNAL", host) is takes
-    assert not Admitted("INTERNAL", ["10.0.0.1"]).takes("PLAINTEXT", host), "another listener"
-    assert not NOBODY.takes("INTERNAL", host)
+    assert Admitted("INTERNAL", ["10.0.0.1"]).allows("INTERNAL", host) is takes
+    assert not Admitted("INTERNAL", ["10.0.0.1"]).allows("PLAINTEXT", host), "another listener"
+    assert not NOBODY.allows("INTERNAL", host)
 
 
 @pytest.mark.parametrize("own", ["127.0.0.1", "127.0.1.1", "::1"])
 def test_a_broker_on_this_machine_connects_from_loopback(own: str) -> None:
     """The kernel gives a connection to 127.0.1.1, Debian's address of the host's name, the source 127.0.0.1."""
     one = Admitted("PLAINTEXT", [own])
-    assert one.takes("PLAINTEXT", "127.0.0.1")
-    assert one.takes("PLAINTEXT", "::1")
-    assert not one.takes("PLAINTEXT", "127.0.0.2")
+    assert one.allows("PLAINTEXT", "127.0.0.1")
+    assert one.allows("PLAINTEXT", "::1")
+    assert not one.allows("PLAINTEXT", "127.0.0.2")
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_a_broker_on_this_machine_connects_from_loopback(own: str) -> None:
 )
 def test_networks_that_are_allowed(text: str, inside: str, outside: str) -> None:
     one = Admitted("PLAINTEXT", [], admitted.parse_allowed(text))
-    assert one.takes("PLAINTEXT", inside)
-    assert not one.takes("PLAINTEXT", outside)
+    assert one.allows("PLAINTEXT", inside)
+    assert not one.allows("PLAINTEXT", outside)
     assert parse(ALLOWED, text) == text
 
 
@@ -55,4 +55,4 @@ def test_workers_find_it_in_the_metadata() -> None:
     one = Admitted("PLAINTEXT", ["10.0.0.1"], ["10.1.0.0/16"])
     found = Snapshot.parse(Snapshot(raw_snapshot(1, "c", 0, [], {}, {}, one)).encode())
     assert found.admitted.raw == one.raw
-    assert not Snapshot.empty().admitted.takes("PLAINTEXT", "10.0.0.1")
+    assert not Snapshot.empty().admitted.allows("PLAINTEXT", "10.0.0.1")

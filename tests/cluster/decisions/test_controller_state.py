@@ -44,8 +44,8 @@ class Cluster(RuleBasedStateMachine):
     def die(self, gone: set[int], suspected: bool = False) -> None:
         self.state.died(gone, suspected)
         self.world.after_loss()
-        for partition, now in self.state.standings.items():
-            there = self.state.there(partition)
+        for partition, now in self.state.partition_states.items():
+            there = self.state.live_replicas(partition)
             assert set(now.isr) <= there or not set(now.isr) & there
 
     @rule(back=brokers)
@@ -54,8 +54,8 @@ class Cluster(RuleBasedStateMachine):
         self.world.after_start()
         for partition in self.world.nodes:
             if partition[0] in self.world.uncleanly:
-                assert self.state.led(partition) or not (
-                    self.state.online(partition) and self.state.may_lose(partition)
+                assert self.state.has_live_leader(partition) or not (
+                    self.state.online_replicas(partition) and self.state.allows_unclean(partition)
                 )
 
     @rule(broker=st.sampled_from(BROKERS))
@@ -74,15 +74,19 @@ class Cluster(RuleBasedStateMachine):
     def change_isr(self, which: int, who: set[int], seen: bool) -> None:
         partition = self.pick(which)
         node = self.world.nodes[partition]
-        if node.leader in self.state.there(partition):
-            fit = [broker for broker in self.state.replicas(partition) if broker in who & self.state.online(partition)]
+        if node.leader in self.state.live_replicas(partition):
+            fit = [
+                broker
+                for broker in self.state.replicas(partition)
+                if broker in who & self.state.online_replicas(partition)
+            ]
             self.world.leader_writes(partition, list(dict.fromkeys([node.leader, *fit])), seen)
 
     @precondition(lambda self: self.world.nodes)
     @rule(which=choice)
     def lose_log_dir(self, which: int) -> None:
         partition = self.pick(which)
-        there = sorted(self.state.there(partition))
+        there = sorted(self.state.live_replicas(partition))
         if there:
             broker = there[which % len(there)]
             assert self.state.log_dirs(broker, {partition}, set()) == {partition}
@@ -94,9 +98,9 @@ class Cluster(RuleBasedStateMachine):
         if broker in self.state.live:
             self.state.shutting_down.add(broker)
             self.world.settle(lambda: self.state.controlled_shutdown(broker).changes)
-            for partition in self.state.led_by(broker):
-                now = self.state.standings[partition]
-                assert not set(now.isr) & self.state.online(partition)
+            for partition in self.state.partitions_led_by(broker):
+                now = self.state.partition_states[partition]
+                assert not set(now.isr) & self.state.online_replicas(partition)
 
     @rule()
     def failover(self) -> None:
@@ -110,10 +114,10 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def who_can_lead_leads(self) -> None:
-        for partition, now in self.state.standings.items():
-            there = self.state.there(partition)
+        for partition, now in self.state.partition_states.items():
+            there = self.state.live_replicas(partition)
             assert now.leader in there or now.leader == -1
-            assert now.leader in there or not set(now.isr) & self.state.online(partition)
+            assert now.leader in there or not set(now.isr) & self.state.online_replicas(partition)
 
 
 Cluster.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
@@ -161,7 +165,7 @@ def test_one_change_when_the_leader_and_a_follower_die_at_once() -> None:
     made.state.died([1, 3])
     changes = made.state.brokers_failed(never)
     assert [(change.partition, change.after[:3]) for change in changes] == [(P, (2, (2, 4), 1)), (Q, (2, (2,), 1))]
-    assert made.state.standings[P].leader == 1  # nothing changes before it is written
+    assert made.state.partition_states[P].leader == 1  # nothing changes before it is written
     assert changes[0].before == made.nodes[P] and changes[0].after.version == made.nodes[P].version
 
 
@@ -241,7 +245,7 @@ def test_a_log_dir_that_failed_is_as_a_broker_that_is_gone_until_it_registers_an
     assert (now(made), now(made, Q)) == ((2, (2,), 1), (1, (1, 2), 0))
     made.state.died([1])
     made.state.started({1: 200})
-    assert made.state.online(P) == {1, 2}
+    assert made.state.online_replicas(P) == {1, 2}
     made.state.log_dirs(1, {P}, ())
     assert made.state.log_dirs(1, {Q}, {P}) == {Q}
     assert made.state.offline[1] == {Q}
@@ -256,9 +260,9 @@ def test_a_log_dir_that_failed_counts_for_the_topic_that_was_in_it(dropped: bool
         if dropped:
             state.drop_topic("t")
         state.put_topic("t", TopicNode(topic_id, {0: [1, 2], 1: [1, 2]}))
-        assert state.online(P) == state.online(Q) == {1, 2}
+        assert state.online_replicas(P) == state.online_replicas(Q) == {1, 2}
         state.log_dirs(1, {P}, {Q})
-        assert state.online(P) == {2}
+        assert state.online_replicas(P) == {2}
 
 
 def test_controlled_shutdown_moves_leaders_and_leaves_the_isr() -> None:
@@ -269,7 +273,7 @@ def test_controlled_shutdown_moves_leaders_and_leaves_the_isr() -> None:
     assert [(change.partition, change.after[:3]) for change in plan.changes] == [(P, (2, (2, 3), 1)), (Q, (2, (2,), 1))]
     assert plan.stopped == [Q]
     made.write(plan.changes)
-    assert made.state.led_by(1) == [("t", 3)]  # nobody else can; a partition with one replica does not count
+    assert made.state.partitions_led_by(1) == [("t", 3)]  # nobody else can; a partition with one replica does not count
     assert made.state.controlled_shutdown(1) == ([], [P, Q])
     assert made.state.brokers_failed(never) == []  # it still leads what it leads
     made.state.died([1])
@@ -293,9 +297,14 @@ def test_nothing_is_decided_about_topics_that_are_being_deleted() -> None:
     made = world([1, 2])
     made.state.deleting.add("t")
     made.state.died([1])
-    assert made.state.brokers_failed(never) == made.state.controlled_shutdown(2).changes == made.state.led_by(1) == []
+    assert (
+        made.state.brokers_failed(never)
+        == made.state.controlled_shutdown(2).changes
+        == made.state.partitions_led_by(1)
+        == []
+    )
     made.state.drop_topic("t")
-    assert not made.state.standings and not made.state.topics and not made.state.deleting
+    assert not made.state.partition_states and not made.state.topics and not made.state.deleting
     made.state.drop_topic("t")
 
 
@@ -309,7 +318,7 @@ def test_what_a_later_controller_wrote_is_left_alone() -> None:
 def test_topics_have_ids() -> None:
     made = world([1])
     made.state.put_topic("u", TopicNode(bytes(16), {}))
-    assert (made.state.named(bytes(16)), made.state.named(b"\1" * 16)) == ("u", None)
+    assert (made.state.topic_name(bytes(16)), made.state.topic_name(b"\1" * 16)) == ("u", None)
 
 
 def test_a_standing_is_what_a_state_node_says() -> None:

@@ -35,14 +35,14 @@ class Told(World):
     def _write(self, change: Change, clean: bool) -> bool:
         done = super()._write(change, clean)
         before = change.before.leader if change.before else -1
-        for broker in self.state.there(change.partition) if done else ():
+        for broker in self.state.live_replicas(change.partition) if done else ():
             stops = broker in self.state.shutting_down and broker not in (*change.after.isr, before)
             if not stops:
                 self.told[broker][change.partition] = change.after.leader_epoch
         return done
 
     def tell_all(self, broker: int) -> None:
-        known = self.state.standings.items()
+        known = self.state.partition_states.items()
         self.told[broker] = {one: now.leader_epoch for one, now in known if broker in self.state.replicas(one)}
 
 
@@ -168,7 +168,7 @@ class Rejoining(RuleBasedStateMachine):
     def former_lives_count_for_nothing(self) -> None:
         for (partition, broker), life in self.joined.items():
             node = self.world.nodes[partition]
-            if broker in node.isr and broker != node.leader and self.state.led(partition):
+            if broker in node.isr and broker != node.leader and self.state.has_live_leader(partition):
                 assert life == self.lives[broker] or broker not in self.state.live, (partition, broker)
         for partition, version, broker, life in self.late:
             if broker in self.state.live and self.leads(partition):

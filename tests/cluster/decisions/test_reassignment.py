@@ -272,6 +272,6 @@ def test_who_a_new_plan_gives_up_is_stopped_though_the_state_was_another() -> No
     elected: Any = SimpleNamespace(leadership=made.state, refused=refused, telling=telling)
     moves = Reassignments(elected)
     moves._assign = lambda partition, planned: made.state.put_topic("t", planned.into(made.state.topics["t"], 0))  # type: ignore[method-assign]
-    assert moves.ask({P: [2, 1]}) == {}
+    assert moves.request({P: [2, 1]}) == {}
     assert 3 not in made.nodes[P].isr
     assert {replica for _, _, stop in told for replica in stop} == {(P, 3)}

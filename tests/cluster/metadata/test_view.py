@@ -25,10 +25,10 @@ class NoLogs:
         self._view = view
 
     def become(self, one: PartitionUpdate) -> int:
-        self._view.tell(one, in_part=True)
+        self._view.apply(one, incomplete=True)
         return 0
 
-    def give_way(self, one: PartitionUpdate) -> None:
+    def replace_topic(self, one: PartitionUpdate) -> None:
         pass
 
 
@@ -44,11 +44,11 @@ def test_a_new_topic_is_shown_whole() -> None:
     instance = ControllerRequests(view, replicas, lambda: None)
 
     def lead(one: PartitionUpdate) -> int | None:
-        instance.lead_and_follow(OFFICE, [one], done)
+        instance.leader_and_isr(OFFICE, [one], done)
         return carried_out()
 
     def know(count: int) -> int | None:
-        instance.know(OFFICE, [told(number) for number in range(count)], [], done)
+        instance.update_metadata(OFFICE, [told(number) for number in range(count)], [], done)
         return carried_out()
 
     def done(error: int, errors: Any) -> None:
@@ -76,7 +76,7 @@ def test_a_topic_is_not_shown_while_it_is_being_told_of(monkeypatch: pytest.Monk
     monkeypatch.setattr(controller_requests, "_SLICE_S", 0.0)  # each step is a turn
     seen = []
     for count in (3, 5):
-        instance.know(OFFICE, [told(number) for number in range(count)], [], lambda *_: None)
+        instance.update_metadata(OFFICE, [told(number) for number in range(count)], [], lambda *_: None)
         while instance.waiting:
             seen.append(shown(view))
             instance.tick()
@@ -87,7 +87,7 @@ def test_a_topic_is_not_shown_while_it_is_being_told_of(monkeypatch: pytest.Monk
 def test_offline_replicas_are_what_was_said_last() -> None:
     view = View(0, "c")
     for said, known in (([1], [1]), (None, [1]), ([], [])):
-        view.tell(told(0)._replace(offline=said))
+        view.apply(told(0)._replace(offline=said))
         info = view.snapshot(1, {}).partition("t", 0)
         assert info is not None
         assert list(info.offline) == known

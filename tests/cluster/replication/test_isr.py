@@ -34,14 +34,14 @@ class Led:
     def __init__(self) -> None:
         self.slot = MemoryTable()[0]
         self.slot.publish(slots.SlotState(state=slots.LEADER, incarnation=1, epoch_noted=9, leo=5, led_since=0))
-        replicas.lead(self.slot, [2], [1, 2], 0, ())
+        replicas.set_followers(self.slot, [2], [1, 2], 0, ())
 
     @contextmanager
     def locked(self) -> Iterator[Any]:
         yield self.slot.fields()
 
     def standing(self) -> int:
-        return replicas.read(self.slot)[0].standing
+        return replicas.read(self.slot)[0].isr_status
 
 
 class Scene:
@@ -58,7 +58,7 @@ class Scene:
         self.led = Led()
         self.led.slot.update(isr_count=len(isr))
         view = View(1, "c")
-        self.row = view.tell(PartitionUpdate("t", b"t" * 16, 0, 1, 1, 0, isr, 0, [1, 2]))
+        self.row = view.apply(PartitionUpdate("t", b"t" * 16, 0, 1, 1, 0, isr, 0, [1, 2]))
         self.keeper = IsrKeeper(view, self, self.tree, 1000, lambda: None)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
@@ -85,7 +85,7 @@ class Scene:
 
 def test_who_is_in_the_isr_counts_though_the_server_that_is_asked_does_not_know_it_yet() -> None:
     scene = Scene([1])
-    leader_or_follower.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    leader_or_follower.await_joining(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
     scene.written_by_other([1, 2])
     scene.look()
     assert scene.led.standing() == JOINING, "the high watermark must wait for it"
@@ -95,7 +95,7 @@ def test_who_is_in_the_isr_counts_though_the_server_that_is_asked_does_not_know_
 
 def test_what_was_never_written_is_settled_by_a_write() -> None:
     scene = Scene([1])
-    leader_or_follower.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    leader_or_follower.await_joining(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
     version = scene.servers.nodes[STATE].version
     scene.look()
     assert (scene.led.standing(), scene.isr()) == (OUT, [1])
@@ -109,9 +109,9 @@ def test_a_successor_brings_the_size_of_the_isr_into_order(isr: list[int], stand
     Else acks=all would be refused for ever where a follower has joined, and taken from a leader alone where one left.
     """
     scene = Scene(isr)
-    replicas.stand(scene.led.slot, {2: standing})
+    replicas.set_isr_status(scene.led.slot, {2: standing})
     scene.led.slot.update(isr_count=count)
-    replicas.fetched(
+    replicas.record_fetch(
         scene.led.slot, scene.led.slot.fields(), replicas.find(scene.led.slot, 2), 5 if 2 in isr else 0, 0, 5, 10**15
     )
     scene.look()
@@ -139,7 +139,7 @@ def test_a_shrinking_of_which_nobody_knows_is_looked_after(done: bool) -> None:
     scene.tree.each = each  # type: ignore[method-assign]
     assert (scene.led.standing(), scene.isr()) == (IN, [1] if done else [1, 2])
     fields = scene.led.slot.fields()
-    replicas.fetched(scene.led.slot, fields, replicas.find(scene.led.slot, 2), 9, 0, 9, 10**15)
+    replicas.record_fetch(scene.led.slot, fields, replicas.find(scene.led.slot, 2), 9, 0, 9, 10**15)
     scene.look()
     assert scene.row[5] == scene.isr(), "the leader knows who is in the ISR"
     assert scene.told() == [("t", 0)]
@@ -172,9 +172,9 @@ def test_who_is_offline_by_the_controllers_word_does_not_join(
     scene = Scene([1])
     slot = scene.led.slot
     monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
-    scene.keeper._view.tell(PartitionUpdate("t", b"t" * 16, 0, 1, 1, 0, [1], 0, [1, 2], offline=offline))
-    replicas.stand(slot, {2: OUT})
-    replicas.fetched(slot, slot.fields(), replicas.find(slot, 2), 5, 0, 5, time.monotonic_ns() // 1_000_000)
+    scene.keeper._view.apply(PartitionUpdate("t", b"t" * 16, 0, 1, 1, 0, [1], 0, [1, 2], offline=offline))
+    replicas.set_isr_status(slot, {2: OUT})
+    replicas.record_fetch(slot, slot.fields(), replicas.find(slot, 2), 5, 0, 5, time.monotonic_ns() // 1_000_000)
     scene.look()
     assert scene.isr() == ([1] if offline else [1, 2])
 
@@ -188,9 +188,9 @@ def test_the_watermark_rises_between_a_look_and_the_lock(
     slot = scene.led.slot
     monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
     slot.update(hw=5)
-    replicas.stand(slot, {2: OUT})
+    replicas.set_isr_status(slot, {2: OUT})
     row, now_ms = replicas.find(slot, 2), time.monotonic_ns() // 1_000_000
-    replicas.fetched(slot, slot.fields(), row, 5, 0, 5, now_ms)
+    replicas.record_fetch(slot, slot.fields(), row, 5, 0, 5, now_ms)
 
     @contextmanager
     def locked() -> Iterator[Any]:
@@ -206,9 +206,9 @@ def test_the_watermark_rises_between_a_look_and_the_lock(
 def caught_up(scene: Scene, standing: int = OUT) -> None:
     """The follower has fetched all there is, a moment ago."""
     slot = scene.led.slot
-    replicas.stand(slot, {2: standing})
+    replicas.set_isr_status(slot, {2: standing})
     now_ms = time.monotonic_ns() // 1_000_000
-    replicas.fetched(slot, slot.fields(), replicas.find(slot, 2), slot.state().leo, 0, slot.state().leo, now_ms)
+    replicas.record_fetch(slot, slot.fields(), replicas.find(slot, 2), slot.state().leo, 0, slot.state().leo, now_ms)
 
 
 def test_the_watermark_waits_for_a_follower_before_the_tree_says_that_it_joins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_the_watermark_waits_for_a_follower_before_the_tree_says_that_it_joins(m
     seen = []
 
     def each(transactions: Any) -> Any:
-        seen.append((scene.led.standing(), scene.led.slot.state().voters, scene.isr()))
+        seen.append((scene.led.standing(), scene.led.slot.state().hw_quorum, scene.isr()))
         return write(transactions)
 
     monkeypatch.setattr(scene.tree, "each", each)
@@ -237,7 +237,7 @@ def test_who_is_out_of_sync_fetches_in_the_next_epoch_before_it_may_join(
     scene = Scene([1])
     caught_up(scene)
     values = scene.led.slot.fields()
-    leader_or_follower.lead(scene.led, values, epoch, [2], isr, 0)  # type: ignore[arg-type]
+    leader_or_follower.become_leader(scene.led, values, epoch, [2], isr, 0)  # type: ignore[arg-type]
     assert replicas.read(scene.led.slot)[0].leo == (known if epoch else 5)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.cluster.replication import fetch_session, leader_session
 from odradek.cluster.replication.fetch_session import Key, Session
-from odradek.cluster.replication.leader_session import APPEND, DIVERGED, LEAVE, LOST_PLACE, Following
+from odradek.cluster.replication.leader_session import APPEND, DELAY, DIVERGED, LOST_PLACE, Following
 from odradek.cluster.replication.pipelined_fetch import Coming
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchRequest
@@ -43,14 +43,14 @@ def test_an_idle_request_names_nothing() -> None:
 def test_an_idle_request_looks_at_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = following_of(*[(b"t" * 16, index) for index in range(1000)])
     looked: list[Key] = []
-    monkeypatch.setattr(Following, "_is_apart", lambda _, key: looked.append(key))
+    monkeypatch.setattr(Following, "_is_excluded", lambda _, key: looked.append(key))
     fetched(machine)
     assert looked == []
 
 
 def test_later_requests_name_what_has_changed() -> None:
     machine = following_of(A, B)
-    machine.moved(A, at(15))
+    machine.resume_at(A, at(15))
     machine.assign(C, at(20))
     machine.remove(B)
     request = fetched(machine)
@@ -71,8 +71,8 @@ def test_back_where_it_was_is_no_change() -> None:
 def test_a_new_leader_epoch_is_told() -> None:
     machine = following_of(A, B)
     machine.assign(A, at(10, epoch=4))
-    assert machine.asked(A) is None, "the answer under way is to the request of the former epoch"
-    assert machine.asked(B) == part(B, 10)
+    assert machine.requested(A) is None, "the answer under way is to the request of the former epoch"
+    assert machine.requested(B) == part(B, 10)
     assert fetched(machine).parts == [part(A, 10, epoch=4)]
 
 
@@ -130,7 +130,7 @@ def test_a_lost_connection_begins_anew() -> None:
     machine = following_of(A, B)
     fetched(machine)
     machine.lost()
-    assert machine.asked(A) is None
+    assert machine.requested(A) is None
     request = fetched(machine)
     assert (request.session_id, request.session_epoch, len(request.parts)) == (0, 0, 2)
 
@@ -152,23 +152,23 @@ def test_session_epochs_begin_again_at_one() -> None:
         (0, None, APPEND),
         (0, (1, 5), DIVERGED),
         (errors.OFFSET_OUT_OF_RANGE, None, LOST_PLACE),
-        *[(error, None, LEAVE) for error in leader_session.TRANSIENT],
-        (errors.CORRUPT_MESSAGE, None, LEAVE),
-        (errors.KAFKA_STORAGE_ERROR, None, LEAVE),
-        (errors.UNKNOWN_SERVER_ERROR, None, LEAVE),
-        (12345, None, LEAVE),
+        *[(error, None, DELAY) for error in leader_session.TRANSIENT],
+        (errors.CORRUPT_MESSAGE, None, DELAY),
+        (errors.KAFKA_STORAGE_ERROR, None, DELAY),
+        (errors.UNKNOWN_SERVER_ERROR, None, DELAY),
+        (12345, None, DELAY),
     ],
 )
 def test_what_a_part_is_about(error: int, diverging: tuple[int, int] | None, about: str) -> None:
-    assert Following(LIMITS).judge(error, diverging) == about
+    assert Following(LIMITS).classify(error, diverging) == about
 
 
 def test_parts_that_nobody_asked_for() -> None:
     machine = following_of(A)
     machine.assign(B, at(5))
-    assert machine.asked(A) == part(A, 10)
-    assert machine.asked(B) is None, "assigned after the request"
-    assert machine.asked(C) is None
+    assert machine.requested(A) == part(A, 10)
+    assert machine.requested(B) is None, "assigned after the request"
+    assert machine.requested(C) is None
 
 
 # -- the next request before the records are in the log
@@ -176,50 +176,50 @@ def test_parts_that_nobody_asked_for() -> None:
 
 def test_asking_for_more_before_what_came_is_used() -> None:
     machine = following_of(A, B)
-    assert machine.ahead([Coming(A, 15, 2, 30)])
+    assert machine.pipeline([Coming(A, 15, 2, 30)])
     assert fetched(machine).parts == [part(A, 15)]
-    machine.moved(A, at(15))
+    machine.resume_at(A, at(15))
     assert machine.answered(0, SESSION, 0)
-    assert machine.asked(A) == part(A, 15)
+    assert machine.requested(A) == part(A, 15)
     assert fetched(machine).parts == [], "it was said before"
 
 
 def test_all_that_came_may_be_asked_beyond_or_nothing() -> None:
     machine = following_of(A, B)
-    assert not machine.ahead([Coming(A, 15, 2, 30), Coming(B, 15, 2, 15)])
-    assert not machine.ahead([])
+    assert not machine.pipeline([Coming(A, 15, 2, 30), Coming(B, 15, 2, 15)])
+    assert not machine.pipeline([])
     assert fetched(machine).parts == [], "both are where they were"
 
 
-@pytest.mark.parametrize("how", ["hold", "strike", "remove"])
+@pytest.mark.parametrize("how", ["hold", "back_off", "remove"])
 def test_what_was_said_and_did_not_come_true(how: str) -> None:
     machine = following_of(A, B)
-    machine.ahead([Coming(A, 15, 2, 30)])
+    machine.pipeline([Coming(A, 15, 2, 30)])
     fetched(machine)
-    {"remove": lambda: machine.remove(A), "hold": lambda: machine.hold(A), "strike": lambda: machine.strike(A, 0)}[
+    {"remove": lambda: machine.remove(A), "hold": lambda: machine.hold(A), "back_off": lambda: machine.back_off(A, 0)}[
         how
     ]()
-    machine.stand(A, at(12))
+    machine.set_position(A, at(12))
     assert machine.answered(0, SESSION, 0)
-    assert machine.asked(A) is None, "the answer comes behind records that are not there"
+    assert machine.requested(A) is None, "the answer comes behind records that are not there"
     assert fetched(machine).forgotten == [A]
 
 
 def test_the_log_ends_elsewhere_than_was_said() -> None:
     machine = following_of(A)
-    machine.ahead([Coming(A, 15, 2, 30)])
+    machine.pipeline([Coming(A, 15, 2, 30)])
     fetched(machine)
-    machine.moved(A, at(12))
+    machine.resume_at(A, at(12))
     assert machine.answered(0, SESSION, 0)
-    assert machine.asked(A) is None
+    assert machine.requested(A) is None
     assert fetched(machine).parts == [part(A, 12)]
 
 
 def test_what_was_held_is_in_the_log_before_the_answer_comes() -> None:
     machine = following_of(A)
-    machine.ahead([Coming(A, 15, 2, 30)])
+    machine.pipeline([Coming(A, 15, 2, 30)])
     fetched(machine)
     machine.hold(A)
-    machine.moved(A, at(15))
+    machine.resume_at(A, at(15))
     assert machine.answered(0, SESSION, 0)
-    assert machine.asked(A) == part(A, 15)
+    assert machine.requested(A) == part(A, 15)

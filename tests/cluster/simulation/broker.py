@@ -144,7 +144,7 @@ class Broker:
         self.epoch = node.czxid if node is not None else self.epoch
         self.world.say(f"broker {self.number} is registered")
 
-    def left(self) -> None:
+    def mark_left_cluster(self) -> None:
         """Others lead what it led, or it could not be helped."""
         self.world.after(0.02, self.loop, self._leave)
 

@@ -69,5 +69,5 @@ class Cuts(truncations.Cuts):
         done(outcome)
         self._process.go_on()
 
-    def _beside(self, partition: Any) -> Any:
+    def _own_log(self, partition: Any) -> Any:
         return SimpleNamespace(get=lambda *_: partition, close=lambda: None)

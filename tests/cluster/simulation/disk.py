@@ -244,7 +244,7 @@ class Dirs:
         with suppress(OSError):
             rename(topic, partition)
 
-    def try_again(self, now: float) -> None:
+    def retry(self, now: float) -> None:
         pass
 
     def set_aside(self, topic: str, partition: int) -> None:
@@ -296,7 +296,7 @@ class MemoryPartition:
             raise
 
     def _taken(self) -> Fields:
-        values = self.slot.taken(1)
+        values = self.slot.record_holder(1)
         if values[slots.F_INCARNATION] != self.incarnation or values[slots.F_STATE] == slots.DELETING:
             raise Gone
         if self.slot.dirty:

@@ -83,7 +83,7 @@ class Controller:
         self.loop = loop
         self.config = broker.config
         self._after_publish: list[Callable[[], None]] = []
-        self.owner: Member = join._enrol(broker, tree, former)  # type: ignore[arg-type]
+        self.owner: Member = join._join(broker, tree, former)  # type: ignore[arg-type]
         self.owner.version = 0 if former is None else former.version
         self.owner.attach(loop)
         self.publish()
@@ -107,7 +107,7 @@ class Controller:
     def publish(self) -> None:
         owner = self.owner
         freed, owner.to_free = owner.to_free, []
-        owner.to_free = [slot for slot in freed if not owner.book.free(slot)]
+        owner.to_free = [slot for slot in freed if not owner.slot_book.free(slot)]
         owner.changed = False
         version = owner.version + 1
         owner.version = version
@@ -124,7 +124,7 @@ class Controller:
 
     def rung(self) -> None:
         """The doorbell."""
-        self.owner.rung()
+        self.owner.on_wakeup()
         self.loop.go_on()
 
 
@@ -219,7 +219,7 @@ class Replicator(replicator.Replicator):
         self._watched = {}
         self._seen = []
         self._columns = Columns(broker.shared.slots)
-        self._look_at_ms = 0
+        self._check_at_ms = 0
         self._cuts: Any = Cuts(broker.world, loop)
         self._resolver: Any = Resolver()
         self._loop = loop
@@ -233,7 +233,7 @@ class Replicator(replicator.Replicator):
     def turn_once(self) -> float:
         """One turn; when the next is due."""
         now_ms = int(self._loop.world.now * 1000)
-        self._look(now_ms)
+        self._check(now_ms)
         for leader in self._leaders.values():
             leader.tick(now_ms)
         return self._loop.world.now + self._patience_ms() / 1000
@@ -245,7 +245,7 @@ class Replicator(replicator.Replicator):
 
     def rung(self) -> None:
         """The doorbell."""
-        self._look_at_ms = 0
+        self._check_at_ms = 0
         self._loop.go_on()
 
     def _watch(self, fd: int, events: int, leader: Leader) -> None:

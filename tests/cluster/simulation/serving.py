@@ -174,7 +174,7 @@ class Workers:
             return
         self._append(partition, values, batch)
         partition.release()
-        if batch.error or not batch.target.acks_all or values[slots.F_VOTERS] <= 1:
+        if batch.error or not batch.target.acks_all or values[slots.F_HW_QUORUM] <= 1:
             self.finish([batch])
         else:
             replicated.wait(self, partition, [batch], values[slots.F_LED_SINCE])  # type: ignore[arg-type, list-item]

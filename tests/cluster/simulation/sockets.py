@@ -40,7 +40,7 @@ class Resolver:
     def fileno(self) -> int:
         return _NEVER_READY
 
-    def ask(self, host: str, port: int) -> list[Any]:
+    def resolve(self, host: str, port: int) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ class Roll:
     """storage.log.roll for storage.log.leader_or_follower, storage.log.repair and broker.replicator.follower_log."""
 
     @staticmethod
-    def note_epoch(partition: Any, epoch: int, start: int) -> None:
+    def record_epoch(partition: Any, epoch: int, start: int) -> None:
         cache = partition.directory.cache()
         if cache.assign(epoch, start):
             partition.directory.note(cache)
@@ -102,7 +102,7 @@ def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) 
     except OSError:
         failed(partition, values, batches)
         return -1
-    if values[slots.F_VOTERS] <= 1:
+    if values[slots.F_HW_QUORUM] <= 1:
         values[slots.F_HW] = values[slots.F_LEO]
     partition.slot.publish(values)
     directory.shown()

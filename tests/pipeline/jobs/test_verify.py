@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.archive import sums
-from odradek.pipeline.jobs.archive.beside import Beside
 from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.comparison import Comparison
 from odradek.pipeline.jobs.archive.differences import Report
 from odradek.pipeline.jobs.archive.formats import Format, Formats
 from odradek.pipeline.jobs.archive.job import Job
@@ -215,16 +215,16 @@ def test_retention_while_it_is_compared(
     made = Made(original.broker, create_topic(original.broker, partitions=2), tmp_path / "archive")
     produce(made.broker, made.topic, COUNT)
     archive(spark, made.folder, Job(source(made.broker, made.topic)))
-    look, ends = Beside._ranges, iter((3, 5))
+    look, ends = Comparison._ranges, iter((3, 5))
 
-    def look_and_delete(self: Beside, *given: Any) -> Any:
+    def look_and_delete(self: Comparison, *given: Any) -> Any:
         found = look(self, *given)
         for end in ends:
             delete_before(made.broker, made.topic, end)
             break
         return found
 
-    monkeypatch.setattr(Beside, "_ranges", look_and_delete)
+    monkeypatch.setattr(Comparison, "_ranges", look_and_delete)
     note = "partition 0: offsets 0 to 4 are no longer in the log and are not compared"
     assert made.verified(spark) == Report([], [f"{made.topic}: {note}"], COUNT - 5)
 

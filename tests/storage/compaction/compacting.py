@@ -62,7 +62,7 @@ def compact(partition: Partition, world: Live, now_ms: int = NOW, memory: Memory
     """A round over what is dirty by the checkpoint, which it moves; None when there is nothing to do."""
     note_flushed(partition)
     offsets = checkpoints.read_offsets(world.root, checkpoints.CLEANER)
-    what = compaction.look(partition, offsets.get(("t", 0)), now_ms)
+    what = compaction.find_range(partition, offsets.get(("t", 0)), now_ms)
     if not what.due(0.0):
         return None
     checkpoints.write_offsets(world.root, checkpoints.CLEANER, {("t", 0): what.first_dirty})

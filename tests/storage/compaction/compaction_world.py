@@ -237,7 +237,7 @@ class World:
             offsets = checkpoints.read_offsets(self.root, checkpoints.CLEANER)
         except CheckpointError:  # as broker.janitor.cleaner_offsets
             offsets = {}
-        what = compaction.look(self.partition, offsets.get(TP), self.now_ms)
+        what = compaction.find_range(self.partition, offsets.get(TP), self.now_ms)
         if not self.partition.config.compacted or not what.due(0.0):
             return None
         assert what.upto <= self.model.lso

@@ -15,7 +15,7 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.batch import DELETE_HORIZON
 from odradek.protocol.records import codecs, convert
-from odradek.storage.compaction.compaction import Compaction, Memory, Moved, Unclean, look
+from odradek.storage.compaction.compaction import Compaction, Memory, Moved, Unclean, find_range
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.files import names
 from odradek.storage.log import transactions, trim, truncate
@@ -159,17 +159,17 @@ def test_lags_and_the_ratio(tmp_path: Path) -> None:
         for n in range(3):
             put(partition, keyed([(b"a", b"%d" % n)], timestamp=NOW + 1000 * n))
             seal(partition)
-        assert [look(partition, None, NOW + at).upto for at in (999, 1000, 2001, 9999)] == [0, 1, 2, 3]
-        what = look(partition, 1, NOW + 9999)
+        assert [find_range(partition, None, NOW + at).upto for at in (999, 1000, 2001, 9999)] == [0, 1, 2, 3]
+        what = find_range(partition, 1, NOW + 9999)
         assert (what.first_dirty, what.upto, what.must) == (1, 3, False)
         assert what.ratio == pytest.approx(2 / 3)
         assert [what.due(ratio) for ratio in (0.6, 0.7)] == [True, False]
-        assert look(partition, 99, NOW).first_dirty == 0  # not of this log
+        assert find_range(partition, 99, NOW).first_dirty == 0  # not of this log
     with live(tmp_path / "max", cleanup_policy="compact", max_compaction_lag_ms=1000) as world:
         partition = world.partition()
         put(partition, keyed([(b"a", b"")]))
         put(partition, keyed([(b"a", b"")], timestamp=NOW + 1001))  # rolls: the first one waits for long enough
-        assert [look(partition, None, NOW + at).due(1.0) for at in (1000, 1001)] == [False, True]
+        assert [find_range(partition, None, NOW + at).due(1.0) for at in (1000, 1001)] == [False, True]
 
 
 def test_open_transactions_hold_compaction_back(tmp_path: Path) -> None:
@@ -179,9 +179,9 @@ def test_open_transactions_hold_compaction_back(tmp_path: Path) -> None:
         seal(partition)
         put(partition, keyed([(b"a", b"2")], producer=5, sequence=0, transaction=True))
         seal(partition)
-        assert look(partition, None, NOW).upto == 1
+        assert find_range(partition, None, NOW).upto == 1
         assert transactions.write_marker(partition, 5, 0, 1, True, NOW) == errors.NONE
-        assert look(partition, None, NOW).upto == 2
+        assert find_range(partition, None, NOW).upto == 2
 
 
 def test_aborted_records_go_at_once_and_markers_when_nothing_is_left_of_them(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_reads_and_appends_between_all_steps(tmp_path: Path) -> None:
         write(300)
         slow, at = [], 0
         for _ in range(4):
-            what = look(janitor, at or None, NOW)
+            what = find_range(janitor, at or None, NOW)
             going = Compaction(janitor, what, Memory(), NOW)
             monitored = going.steps()
             for _step in monitored:
@@ -324,7 +324,7 @@ def test_deleted_records_end_a_round(tmp_path: Path) -> None:
         partition = world.partition()
         for _ in range(9):
             put(partition, keyed([(b"a", b"v" * 100)]))
-        going = Compaction(partition, look(partition, None, NOW), Memory(), NOW)
+        going = Compaction(partition, find_range(partition, None, NOW), Memory(), NOW)
         begun = going.steps()
         originally = going._swap
 
@@ -348,7 +348,7 @@ def test_a_truncation_ends_a_round(tmp_path: Path, offset: int) -> None:
         partition, other = world.partition(), world.partition(1)
         for n in range(12):
             put(partition, keyed([(b"%d" % n, b"v" * 100), (b"a", b"%d" % n)]))
-        going = Compaction(partition, look(partition, None, NOW), Memory(), NOW)
+        going = Compaction(partition, find_range(partition, None, NOW), Memory(), NOW)
         begun, originally = going.steps(), going._swap
 
         def cut(group: Any) -> Any:
@@ -371,7 +371,7 @@ def test_all_sealed_segments_go_before_a_round_begins(tmp_path: Path) -> None:
         partition = world.partition()
         for _ in range(9):
             put(partition, keyed([(b"a", b"v" * 100)]))
-        what = look(partition, None, NOW)
+        what = find_range(partition, None, NOW)
         with partition.locked() as values:
             trim.advance(partition, values, values[slots.F_ACTIVE_BASE])
         with pytest.raises(Moved):
@@ -425,7 +425,7 @@ def test_recovery_finishes_and_undoes_swaps(tmp_path: Path) -> None:
             for n in range(9):
                 put(partition, keyed([(b"a", b"%d" % n * 100)]))
             expected = consume(partition)
-            going = Compaction(partition, look(partition, None, NOW), Memory(), NOW)
+            going = Compaction(partition, find_range(partition, None, NOW), Memory(), NOW)
             going._swap = lambda group: iter(())  # type: ignore[method-assign]
             going._discard = lambda: None  # type: ignore[method-assign]
             list(going.steps())
@@ -458,7 +458,7 @@ def test_a_marker_above_the_recovery_point_stays(tmp_path: Path) -> None:
             if noted:  # it is the checkpoint that a start goes by
                 note_recovery_point(partition)
             for turn in range(3):
-                going = Compaction(partition, look(partition, 0, NOW + turn), MEMORY, NOW + turn)
+                going = Compaction(partition, find_range(partition, 0, NOW + turn), MEMORY, NOW + turn)
                 assert len(list(going.steps())) > 0
             assert [head.base_offset for head in headers(partition) if head.is_control and head.num_records] == left
 
@@ -482,7 +482,7 @@ def test_a_producers_last_batch_above_the_recovery_point_stays_below_one_that_ma
             values[slots.F_FLUSHED] = flushed
             partition.slot.publish(values)
         note_recovery_point(partition)
-        assert len(list(Compaction(partition, look(partition, 0, NOW), MEMORY, NOW).steps())) > 0
+        assert len(list(Compaction(partition, find_range(partition, 0, NOW), MEMORY, NOW).steps())) > 0
         assert [head.base_offset for head in headers(partition)] == left
 
 
@@ -500,7 +500,7 @@ def test_a_transaction_that_is_over_is_not_open_by_a_snapshot_when_its_beginning
             trim.advance(partition, values, 3)
         note_flushed(partition)
         for turn in range(3):
-            list(Compaction(partition, look(partition, 0, NOW + turn), MEMORY, NOW + turn).steps())
+            list(Compaction(partition, find_range(partition, 0, NOW + turn), MEMORY, NOW + turn).steps())
         for clean_upto, unstable in ((5, -1), (3, 1)):  # nothing is known of a log that was only cut at its beginning
             found = recovery.recover(partition.directory, partition.config, log_start=3, compacted_upto=clean_upto)
             assert (found.segments[0].base_offset, found.first_unstable) == (2, unstable)

@@ -84,7 +84,7 @@ class Both:
         """A round of both cleaners over the same range at the same time."""
         ours = self.ours
         offsets = checkpoints.read_offsets(ours.root, checkpoints.CLEANER)
-        what = compaction.look(ours.partition, offsets.get(TP), ours.now_ms)
+        what = compaction.find_range(ours.partition, offsets.get(TP), ours.now_ms)
         if not what.due(0.0):
             return
         self._hand_over()

@@ -249,7 +249,7 @@ def _compacted(world: Live, now_ms: int, told: set[int]) -> None:
 
     partition = world.partition()
     offsets = checkpoints.read_offsets(world.root, checkpoints.CLEANER)
-    what = compaction.look(partition, offsets.get(("t", 0)), now_ms)
+    what = compaction.find_range(partition, offsets.get(("t", 0)), now_ms)
     going = compaction.Compaction(partition, what, Memory(), now_ms, told)
     assert set(going.steps()) != {compaction.BUSY}
     assert going.cleaned_upto == what.upto

@@ -292,7 +292,7 @@ def test_a_rename_that_fails_leaves_the_old_segment_with_its_own_index(tmp_path:
         expected = _fill(partition)
         before = consume(partition)
         blocked = names.segment_path(world.root / "t-0", 0, names.LOG, names.SWAP)
-        going = Compaction(partition, compaction.look(partition, 0, NOW), Memory(chunk_bytes=1), NOW)
+        going = Compaction(partition, compaction.find_range(partition, 0, NOW), Memory(chunk_bytes=1), NOW)
         with pytest.raises(IsADirectoryError):
             for _ in going.steps():
                 blocked.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.protocol import errors
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions, PassState
-from odradek.storage.compaction.compaction import Compaction, Memory, Moved, look
+from odradek.storage.compaction.compaction import Compaction, Memory, Moved, find_range
 from odradek.storage.log import transactions
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers.producers import AbortedTxn
@@ -69,7 +69,7 @@ def test_an_abort_whose_marker_is_in_a_segment_that_is_not_cleaned_yet(tmp_path:
         seal(partition)
         assert transactions.write_marker(partition, 5, 0, 1, False, NOW + DAY) == errors.NONE
         seal(partition)
-        assert look(partition, None, NOW + DAY).upto == 2
+        assert find_range(partition, None, NOW + DAY).upto == 2
         assert compact(partition, world, NOW + DAY) is not None
         assert [one.value for one in consume(partition)] == [b"committed"]
 
@@ -159,7 +159,7 @@ def test_a_truncation_before_the_lock_is_taken_ends_the_round(tmp_path: Path) ->
         send(partition, 5, 0, b"1")
         seal(partition)
         end(partition, 5, commit=True)
-        what = look(partition, None, NOW)
+        what = find_range(partition, None, NOW)
         assert what.upto == 1
         partition.slot.update(hw=0)
         with pytest.raises(Moved):

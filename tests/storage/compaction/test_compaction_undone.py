@@ -11,7 +11,7 @@ import pytest
 
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage.compaction.compaction import Compaction, look
+from odradek.storage.compaction.compaction import Compaction, find_range
 from odradek.storage.files import names
 from odradek.storage.log import transactions, truncate
 from odradek.storage.log.partition import Partition
@@ -51,7 +51,7 @@ def _filled(world: Live, waiting: bool = False) -> Partition:
     seal(partition)
     note_flushed(partition)
     if waiting:
-        partition.slot.update(voters=2, isr_count=2)
+        partition.slot.update(hw_quorum=2, isr_count=2)
     return partition
 
 
@@ -84,9 +84,9 @@ def test_no_round_goes_by_what_the_in_sync_replicas_do_not_have(tmp_path: Path) 
         partition = _filled(world, waiting=True)
         _end(partition)
         assert partition.state().hw == 6 < partition.state().leo
-        what = look(partition, 0, NOW)
+        what = find_range(partition, 0, NOW)
         assert not what.due(0.0)
-        assert not look(partition, 0, NOW, what.undecided).due(0.0)
+        assert not find_range(partition, 0, NOW, what.undecided).due(0.0)
         _cut(partition, 5)
         receive(partition, logs.batch(5, timestamp=NOW) + logs.marker(6, 5, 0, commit=False))
         assert transactions.aborted_between(partition, partition.slot.read(), 0, 7) == [(5, 1)]
@@ -96,18 +96,18 @@ def test_a_round_goes_by_a_former_look_when_the_in_sync_replicas_are_always_behi
     with live(tmp_path, **CONFIG) as world:
         partition = _filled(world, waiting=True)
         _end(partition)
-        first = look(partition, 0, NOW)
+        first = find_range(partition, 0, NOW)
         put(partition, keyed([(b"z", b"")]))
-        second = look(partition, 0, NOW, first.undecided)
+        second = find_range(partition, 0, NOW, first.undecided)
         assert not second.due(0.0)
         partition.slot.update(hw=7)
         assert partition.state().leo == 8
-        third = look(partition, 0, NOW, second.undecided)
+        third = find_range(partition, 0, NOW, second.undecided)
         assert third.due(0.0) and third.undecided is not None
         list(Compaction(partition, third, MEMORY, NOW).steps())
         assert [one.offset for one in consume(partition)] == [0, 5]
         partition.slot.update(truncations=1)
-        assert look(partition, 0, NOW, first.undecided).upto == 0, "what it has seen may be gone"
+        assert find_range(partition, 0, NOW, first.undecided).upto == 0, "what it has seen may be gone"
 
 
 def test_a_round_goes_by_what_is_on_the_disk(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_round_goes_by_what_is_on_the_disk(tmp_path: Path) -> None:
                 _end(partition)
             put(partition, keyed([(b"z", b"")]))
             assert partition.state().flushed == 0
-            steps = Compaction(partition, look(partition, 0, NOW), MEMORY, NOW).steps()
+            steps = Compaction(partition, find_range(partition, 0, NOW), MEMORY, NOW).steps()
             next(steps)
             state = partition.state()
             assert state.flushed == (state.leo if transactional else state.active_base)

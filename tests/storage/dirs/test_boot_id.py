@@ -11,11 +11,11 @@ from odradek.storage.dirs import boot_id
 
 def test_the_note_of_this_boot_and_of_another(tmp_path: Path) -> None:
     assert not boot_id.restarted_since(tmp_path)
-    boot_id.note_boot(tmp_path)
+    boot_id.record_boot(tmp_path)
     assert not boot_id.restarted_since(tmp_path)
     (tmp_path / boot_id.FILE_NAME).write_text("another\n")
     assert boot_id.restarted_since(tmp_path)
-    boot_id.note_boot(tmp_path)
+    boot_id.record_boot(tmp_path)
     assert not boot_id.restarted_since(tmp_path)
 
 
@@ -26,8 +26,8 @@ def test_what_is_no_note_says_nothing(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_kernel_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    boot_id.note_boot(tmp_path)
+    boot_id.record_boot(tmp_path)
     monkeypatch.setattr(boot_id, "_KERNEL", str(tmp_path / "none"))
     assert not boot_id.restarted_since(tmp_path)
-    boot_id.note_boot(tmp_path)
+    boot_id.record_boot(tmp_path)
     assert (tmp_path / boot_id.FILE_NAME).read_text().strip()

@@ -77,11 +77,11 @@ def test_threads_that_share_a_checkpoint_find_what_is_in_it(tmp_path: Path, monk
 
 
 def test_clean_shutdown_is_taken_once(tmp_path: Path) -> None:
-    assert not checkpoints.take_clean_shutdown(tmp_path)
+    assert not checkpoints.consume_clean_shutdown(tmp_path)
     checkpoints.mark_clean_shutdown(tmp_path)
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
-    assert checkpoints.take_clean_shutdown(tmp_path)
-    assert not checkpoints.take_clean_shutdown(tmp_path)
+    assert checkpoints.consume_clean_shutdown(tmp_path)
+    assert not checkpoints.consume_clean_shutdown(tmp_path)
 
 
 def test_the_mark_is_gone_on_the_disk_before_it_is_believed(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_mark_is_gone_on_the_disk_before_it_is_believed(tmp_path: Path) -> N
     files = FaultyFiles()
     files.fail_next_sync = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
-        checkpoints.take_clean_shutdown(tmp_path, files=files)
+        checkpoints.consume_clean_shutdown(tmp_path, files=files)
 
 
 @given(st.binary(min_size=16, max_size=16))

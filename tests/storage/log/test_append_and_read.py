@@ -249,11 +249,11 @@ def test_a_leader_that_may_be_deposed_speaks_of_no_gap(tmp_path: Path, first: bo
     with live(tmp_path) as world:
         partition = world.partition()
         if first:
-            partition.lowest_sequences.note(5, 0, 0, math.inf)
+            partition.lowest_sequences.record(5, 0, 0, math.inf)
         put(partition, batch(b"a", producer=5 + first, sequence=0))
         now_ms = time.monotonic_ns() // 1_000_000
         with partition.locked() as values:
-            leader_or_follower.lead(partition, values, 1, [2, 3], [1, 2, 3], now_ms)
+            leader_or_follower.become_leader(partition, values, 1, [2, 3], [1, 2, 3], now_ms)
             fetched(partition, values, 2, now_ms)
             fetched(partition, values, 3, now_ms - 1500)
         assert _gap(partition) == errors.NOT_LEADER_OR_FOLLOWER
@@ -262,13 +262,13 @@ def test_a_leader_that_may_be_deposed_speaks_of_no_gap(tmp_path: Path, first: bo
         assert _gap(partition) == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
         with partition.locked() as values:
             fetched(partition, values, 3, now_ms - 1500)
-            leader_or_follower.decided(partition, values, [1, 2])
+            leader_or_follower.apply_isr(partition, values, [1, 2])
         assert _gap(partition) == errors.OUT_OF_ORDER_SEQUENCE_NUMBER, "3 cannot be elected"
 
 
 def fetched(partition: Partition, values: slots.Fields, broker: int, now_ms: int) -> None:
     row = replicas.find(partition.slot, broker)
-    replicas.fetched(partition.slot, values, row, 1, 0, 1, now_ms)
+    replicas.record_fetch(partition.slot, values, row, 1, 0, 1, now_ms)
 
 
 def _gap(partition: Partition) -> int:

@@ -259,7 +259,7 @@ def test_an_epoch_that_this_broker_led_without_a_record(tmp_path: Path) -> None:
         partition = world.partition()
         receive(partition, sent(0, 5, epoch=3))
         with partition.locked() as values:
-            roll.note_epoch(partition, 8, 5)
+            roll.record_epoch(partition, 8, 5)
             values[slots.F_EPOCH_NOTED] = 8
             partition.slot.publish(values)
         receive(partition, sent(5, epoch=3))

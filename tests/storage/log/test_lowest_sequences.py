@@ -50,7 +50,7 @@ def transactional(sequence: int, producer: int = 1, epoch: int = 0, generation: 
 def test_the_lowest_of_the_latest_epoch_counts(refused: list[tuple[int, int]], begins: int) -> None:
     lowest = LowestSequences()
     for epoch, sequence in refused:
-        lowest.note(1, epoch, sequence, FOREVER)
+        lowest.record(1, epoch, sequence, FOREVER)
     assert [lowest.refuses(1, sequence, 0) for sequence in range(9)] == [sequence > begins for sequence in range(9)]
     assert not lowest.refuses(2, 8, 0)
 
@@ -58,8 +58,8 @@ def test_the_lowest_of_the_latest_epoch_counts(refused: list[tuple[int, int]], b
 def test_it_is_forgotten_in_time() -> None:
     """That of the first refusal: no producer can have it last for ever."""
     lowest = LowestSequences()
-    lowest.note(1, 0, 3, until_s=10)
-    lowest.note(1, 0, 2, until_s=20)
+    lowest.record(1, 0, 3, until_s=10)
+    lowest.record(1, 0, 2, until_s=20)
     assert lowest.refuses(1, 3, 9.9)
     assert not lowest.refuses(1, 3, 10)
     assert not lowest
@@ -68,13 +68,13 @@ def test_it_is_forgotten_in_time() -> None:
 def test_there_are_so_many_at_most() -> None:
     lowest = LowestSequences()
     for producer in range(lowest_sequences.MOST + 1):
-        lowest.note(producer, 0, 0, FOREVER)
+        lowest.record(producer, 0, 0, FOREVER)
     assert [producer for producer in range(lowest_sequences.MOST + 1) if not lowest.refuses(producer, 1, 0)] == [0]
 
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_producer_begins_no_later_than_it_was_refused(partition: Partition, plain: bool) -> None:
-    partition.lowest_sequences.note(1, 0, 2, FOREVER)
+    partition.lowest_sequences.record(1, 0, 2, FOREVER)
     late = batch(b"x", producer=1, sequence=3) if plain else transactional(3)
     assert put(partition, late) == REFUSED
     assert late.error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -84,12 +84,12 @@ def test_a_producer_begins_no_later_than_it_was_refused(partition: Partition, pl
 def test_another_producer_and_one_that_the_partition_knows_go_on(partition: Partition) -> None:
     put(partition, batch(b"x", producer=2, sequence=5))
     for producer in (1, 2):
-        partition.lowest_sequences.note(producer, 0, 2, FOREVER)
+        partition.lowest_sequences.record(producer, 0, 2, FOREVER)
     assert put(partition, batch(b"x", producer=2, sequence=6), batch(b"x", producer=3, sequence=9)) == [1, 2]
 
 
 def test_once_it_has_begun_nothing_is_noted(partition: Partition) -> None:
-    partition.lowest_sequences.note(1, 0, 0, FOREVER)
+    partition.lowest_sequences.record(1, 0, 0, FOREVER)
     assert put(partition, transactional(0)) == [0]
     assert not partition.lowest_sequences
 
@@ -99,7 +99,7 @@ def test_a_batch_that_no_disk_took_has_not_begun(
     partition: Partition, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     """The client sends both again: the second one must not begin, or the first would be out of order for ever."""
-    partition.lowest_sequences.note(1, 0, 2, FOREVER)
+    partition.lowest_sequences.record(1, 0, 2, FOREVER)
     with monkeypatch.context() as full:
         full.setattr(os, fails, broken(errno.ENOSPC))
         failed = transactional(2)
@@ -114,5 +114,5 @@ def test_a_batch_that_no_disk_took_has_not_begun(
 
 
 def test_a_marker_of_a_producer_that_was_refused(partition: Partition) -> None:
-    partition.lowest_sequences.note(1, 0, 0, FOREVER)
+    partition.lowest_sequences.record(1, 0, 0, FOREVER)
     assert write_marker(partition, 1, 0, 0, False, NOW) == errors.NONE

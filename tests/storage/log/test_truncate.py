@@ -233,7 +233,7 @@ def test_a_compaction_under_way_is_given_up(tmp_path: Path) -> None:
         with follower(tmp_path / str(step), **config) as world:
             partition, reader = world.partition(0), world.partition(1)
             receive(partition, data)
-            what = compaction.look(partition, 0, NOW)
+            what = compaction.find_range(partition, 0, NOW)
             steps = compaction.Compaction(partition, what, compaction.Memory(), NOW).steps()
             taken = [next(steps, None) for _ in range(step)]
             left = beginning(stored(reader), 13)

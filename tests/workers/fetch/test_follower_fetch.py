@@ -90,8 +90,8 @@ def test_reads_up_to_the_log_end(bench: Bench, client: Client, version: int) -> 
 
 def test_the_high_watermark_waits_for_all_that_count(bench: Bench, client: Client) -> None:
     slot = lead(bench, [1, 2, 3], [1])
-    replicas.stand(slot, {2: JOINING})
-    publish(bench, voters=3)
+    replicas.set_isr_status(slot, {2: JOINING})
+    publish(bench, hw_quorum=3)
     one, two, three = (Follower(bench, n) for n in (1, 2, 3))
     fill(bench, client, 3)
     for follower, offset, hw in ((one, 3, 0), (three, 3, 0), (two, 2, 2), (one, 3, 2), (two, 3, 3), (two, 1, 3)):
@@ -117,11 +117,11 @@ def test_nothing_is_acknowledged_by_those_who_count_no_longer(bench: Bench, clie
     slot = lead(bench, [1, 2], [1, 2], min_isr=3)
     follower = Follower(bench, 1)
     assert send(bench, client, produce(client, [b"a"])) == []
-    replicas.stand(slot, {2: OUT})
+    replicas.set_isr_status(slot, {2: OUT})
     follower.fetch(1)
     bench.turn(3)
     assert outcomes(client) == [(1, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)]
-    assert (slot.state().hw, slot.state().voters) == (1, 2)
+    assert (slot.state().hw, slot.state().hw_quorum) == (1, 2)
 
 
 def test_the_log_start_of_a_follower_is_kept(bench: Bench, client: Client) -> None:
@@ -164,7 +164,7 @@ def test_an_error_with_one_progress_that_waits_costs_that_one_alone(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the partitions whose lock was taken, the first is still busy when the second one fails."""
-    fetched = replicas.fetched
+    fetched = replicas.record_fetch
 
     def failing(slot: Any, *arguments: Any) -> None:
         if slot.number == bench.slot("u").number:
@@ -353,7 +353,7 @@ def test_the_controller_hears_of_who_may_join(bench: Bench, client: Client, monk
     bench.worker.followers._next_ring = 0.0
     two.fetch(3)
     assert rings.controller() == 2
-    replicas.stand(bench.slot("t"), {2: JOINING})
+    replicas.set_isr_status(bench.slot("t"), {2: JOINING})
     bench.worker.followers._next_ring = 0.0
     two.fetch(4)
     assert rings.controller() == 2
@@ -607,4 +607,4 @@ def test_consumers_are_not_followers(bench: Bench, client: Client) -> None:
         found = consumer.call(calls.fetch_request("t", 0, wait_ms=0)).responses[0].partitions[0]
         assert (found.error_code, found.records or b"") == (0, b"")
     assert row_of(bench, 1).leo == replicas.UNKNOWN
-    assert (row_of(bench, 1).standing, IN, OUT) == (IN, IN, OUT)
+    assert (row_of(bench, 1).isr_status, IN, OUT) == (IN, IN, OUT)

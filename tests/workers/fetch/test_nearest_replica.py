@@ -96,7 +96,7 @@ def test_it_must_have_the_offset_and_be_in_sync(racks: Bench) -> None:
     assert fetch(racks, client, "east", 1).preferred_read_replica == 1
     come(racks, 1, 1, log_start=1)
     assert fetch(racks, client, "east", 0).preferred_read_replica == -1
-    replicas.stand(racks.slot("t"), {1: replicas.OUT})
+    replicas.set_isr_status(racks.slot("t"), {1: replicas.OUT})
     assert fetch(racks, client, "east", 1).preferred_read_replica == -1
 
 

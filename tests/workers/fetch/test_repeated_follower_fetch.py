@@ -99,7 +99,10 @@ class _Side:
             sorted((index, told) for (_, index), told in session.told.items()),
         ]
         rows = [
-            [(r.broker, r.standing, r.leo, r.log_start, r.seen_leo) for r in replicas.read(self.bench.slot("t", index))]
+            [
+                (r.broker, r.isr_status, r.leo, r.log_start, r.seen_leo)
+                for r in replicas.read(self.bench.slot("t", index))
+            ]
             for index in range(3)
         ]
         return kept, rows, [self.bench.slot("t", index).state().hw for index in range(3)], self.waiting
@@ -255,7 +258,7 @@ def test_a_former_epoch_is_fenced_and_changes_nothing(pair: _Pair) -> None:
 @pytest.mark.parametrize("rows", [[2], []])
 def test_who_is_a_follower_no_longer(pair: _Pair, rows: list[int]) -> None:
     pair.follow()
-    pair.do(lambda side: replicas.lead(side.bench.slot("t"), rows, rows, 0, rows))
+    pair.do(lambda side: replicas.set_followers(side.bench.slot("t"), rows, rows, 0, rows))
     pair.produce()
     for offset in (4, 3):
         pair.ask(_at(offset))
@@ -267,8 +270,8 @@ def test_who_is_a_follower_no_longer_is_told_at_once(pair: _Pair) -> None:
     pair.follow()
     pair.end_wait()
     for side in pair.both:
-        replicas.lead(side.bench.slot("t"), [2], [2], 0, [2])
-        publish(side.bench, voters=2)
+        replicas.set_followers(side.bench.slot("t"), [2], [2], 0, [2])
+        publish(side.bench, hw_quorum=2)
         other = _Side(side.bench, True)
         other.broker = 2
         for _ in range(3):
@@ -283,7 +286,7 @@ def test_who_is_a_follower_no_longer_is_told_at_once(pair: _Pair) -> None:
 def test_who_is_out_of_sync_and_joins(pair: _Pair) -> None:
     pair.follow()
     for to in (OUT, IN):
-        pair.do(lambda side, to=to: replicas.stand(side.bench.slot("t"), {FOLLOWER: to}))
+        pair.do(lambda side, to=to: replicas.set_isr_status(side.bench.slot("t"), {FOLLOWER: to}))
         pair.produce()
         leo = pair.short.bench.slot("t").state().leo
         pair.ask(_at(leo))
@@ -388,7 +391,7 @@ def test_a_throttle_that_comes_into_force(pair: _Pair, monkeypatch: pytest.Monke
 
     def throttle(side: _Side) -> None:
         monkeypatch.setitem(side.bench.values, LEADER.rate, 1)
-        replicas.stand(side.bench.slot("t"), {FOLLOWER: OUT})
+        replicas.set_isr_status(side.bench.slot("t"), {FOLLOWER: OUT})
         for at in range(second, second + 20):
             side.bench.shared.traffic.add(LEADER.roles[-1], at, 1_000_000)
         side.bench.configure("t", leader_replication_throttled_replicas="*")
@@ -529,7 +532,7 @@ def test_any_sequence(pair: _Pair, seed: int) -> None:
             pair.publish(**_changed(chance.randrange(7), pair.short.bench.slot("t").state()))
         elif what == 4:
             row = {FOLLOWER: chance.choice([OUT, IN, IN])}
-            pair.do(lambda side, to=row: replicas.stand(side.bench.slot("t"), to))
+            pair.do(lambda side, to=row: replicas.set_isr_status(side.bench.slot("t"), to))
         else:
             pair.end_wait()
             offset = pair.short.bench.slot("t").state().leo - chance.choice([0, 0, 0, 0, 1, 2, -1])

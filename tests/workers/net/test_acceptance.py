@@ -17,7 +17,7 @@ def test_a_connection_lost_in_the_handoff_is_told_as_closed(bench: Bench) -> Non
     acceptance._channel = Channel(ours)
     acceptance._take(handoff.Client("PLAINTEXT", "h", 1), [])
     (message,) = acceptor.receive()
-    assert handoff.whose(message) == ("PLAINTEXT", "h")
+    assert handoff.listener_and_host(message) == ("PLAINTEXT", "h")
     assert message == handoff.closed("PLAINTEXT", "h")
     for link in (acceptance._channel, acceptor):
         link.close()

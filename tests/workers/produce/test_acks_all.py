@@ -38,7 +38,7 @@ def advance(bench: Bench, broker: int, leo: int) -> None:
     """As another worker that serves the follower's fetch: its log end is `leo`."""
     slot = bench.slot("t")
     state = slot.state()
-    replicas.fetched(slot, slot.fields(), replicas.find(slot, broker), leo, 0, state.leo, 0)
+    replicas.record_fetch(slot, slot.fields(), replicas.find(slot, broker), leo, 0, state.leo, 0)
     publish(bench, hw=max(state.hw, min(state.leo, replicas.committed(slot, state.leo)[0])))
 
 

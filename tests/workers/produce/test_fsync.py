@@ -39,7 +39,7 @@ def partition_of(bench: Bench) -> Partition:
 def replaced(partition: Partition, count: int) -> None:
     """Another broker leads, whose log parts from ours at offset 0 and has `count` records."""
     with partition.locked() as values:
-        leader_or_follower.follow(partition, values, 1)
+        leader_or_follower.become_follower(partition, values, 1)
         truncate.truncate(partition, values, 0)
     partition.slot.update(state=slots.LEADER)  # as append wants it; what came is what counts here
     put(partition, *[batch(b"theirs") for _ in range(count)])

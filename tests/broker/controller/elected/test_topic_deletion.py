@@ -16,13 +16,13 @@ def _deletions() -> Deletions:
 
     tree = SimpleNamespace(removal=lambda path: [path], multi=multi)
     leadership = SimpleNamespace(topics={}, drop_topic=lambda topic: None)
-    fenced = SimpleNamespace(in_office="in office")
+    fenced = SimpleNamespace(epoch_check="epoch check")
     return Deletions(SimpleNamespace(tree=tree, leadership=leadership, fenced=fenced))  # type: ignore[arg-type]
 
 
 def test_whoever_gave_up_is_neither_told_nor_kept() -> None:
     deletions, told = _deletions(), []
-    forget = [deletions.when_gone("t", lambda error, n=n: told.append(n)) for n in range(3)]  # type: ignore[misc]
+    forget = [deletions.when_deleted("t", lambda error, n=n: told.append(n)) for n in range(3)]  # type: ignore[misc]
     forget[1]()
     forget[1]()
     assert len(deletions._waiting["t"]) == 2
@@ -39,7 +39,7 @@ def test_one_that_is_told_may_give_up_for_all() -> None:
         for each in forget:
             each()
 
-    forget += [deletions.when_gone("t", done), deletions.when_gone("t", done)]
+    forget += [deletions.when_deleted("t", done), deletions.when_deleted("t", done)]
     deletions._finish("t")
     assert told == [None, None]
 
@@ -57,21 +57,21 @@ def test_who_dies_after_its_answer_is_asked_again() -> None:
         stopped.append(replicas)
         answers.append(answered)
 
-    deletions._elected.telling = SimpleNamespace(stop=stop)  # type: ignore[assignment]
+    deletions._elected.broker_requests = SimpleNamespace(stop=stop)  # type: ignore[assignment]
     deletions._elected.attempt = lambda action: action()  # type: ignore[method-assign]
     gone: list[object] = []
-    deletions.when_gone("t", gone.append)
-    deletions.go_on()
+    deletions.when_deleted("t", gone.append)
+    deletions.start_ready()
     answers[0](2, 0, {})
     deletions.interrupted([2])
     answers[0](1, 0, {})
     assert not gone
-    deletions.go_on()
+    deletions.start_ready()
     assert stopped == [{(("t", 0), 1): True, (("t", 0), 2): True}] * 2
     for broker in (1, 2):
         answers[1](broker, 0, {})
     assert gone == [None]
-    deletions.go_on()
+    deletions.start_ready()
     leadership.topics.clear()  # by hand, before all have answered
     deletions.interrupted([1])
     assert not deletions._pending
@@ -88,10 +88,10 @@ class Scene:
         elected: Any = self.deletions._elected
         elected.tree.children = lambda path, watch: list(self.marked)
         elected.topics = SimpleNamespace(changed=lambda: None)
-        elected.telling = SimpleNamespace(stop=self._stop)
+        elected.broker_requests = SimpleNamespace(stop_replicas=self._stop)
         elected.attempt = lambda action: action()
         self.leadership: Any = elected.leadership
-        self.leadership.live, self.leadership.deleting, self.leadership.unread = {1: 0, 2: 0}, set(), set()
+        self.leadership.live, self.leadership.deleting, self.leadership.malformed_topics = {1: 0, 2: 0}, set(), set()
         self.leadership.drop_topic = self._drop
 
     def _stop(self, replicas: dict[Any, bool], shown: object, answered: Any) -> None:

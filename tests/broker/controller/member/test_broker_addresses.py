@@ -52,7 +52,7 @@ class Scene:
         self._now = 1e9
 
     def ask(self, host: str, listener: str = "INTERNAL", size: int = 100) -> None:
-        self.admission.ask(listener, host, size, self.answers.append)
+        self.admission.admit(listener, host, size, self.answers.append)
 
     def look(self, after: float = broker_addresses._PAUSE_S, connected: bool = True) -> None:
         """Time goes by: the tree is read if somebody waits for it."""
@@ -62,7 +62,7 @@ class Scene:
     def takes(self, host: str) -> bool:
         """Whether workers are told that it is a broker's, as soon as all lookups have ended."""
         assert wait_until(lambda: self.sources.turn() or not self.admission._pending, 60)
-        return self.view.admitted.takes("INTERNAL", host)
+        return self.view.admitted.allows("INTERNAL", host)
 
     def register(self, number: int, host: str) -> None:
         node = {
@@ -75,7 +75,7 @@ class Scene:
     def told(self, number: int, host: str) -> None:
         """By the controller."""
         self.view.set_brokers([{"id": number, "rack": None, "endpoints": {"INTERNAL": [host, 1]}}])
-        self.admission.follow()
+        self.admission.brokers_changed()
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_who_is_not_known_waits_until_the_tree_was_read(scene: Scene) -> None:
     scene.ask("10.0.0.2")
     scene.ask("10.0.0.3")
     scene.told(1, "localhost")
-    wait_until(lambda: scene.sources.turn() or scene.view.admitted.takes("INTERNAL", "127.0.0.1"), 60)
+    wait_until(lambda: scene.sources.turn() or scene.view.admitted.allows("INTERNAL", "127.0.0.1"), 60)
     assert scene.answers == []
     scene.look()
     assert wait_until(lambda: scene.sources.turn() or len(scene.answers) == 2, 60)
@@ -112,7 +112,7 @@ def test_names_that_cannot_be_looked_up_are_tried_again(scene: Scene, monkeypatc
     scene.ask("10.0.0.2")
     for _ in range(2):
         scene.look()
-        wait_until(lambda: scene.sources.turn() or not scene.admission._looking, 60)
+        wait_until(lambda: scene.sources.turn() or not scene.admission._refreshing, 60)
         assert scene.answers == []
     scene.register(3, "10.0.0.2")
     scene.look()
@@ -187,7 +187,7 @@ def test_a_host_that_comes_back_with_another_address(scene: Scene, names: NameSe
     for address, asks in (("10.0.0.3", True), ("10.0.0.4", False)):
         names.names["host"] = address
         if asks:
-            scene.admission.look()
+            scene.admission.refresh()
         scene.look(broker_addresses._PAUSE_S if asks else broker_addresses._REFRESH_S)
         assert scene.takes(address), asks
 
@@ -195,11 +195,11 @@ def test_a_host_that_comes_back_with_another_address(scene: Scene, names: NameSe
 def test_workers_have_the_tree_read_once_a_second_at_most(scene: Scene, names: NameServer) -> None:
     names.names["host"] = "10.0.0.1"
     scene.told(1, "host")
-    scene.admission.look()
+    scene.admission.refresh()
     scene.look()
     assert scene.takes("10.0.0.1")
     asked = names.asked
-    scene.admission.look()
+    scene.admission.refresh()
     scene.look(broker_addresses._PAUSE_S / 2)
     assert (scene.takes("10.0.0.1"), names.asked) == (True, asked)
 
@@ -238,18 +238,18 @@ def test_a_broker_that_is_no_more_is_forgotten(scene: Scene, names: NameServer) 
 
 def test_what_waits_while_zookeeper_is_away_is_bounded(scene: Scene) -> None:
     """In number and in bytes; and one address leaves room to the others."""
-    share = broker_addresses._MOST_ASKING // broker_addresses._SHARE
+    share = broker_addresses._MOST_WAITING // broker_addresses._SHARE
     for _ in range(share + 5):
         scene.ask("10.0.0.8")
-    scene.ask("10.0.0.9", size=broker_addresses._MOST_ASKING_BYTES // broker_addresses._SHARE + 1)
+    scene.ask("10.0.0.9", size=broker_addresses._MOST_WAITING_BYTES // broker_addresses._SHARE + 1)
     assert scene.answers == [False] * 6
-    for number in range(2 * broker_addresses._MOST_ASKING):
+    for number in range(2 * broker_addresses._MOST_WAITING):
         scene.ask(f"10.1.{number // 250}.{number % 250}")
-    assert len(scene.admission._asking) == broker_addresses._MOST_ASKING
+    assert len(scene.admission._waiting) == broker_addresses._MOST_WAITING
 
 
 def test_the_bytes_that_wait_are_bounded(scene: Scene) -> None:
     for number in range(50):
-        scene.ask(f"10.0.0.{number}", size=broker_addresses._MOST_ASKING_BYTES // 10)
-    assert len(scene.admission._asking) == 10
+        scene.ask(f"10.0.0.{number}", size=broker_addresses._MOST_WAITING_BYTES // 10)
+    assert len(scene.admission._waiting) == 10
     assert scene.answers == [False] * 40

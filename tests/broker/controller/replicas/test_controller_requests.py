@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from odradek.broker import config as configuration
 from odradek.broker.controller.replicas import controller_requests
-from odradek.broker.controller.replicas.controller_requests import _MOST_UNVOUCHED_BYTES, ControllerRequests
+from odradek.broker.controller.replicas.controller_requests import _MOST_UNVERIFIED_BYTES, ControllerRequests
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.cluster.decisions.who_is_told import DURING_DELETE, Stop
+from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.rows import SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
@@ -62,14 +62,14 @@ class Fragile:
         error = self.fails.get((one.topic, one.number))
         if error is not None:
             raise error
-        self.view.tell(one)
+        self.view.apply(one)
         self.done.append((one.topic, one.number))
         return 0
 
     def stop(self, topic: str, index: int, epoch: int, delete: bool) -> int:
         return self.become(told(topic, index))
 
-    def give_way(self, one: PartitionUpdate) -> None:
+    def replace_topic(self, one: PartitionUpdate) -> None:
         pass
 
 
@@ -86,7 +86,7 @@ class Scene:
         self.answers.append((error, dict(codes)))
 
     def lead(self, *partitions: PartitionUpdate) -> dict[tuple[str, int], int]:
-        self.orders.lead_and_follow(OFFICE, partitions, self.answered)
+        self.orders.leader_and_isr(OFFICE, partitions, self.answered)
         while self.orders.waiting:
             self.orders.tick()
         return self.answers[-1][1]
@@ -105,7 +105,7 @@ def test_a_step_that_fails_is_an_error_code_and_the_queue_goes_on(error: Excepti
 def test_a_lock_that_is_taken_is_waited_for() -> None:
     scene = Scene()
     scene.replicas.fails["t", 0] = Busy()
-    scene.orders.lead_and_follow(OFFICE, [told()], scene.answered)
+    scene.orders.leader_and_isr(OFFICE, [told()], scene.answered)
     assert scene.answers == []
     scene.replicas.fails.clear()
     scene.orders.tick()
@@ -124,9 +124,9 @@ def test_an_order_of_many_partitions_takes_many_turns(monkeypatch: pytest.Monkey
         return int(become(one))
 
     scene.replicas.become = slow
-    scene.orders.lead_and_follow(OFFICE, [told(number=number) for number in range(6)], lambda *_: done.append("many"))
+    scene.orders.leader_and_isr(OFFICE, [told(number=number) for number in range(6)], lambda *_: done.append("many"))
     scene.orders.when_done(lambda: done.append("all"))
-    scene.orders.lead_and_follow(OFFICE, [told("t.2")], lambda *_: done.append("next"))
+    scene.orders.leader_and_isr(OFFICE, [told("t.2")], lambda *_: done.append("next"))
     for count in (2, 4, 6):
         assert (len(scene.replicas.done), done) == (count, ["many"] if count == 6 else [])
         scene.orders.tick()
@@ -139,7 +139,7 @@ def test_an_answer_that_fails_holds_up_nothing() -> None:
     def fails(*_: Any) -> None:
         raise ValueError("nobody can encode this")
 
-    scene.orders.lead_and_follow(OFFICE, [told()], fails)
+    scene.orders.leader_and_isr(OFFICE, [told()], fails)
     assert scene.lead(told(number=1)) == {}
 
 
@@ -147,7 +147,7 @@ def test_an_answer_that_fails_holds_up_nothing() -> None:
 def test_only_what_can_be_is_carried_out(partitions: list[tuple[str, int, list[int]]]) -> None:
     scene = Scene()
     codes = scene.lead(*(told(*one) for one in partitions))
-    faulty = {one[:2] for one in partitions if view.fault(told(*one))[0]}
+    faulty = {one[:2] for one in partitions if view.update_error(told(*one))[0]}
     assert set(codes) == faulty
     assert set(scene.replicas.done) == {one[:2] for one in partitions} - faulty
     assert all(name in ("t", "t.2") and 0 <= index < MOST_PARTITIONS for name, index in scene.replicas.done)
@@ -197,22 +197,22 @@ def test_the_first_order_of_an_epoch_waits_until_zookeeper_has_it(known: int, co
 
     orders = ControllerRequests(scene.view, scene.replicas, lambda: None, vouch)
     office = ControllerTerm(0, 7, -1)
-    orders.lead_and_follow(office, [told()], scene.answered)
+    orders.leader_and_isr(office, [told()], scene.answered)
     orders.verify()
-    assert (scene.answers, orders.unvouched) == ([], True)
+    assert (scene.answers, orders.unverified) == ([], True)
     reachable = True
     orders.verify()
-    assert (scene.answers, orders.unvouched) == ([(code, {})], False)
-    orders.lead_and_follow(office, [told(number=1)], scene.answered)
+    assert (scene.answers, orders.unverified) == ([(code, {})], False)
+    orders.leader_and_isr(office, [told(number=1)], scene.answered)
     assert len(asked) == (3 if code == errors.NONE else 4), "asked once for an epoch that is known"
 
 
 def test_what_waits_for_zookeeper_is_bounded_in_bytes() -> None:
     scene = Scene()
     instance = ControllerRequests(scene.view, scene.replicas, lambda: None, lambda epoch: None)
-    office = ControllerTerm(0, 7, -1, size=_MOST_UNVOUCHED_BYTES // 4)
+    office = ControllerTerm(0, 7, -1, size=_MOST_UNVERIFIED_BYTES // 4)
     for number in range(6):
-        instance.lead_and_follow(office, [told(number=number)], scene.answered)
+        instance.leader_and_isr(office, [told(number=number)], scene.answered)
     assert scene.answers == [(errors.STALE_CONTROLLER_EPOCH, {})] * 2
 
 
@@ -223,23 +223,23 @@ def test_a_role_that_could_not_be_taken_is_taken_later(
     """Metadata says that this broker leads: without that its slot would never, as the controller says it once."""
     with real_replicas(tmp_path) as replicas:
         failures = iter([AssertionError("a fault")] * times)
-        lead = leader_or_follower.lead
+        lead = leader_or_follower.become_leader
 
         def fails(*args: Any) -> None:
             for failure in failures:
                 raise failure
             lead(*args)
 
-        monkeypatch.setattr(leader_or_follower, "lead", fails)
+        monkeypatch.setattr(leader_or_follower, "become_leader", fails)
         orders = ControllerRequests(replicas.view, replicas, lambda: None)
         answers: list[Any] = []
-        orders.lead_and_follow(OFFICE, [told(replicas=[0])._replace(leader=0)], lambda *answer: answers.append(answer))
+        orders.leader_and_isr(OFFICE, [told(replicas=[0])._replace(leader=0)], lambda *answer: answers.append(answer))
         assert answers == [(0, {("t", 0): UNKNOWN_SERVER_ERROR})]
         for _ in range(times):
             partition = replicas.partition("t", 0)
             assert partition is not None and partition.state().state == slots.FOLLOWER
             assert replicas.due() < math.inf
-            assert replicas.try_again(replicas.due())
+            assert replicas.retry(replicas.due())
         assert partition.state().state == slots.LEADER
         assert replicas.due() == math.inf
     assert len([record for record in caplog.records if record.exc_info]) == 1
@@ -256,13 +256,13 @@ def test_a_log_that_was_passed_over_at_the_start_is_recovered_and_not_put_aside(
         orders = ControllerRequests(replicas.view, replicas, lambda: None)
         answers: list[Any] = []
         told_of = told(replicas=[0])._replace(leader=0)
-        orders.lead_and_follow(OFFICE, [told_of], lambda *answer: answers.append(answer))
-        orders.lead_and_follow(OFFICE, [told_of], lambda *answer: answers.append(answer))
+        orders.leader_and_isr(OFFICE, [told_of], lambda *answer: answers.append(answer))
+        orders.leader_and_isr(OFFICE, [told_of], lambda *answer: answers.append(answer))
         assert answers == [(0, {("t", 0): UNKNOWN_SERVER_ERROR})] * 2, "what has it shown, and so recovered, comes next"
         partition = replicas.partition("t", 0)
         assert partition is not None and partition.state().state == slots.RECOVERING
         opening.open_all(partition.owner, [("t", 0)], [opening.LogDir.read(str(log_dir), clean=True)], lambda: None)
-        assert replicas.try_again(replicas.due())
+        assert replicas.retry(replicas.due())
         state = partition.state()
         assert (state.state, state.leo, state.flushed) == (slots.LEADER, 200, 0)
     assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["t-0"]
@@ -279,11 +279,11 @@ def test_a_log_that_was_passed_over_at_the_start_is_deleted_with_its_topic(tmp_p
     with real_replicas(tmp_path) as replicas:
         orders = ControllerRequests(replicas.view, replicas, lambda: None)
         shown = [told(replicas=[0])._replace(number=index) for index in (0, 1)]
-        orders.know(OFFICE, shown, [], lambda *_: None)
+        orders.update_metadata(OFFICE, shown, [], lambda *_: None)
         if by == "StopReplica":
-            orders.stop(OFFICE, [Stop(("t", index), -1, True) for index in (0, 1)], lambda *_: None)
+            orders.stop_replica(OFFICE, [Stop(("t", index), -1, True) for index in (0, 1)], lambda *_: None)
         else:
-            orders.know(OFFICE, [one._replace(leader=DURING_DELETE) for one in shown], [], lambda *_: None)
+            orders.update_metadata(OFFICE, [one._replace(leader=DURING_DELETE) for one in shown], [], lambda *_: None)
     names = sorted(path.name for path in log_dir.iterdir() if path.is_dir())
     assert names[0].startswith("t-0.") and names[0].endswith("-delete") and names[1:] == ["t-1"]
 
@@ -302,7 +302,7 @@ def test_a_controller_that_dies_as_it_puts_a_log_away(tmp_path: Path) -> None:
 
         with pytest.raises(KeyboardInterrupt):
             replicas.put_away("t", 0, row, dies)
-        replicas.book.unlock(row[SLOT])
+        replicas.slot_book.unlock(row[SLOT])
         (tmp_path / "data" / "t-0" / "00000000000000000000.log").write_bytes(b"".join(run_of_batches(0, 200)))
         successor = successor_of(replicas, one)
         successor.open(former)
@@ -322,7 +322,7 @@ def test_a_topic_whose_node_has_no_id_at_the_start_keeps_its_log(tmp_path: Path,
         write_partition_metadata(directory, on_disk)
     with real_replicas(tmp_path) as replicas:
         one = told(replicas=[0])._replace(leader=0)
-        replicas.view.tell(one._replace(topic_id=NO_ID, leader=-1, leader_epoch=-1))
+        replicas.view.apply(one._replace(topic_id=NO_ID, leader=-1, leader_epoch=-1))
         replicas.open(None)
         orders = ControllerRequests(replicas.view, replicas, lambda: None)
         assert orders.topic_id("t") == (one.topic_id if on_disk == one.topic_id else None)
@@ -330,7 +330,7 @@ def test_a_topic_whose_node_has_no_id_at_the_start_keeps_its_log(tmp_path: Path,
         assert partition is not None and partition.state().state == slots.RECOVERING
         opening.open_all(partition.owner, [("t", 0)], [opening.LogDir.read(str(log_dir), clean=True)], lambda: None)
         answers: list[Any] = []
-        orders.lead_and_follow(OFFICE, [one], lambda *answer: answers.append(answer))
+        orders.leader_and_isr(OFFICE, [one], lambda *answer: answers.append(answer))
         assert answers == [(0, {})] and orders.topic_id("t") == one.topic_id
         state = partition.state()
         assert (state.state, state.leo) == (slots.LEADER, 200)
@@ -405,9 +405,9 @@ def test_other_orders_are_looked_at_too(order: str) -> None:
     scene = Scene()
     bad = [("../escaped", 0), ("t", -1), ("t", (1 << 31) - 1)]
     send: Callable[[], None] = (
-        (lambda: scene.orders.stop(OFFICE, [Stop(one, 0, True) for one in bad], scene.answered))
+        (lambda: scene.orders.stop_replica(OFFICE, [Stop(one, 0, True) for one in bad], scene.answered))
         if order == "stop"
-        else (lambda: scene.orders.know(OFFICE, [told(*one) for one in bad], [], scene.answered))
+        else (lambda: scene.orders.update_metadata(OFFICE, [told(*one) for one in bad], [], scene.answered))
     )
     send()
     ((error, codes),) = scene.answers

@@ -18,7 +18,7 @@ from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
 from odradek.broker.controller.replicas.slot_allocator import SlotBook
-from odradek.broker.controller.replicas.stray_replicas import keep
+from odradek.broker.controller.replicas.stray_replicas import set_aside_strays
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.rules.errors import ApiError
@@ -71,10 +71,10 @@ def test_a_deleted_replica_goes_when_the_disk_allows_it(
         with refused(monkeypatch, number):
             assert replicas.stop("t", 0, -1, True) == 0
             for _ in range(3):
-                replicas.try_again(replicas.dirs.due())
+                replicas.retry(replicas.dirs.due())
         assert left(tmp_path / "data") == ["t-00"]
         assert [text.split(":")[0] for text in warnings(caplog)] == ["t-0"]
-        replicas.try_again(replicas.dirs.due())
+        replicas.retry(replicas.dirs.due())
         assert left(tmp_path / "data") == ["t-0delete"]
         assert replicas.dirs.due() == float("inf")
 
@@ -89,7 +89,7 @@ def test_what_is_to_go_is_not_what_comes_under_its_name(tmp_path: Path, monkeypa
                     replicas.view.forget("t")
                 led(replicas, topic_id, epoch)
                 assert (replicas.partition("t", 0) is None) == bool(epoch)
-            replicas.try_again(max(replicas.dirs.due(), replicas.due()) if epoch else 0)
+            replicas.retry(max(replicas.dirs.due(), replicas.due()) if epoch else 0)
             assert replicas.partition("t", 0) is not None
             assert left(tmp_path / "data") == ["t-00"] + ["t-0delete"] * epoch
             assert replicas.dirs.topic_id("t", 0) == topic_id
@@ -104,8 +104,8 @@ def test_a_log_of_no_topic_is_put_aside_when_the_disk_allows_it(
             replicas.dirs.create(topic, 0, topic.encode() * 16)
         with refused(monkeypatch, errno.EIO):
             replicas.dirs.put_away("t", 0, replicas.dirs.retire)
-            keep(replicas, [])
-        replicas.try_again(replicas.dirs.due())
+            set_aside_strays(replicas, [])
+        replicas.retry(replicas.dirs.due())
         assert left(tmp_path / "data") == ["t-0delete", "u-0stray"]
         assert [text.split(":")[0] for text in warnings(caplog)][:2] == ["t-0", "u-0"]
         assert "u-0 is a stray replica" in warnings(caplog)[2]
@@ -120,7 +120,7 @@ def test_what_is_in_a_directory_that_failed_waits_for_the_next_start(
     with refused(monkeypatch, errno.EIO):
         dirs.put_away("t", 0, dirs.retire)
     failed.append(0)
-    dirs.try_again(dirs.due())
+    dirs.retry(dirs.due())
     assert left(tmp_path) == ["t-00"]
     assert dirs.due() == float("inf")
 
@@ -289,7 +289,7 @@ def restarted(folder: Path, owner: MetadataOwner, failed: tuple[int, ...] = ()) 
     state = ClusterState(owner.state.tree, 0)
     state.load()
     dirs = PartitionDirs([str(folder / "data")], CheckpointLocks(folder / "run"), lambda: failed)
-    made = MetadataOwner(state, dirs, owner.book, owner.config, lambda role: None)
+    made = MetadataOwner(state, dirs, owner.slot_book, owner.config, lambda role: None)
     made.open_partitions(None)
     return made
 

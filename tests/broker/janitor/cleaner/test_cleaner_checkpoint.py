@@ -55,10 +55,10 @@ def test_a_truncation_is_known_after_the_next_start(bench: Maker) -> None:
     while until_idle(one):
         pass
     upto = checkpoint(log)
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(log) == upto
     log.partition(0).slot.update(truncations=1)
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(log) == {("t", 0): 0, ("t", 1): upto[("t", 1)]}
     log.partition(0).slot.update(truncations=0)  # as a start finds it
     assert cleaner(log)._offsets.get(log.partition(0)) == 0
@@ -74,7 +74,7 @@ def test_a_truncation_that_the_cleaner_has_seen_is_written_down_all_the_same(ben
     log.configure(cleanup_policy=policy)
     log.partition().slot.update(truncations=1)
     assert one._offsets.get(log.partition()) == 0
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(log) == {("t", 0): 0}
 
 
@@ -100,10 +100,10 @@ def test_a_truncation_that_the_disk_does_not_let_write_down_is_not_forgotten(
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
         patch.setattr(checkpoints, "write_offsets", full)
-        one.note_truncations()
+        one.record_truncations()
     assert checkpoint(log) == {("t", 0): upto["t", 0], ("t", 1): 0}
     assert one._offsets.get(log.partition()) == 0
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(log) == {("t", 0): 0, ("t", 1): 0}
 
 
@@ -171,7 +171,7 @@ def test_a_log_that_recovery_has_cut_is_not_clean_beyond_that(bench: Maker) -> N
     write(again.partition(), 30)
     one = cleaner(again)
     assert one._offsets.get(again.partition()) == 0
-    one.note_truncations()
+    one.record_truncations()
     assert checkpoint(again) == {("t", 0): 0}
 
 

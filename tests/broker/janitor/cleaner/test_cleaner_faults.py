@@ -114,7 +114,14 @@ def test_a_batch_that_is_out_of_order_within_holds_up_nothing(bench: Maker, capl
 
 @pytest.mark.parametrize(
     "where",
-    ["look", "CleanerOffsets.put", "Compaction.steps", "Compaction._build_map", "Compaction._swap", "Cleaner._finish"],
+    [
+        "find_range",
+        "CleanerOffsets.put",
+        "Compaction.steps",
+        "Compaction._build_map",
+        "Compaction._swap",
+        "Cleaner._finish",
+    ],
 )
 def test_what_was_not_expected_costs_only_its_log(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
@@ -150,7 +157,7 @@ def test_what_was_not_expected_costs_only_its_log(
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("where", ["look", "CleanerOffsets.put", "Compaction._build_map", "Cleaner._finish"])
+@pytest.mark.parametrize("where", ["find_range", "CleanerOffsets.put", "Compaction._build_map", "Cleaner._finish"])
 def test_a_log_that_the_disk_refuses_holds_up_no_other(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, where: str, number: int
 ) -> None:

@@ -35,7 +35,7 @@ def test_replicas_that_are_always_behind_hold_up_no_round_and_one_that_stays_beh
     partition = log.partition()
     write(partition, 30)
     leo = partition.state().leo
-    partition.slot.update(voters=2, isr_count=2, hw=leo - 1)
+    partition.slot.update(hw_quorum=2, isr_count=2, hw=leo - 1)
     one = cleaner(log)
     until_idle(one)
     write(partition, 1)

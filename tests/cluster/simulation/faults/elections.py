@@ -26,8 +26,8 @@ class Elections(Kinds):
         def elect(elected: Any) -> None:
             state = elected.leadership
             for partition in state.partitions():
-                now = state.standings.get(partition)
-                able = sorted(state.online(partition) & set(now.isr)) if now is not None else []
+                now = state.partition_states.get(partition)
+                able = sorted(state.online_replicas(partition) & set(now.isr)) if now is not None else []
                 if len(able) > 1 and random.random() < 0.7:
                     leader = random.choice(able)
                     elected.settle(lambda one=partition, leader=leader: self._led_by(state, one, leader))  # type: ignore[misc]
@@ -36,8 +36,8 @@ class Elections(Kinds):
 
     @staticmethod
     def _led_by(state: Any, partition: Any, leader: int) -> list[Any]:
-        now = state.standings.get(partition)
-        if now is None or leader not in now.isr or leader not in state.online(partition):
+        now = state.partition_states.get(partition)
+        if now is None or leader not in now.isr or leader not in state.online_replicas(partition):
             return []
         change = state.change(partition, leader, now.isr)
         return [] if change is None else [change]

@@ -36,7 +36,7 @@ Bounds = dict[int, tuple[int, int]]
 log = logging.getLogger(__name__)
 
 
-class Beside:
+class Comparison:
     """One topic, read by the options `source`; each report starts over."""
 
     def __init__(self, spark: SparkSession, files: Files, source: dict[str, str], name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.pipeline.errors import DataLoss, OptionError, PipelineError
 from odradek.pipeline.jobs.archive import sums
-from odradek.pipeline.jobs.archive.beside import Beside
+from odradek.pipeline.jobs.archive.comparison import Comparison
 from odradek.pipeline.jobs.archive.differences import Report
 from odradek.pipeline.jobs.causes import caused_by
 
@@ -20,9 +20,9 @@ OF_READERS = {"kafka.fetch.max.bytes": "1000", "kafka.group.id": "g", "kafka.iso
 def told(broker: Any, topic: str) -> Report:
     """Of one record that the log has not."""
     nobody: Any = None
-    beside = Beside(nobody, nobody, {"kafka.bootstrap.servers": broker.bootstrap, **OF_READERS}, topic)
-    beside._tell([(0, sums.EXTRA, 1, 2, 2)])
-    return beside._found
+    comparison = Comparison(nobody, nobody, {"kafka.bootstrap.servers": broker.bootstrap, **OF_READERS}, topic)
+    comparison._tell([(0, sums.EXTRA, 1, 2, 2)])
+    return comparison._found
 
 
 def test_differences_are_told_whatever_else_is_wrong(broker: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from odradek.cluster.decisions import reassignment
-from odradek.cluster.decisions.controller_state import Leadership
-from odradek.cluster.decisions.who_is_told import (
+from odradek.cluster.decisions.broker_request_batch import (
     LeaderAndIsr,
     Metadata,
     Requests,
     Stop,
+    full_state,
     is_full,
-    probe,
+    log_dir_probe,
     requests,
-    welcome,
 )
+from odradek.cluster.decisions.controller_state import Leadership
 from odradek.cluster.tree.znodes import Partition, TopicNode
 
 from .test_controller_state import P, Q, never, world
@@ -106,7 +106,7 @@ def test_only_coming_replicas_are_new_while_a_partition_moves() -> None:
 def test_a_broker_that_starts_hears_all_and_is_heard_of() -> None:
     made = world([1, 2], [2, 5], [9])
     made.state.started({5: 105})
-    told = welcome(made.state, [5])
+    told = full_state(made.state, [5])
     assert named(made.state, told) == {5: ([Q], [P, Q], []), **dict.fromkeys((1, 2, 3, 4), ([], [Q], []))}
     assert told[1].metadata[0].offline_replicas == ()
     assert made.state.brokers_started(never) == []
@@ -124,16 +124,16 @@ def test_all_is_told_when_nothing_that_a_broker_may_have_is_left_out() -> None:
 
 def test_all_is_not_told_while_a_topic_cannot_be_read() -> None:
     made = world([1, 2])
-    made.state.unread.add("u")
+    made.state.malformed_topics.add("u")
     assert not is_full(made.state, 1)
-    made.state.unread.clear()
+    made.state.malformed_topics.clear()
     assert is_full(made.state, 1)
 
 
 def test_what_waits_for_its_deletion_is_told_to_who_starts_as_it_stands() -> None:
     made = world([1, 2])
     made.state.deleting.add("t")
-    told = welcome(made.state, [1, 3])
+    told = full_state(made.state, [1, 3])
     assert [(each.partition, each.leader) for each in told[1].metadata] == [(P, 1)]
     assert told[3].metadata == told[2].metadata == []
 
@@ -141,18 +141,18 @@ def test_what_waits_for_its_deletion_is_told_to_who_starts_as_it_stands() -> Non
 def test_a_topic_of_another_id_is_another() -> None:
     made, other = world([1, 2]), TopicNode(ID, {0: [2]})
     made.state.put_topic("t", other)
-    assert (made.state.remade, P in made.state.standings) == (set(), True)  # it is given an id
+    assert (made.state.recreated, P in made.state.partition_states) == (set(), True)  # it is given an id
     made.state.put_topic("t", other._replace(id=ID[::-1]))
-    assert (made.state.remade, P in made.state.standings) == ({"t"}, False)
-    made.state.remade.clear()
+    assert (made.state.recreated, P in made.state.partition_states) == ({"t"}, False)
+    made.state.recreated.clear()
     made.state.drop_topic("t")
     made.state.put_topic("t", other)
-    assert made.state.remade == {"t"}
-    made.state.remade.clear()
+    assert made.state.recreated == {"t"}
+    made.state.recreated.clear()
     made.state.deleting.add("t")
     made.state.drop_topic("t")
     made.state.put_topic("t", other._replace(id=ID[::-1]))
-    assert not made.state.remade  # its logs are gone
+    assert not made.state.recreated  # its logs are gone
 
 
 def test_a_topic_that_has_gone_meanwhile() -> None:
@@ -165,12 +165,12 @@ def test_a_topic_that_has_gone_meanwhile() -> None:
 def test_who_has_lost_a_directory_is_asked_about_all_it_has() -> None:
     made = world([1, 2, 3], [2, 1], [1, 3])
     made.state.log_dirs(2, {P}, ())
-    assert [each.partition for each in probe(made.state, 2).leader_and_isr] == [P, Q]
+    assert [each.partition for each in log_dir_probe(made.state, 2).leader_and_isr] == [P, Q]
 
 
 def test_who_is_asked_about_all_it_has_is_shown_all_there_is() -> None:
     """Its successor process may have met a topic that made no sense in ZooKeeper: it shows it when it has the whole."""
     made = world([2], [1, 3])
-    told = probe(made.state, 2)
+    told = log_dir_probe(made.state, 2)
     assert [each.partition for each in told.leader_and_isr] == [P]
     assert [each.partition for each in told.metadata] == [P, Q]

@@ -79,7 +79,7 @@ def requests(
     `shown`: partitions for UpdateMetadata only, as when a leader has changed its isr.
     """
     stop, changed = stop or {}, list(changed)
-    metadata = [_metadata(state, each) for each in dict.fromkeys([*changed, *shown]) if each in state.standings]
+    metadata = [_metadata(state, each) for each in dict.fromkeys([*changed, *shown]) if each in state.partition_states]
     told = {broker: Requests([], metadata, []) for broker in state.live}
     for partition in changed:
         for broker in _replicated_on(state, partition, stop):
@@ -91,50 +91,50 @@ def requests(
     return told
 
 
-def welcome(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
+def full_state(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
     """The requests after `brokers` have started: the full state for them, for the others their replicas' return."""
-    known = [each for each in state.partitions() if each in state.standings]
+    known = [each for each in state.partitions() if each in state.partition_states]
     theirs = [each for each in known if not set(brokers).isdisjoint(state.replicas(each))]
     told = requests(state, theirs)
     everything = [_metadata(state, partition) for partition in known]
     return {
-        broker: Requests(of.leader_and_isr, everything + _going(state, broker), [])
+        broker: Requests(of.leader_and_isr, everything + _deleting(state, broker), [])
         if broker in brokers
         else Requests([], of.metadata, [])
         for broker, of in told.items()
     }
 
 
-def probe(state: Leadership, broker: int) -> Requests:
+def log_dir_probe(state: Leadership, broker: int) -> Requests:
     """LeaderAndIsr for every replica of `broker`, in any state: the response shows which are offline.
 
     UpdateMetadata for all partitions goes with it: a broker shows a topic to clients when it has metadata of all its
     partitions, and the topic may be new to it. This happens when the controller's process died before it sent the
     metadata, and the next one could not parse the topic's node at first.
     """
-    known = [each for each in state.partitions() if each in state.standings]
+    known = [each for each in state.partitions() if each in state.partition_states]
     theirs = [_leader_and_isr(state, each, False) for each in known if broker in state.replicas(each)]
     return Requests(theirs, [_metadata(state, partition) for partition in known], [])
 
 
 def is_full(state: Leadership, broker: int) -> bool:
-    """Whether `welcome` names every partition that `broker` may have a log of: any other log is a stray.
+    """Whether `full_state` names every partition that `broker` may have a log of: any other log is a stray.
 
     False while a topic's node cannot be parsed: the replicas of that topic are unknown.
     """
-    if state.unread:
+    if state.malformed_topics:
         return False
     topics = state.topics.keys() - state.deleting
-    return all(partition in state.standings for partition in _on(state, topics, broker))
+    return all(partition in state.partition_states for partition in _replicas_on(state, topics, broker))
 
 
-def _going(state: Leadership, broker: int) -> list[Metadata]:
+def _deleting(state: Leadership, broker: int) -> list[Metadata]:
     """Partitions that wait for deletion: the broker keeps them until StopReplica."""
-    there = (each for each in _on(state, state.deleting, broker) if each in state.standings)
-    return [_shown(state, partition, state.standings[partition]) for partition in there]
+    there = (each for each in _replicas_on(state, state.deleting, broker) if each in state.partition_states)
+    return [_metadata_of(state, partition, state.partition_states[partition]) for partition in there]
 
 
-def _on(state: Leadership, topics: Iterable[str], broker: int) -> Iterator[Partition]:
+def _replicas_on(state: Leadership, topics: Iterable[str], broker: int) -> Iterator[Partition]:
     for name in topics:
         for index, replicas in state.topics[name].replicas.items():
             if broker in replicas:
@@ -143,15 +143,15 @@ def _on(state: Leadership, topics: Iterable[str], broker: int) -> Iterator[Parti
 
 def _replicated_on(state: Leadership, partition: Partition, stop: Mapping[Replica, bool]) -> list[int]:
     """Brokers for LeaderAndIsr; none when the leader is unknown or the topic is being deleted."""
-    if partition not in state.standings or partition[0] in state.deleting:
+    if partition not in state.partition_states or partition[0] in state.deleting:
         return []
-    there = state.there(partition)
+    there = state.live_replicas(partition)
     return [broker for broker in state.replicas(partition) if broker in there and (partition, broker) not in stop]
 
 
 def _leader_and_isr(state: Leadership, partition: Partition, is_new: bool) -> LeaderAndIsr:
     topic, index = partition
-    node, now = state.topics[topic], state.standings[partition]
+    node, now = state.topics[topic], state.partition_states[partition]
     moving = tuple(node.adding.get(index, ())), tuple(node.removing.get(index, ()))
     epochs = now.controller_epoch, now.leader, now.leader_epoch
     replicas = tuple(state.replicas(partition))
@@ -159,15 +159,15 @@ def _leader_and_isr(state: Leadership, partition: Partition, is_new: bool) -> Le
 
 
 def _metadata(state: Leadership, partition: Partition) -> Metadata:
-    now = state.standings[partition]
+    now = state.partition_states[partition]
     if partition[0] in state.deleting:
         now = now._replace(leader=DURING_DELETE, leader_epoch=0, version=0)
-    return _shown(state, partition, now)
+    return _metadata_of(state, partition, now)
 
 
-def _shown(state: Leadership, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Metadata:
+def _metadata_of(state: Leadership, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Metadata:
     replicas = state.replicas(partition)
-    online = state.online(partition)
+    online = state.online_replicas(partition)
     gone = tuple(broker for broker in replicas if broker not in online)
     node = state.topics.get(partition[0])
     epochs = now.controller_epoch, now.leader, now.leader_epoch
@@ -176,6 +176,6 @@ def _shown(state: Leadership, partition: Partition, now: LeaderIsrAndControllerE
 
 
 def _stop(state: Leadership, partition: Partition, delete: bool) -> Stop:
-    now = state.standings.get(partition)
+    now = state.partition_states.get(partition)
     epoch = now.leader_epoch if now else NO_EPOCH
     return Stop(partition, DURING_DELETE if partition[0] in state.deleting else epoch, delete)
