@@ -105,7 +105,7 @@ def test_work_that_waits_ends_the_turn() -> None:
 def test_the_controller_rests_while_its_work_waits() -> None:
     """It waits for orders to be carried out, which the same loop does; and has no more than a lock to wait for."""
     orders: list[Callable[[], None]] = []
-    member: Any = SimpleNamespace(orders=SimpleNamespace(when_done=orders.append))
+    member: Any = SimpleNamespace(controller_requests=SimpleNamespace(when_done=orders.append))
     one: Any = Controller.__new__(Controller)
     one._steps = Steps()
     one.begin(Member._requests_done(member))

@@ -268,8 +268,8 @@ def test_who_a_new_plan_gives_up_is_stopped_though_the_state_was_another() -> No
     def refused(changes: list[Change]) -> list[Partition]:
         return [] if made.write(changes) else [P]
 
-    telling = SimpleNamespace(changed=lambda *of: told.append(of))
-    elected: Any = SimpleNamespace(leadership=made.state, refused=refused, telling=telling)
+    broker_requests = SimpleNamespace(send_changes=lambda *of: told.append(of))
+    elected: Any = SimpleNamespace(leadership=made.state, refused=refused, broker_requests=broker_requests)
     moves = Reassignments(elected)
     moves._assign = lambda partition, planned: made.state.put_topic("t", planned.into(made.state.topics["t"], 0))  # type: ignore[method-assign]
     assert moves.request({P: [2, 1]}) == {}

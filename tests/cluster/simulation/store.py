@@ -97,7 +97,7 @@ def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) 
             directory.add(epoch, batch.value)
             values[slots.F_LEO] += 1
         if epoch != values[slots.F_EPOCH_NOTED]:
-            Roll.note_epoch(partition, epoch, before)
+            Roll.record_epoch(partition, epoch, before)
             values[slots.F_EPOCH_NOTED] = epoch
     except OSError:
         failed(partition, values, batches)

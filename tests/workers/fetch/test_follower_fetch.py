@@ -181,7 +181,7 @@ def test_an_error_with_one_progress_that_waits_costs_that_one_alone(
         with bench.held("u"):
             one.open([part(1)])
             two.open([part(1)])
-        monkeypatch.setattr(replicas, "fetched", failing)
+        monkeypatch.setattr(replicas, "record_fetch", failing)
         bench.turn(5)
     bench.turn(5)
     assert first.state().hw == 1

@@ -57,7 +57,7 @@ def test_who_dies_after_its_answer_is_asked_again() -> None:
         stopped.append(replicas)
         answers.append(answered)
 
-    deletions._elected.broker_requests = SimpleNamespace(stop=stop)  # type: ignore[assignment]
+    deletions._elected.broker_requests = SimpleNamespace(stop_replicas=stop)  # type: ignore[assignment]
     deletions._elected.attempt = lambda action: action()  # type: ignore[method-assign]
     gone: list[object] = []
     deletions.when_deleted("t", gone.append)

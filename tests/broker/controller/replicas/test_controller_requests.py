@@ -362,7 +362,7 @@ def published(replicas: Replicas) -> Snapshot:
 def successor_of(replicas: Replicas, one: PartitionUpdate) -> Replicas:
     """What the next controller process of the same broker begins with."""
     view = View(0, "c")
-    view.tell(one)
+    view.apply(one)
     turns = CheckpointLocks(replicas._log.run_dir)
     dirs = PartitionDirs(replicas.dirs.log_dirs, turns)
     book = SlotBook(replicas._log.shared, PartitionLocks(Path(replicas._log.run_dir) / "partition.lock"), 2)
