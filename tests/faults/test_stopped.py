@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ..harness.process import wait_until
+from ..harness.process import await_turns, wait_until
 from .failpoints.arming import Arming
 from .world import BUSY, STALL_S, World, await_role
 
@@ -92,7 +92,6 @@ def test_it_can_be_turned_off(fresh_broker: Any) -> None:
     os.kill(pid, signal.SIGSTOP)
     stopped = lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED  # noqa: E731
     wait_until(stopped, 60, "it stops")  # not while it waits for the disk
-    for _ in range(2):  # the supervisor looks at all processes in each turn, and before it starts one
-        broker.await_respawn("acceptor", broker.kill_role("acceptor"))
+    await_turns(broker.process.pid, 20)  # of the supervisor, which looks at its processes in nearly each
     assert stopped()
     os.kill(pid, signal.SIGCONT)
