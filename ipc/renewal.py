@@ -16,10 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from odradek.ipc.slots import Slot
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -27,8 +24,15 @@ _thread = threading.local()
 _MANY = 4096  # producers: some tens of milliseconds
 
 
+class Renewable(Protocol):
+    """A slot (ipc.slots)."""
+
+    def renew(self) -> None:
+        """Report that the holder of its lock makes progress."""
+
+
 @contextmanager
-def of(slot: Slot) -> Iterator[None]:
+def of(slot: Renewable) -> Iterator[None]:
     """Within the block, each `renew` of this thread is for the lock of `slot`, which it holds."""
     former = getattr(_thread, "slot", None)
     _thread.slot = slot
@@ -40,7 +44,7 @@ def of(slot: Slot) -> Iterator[None]:
 
 def renew() -> None:
     """Report progress; no effect outside `of`."""
-    slot: Slot | None = getattr(_thread, "slot", None)
+    slot: Renewable | None = getattr(_thread, "slot", None)
     if slot is not None:
         slot.renew()
 

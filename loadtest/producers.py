@@ -132,7 +132,8 @@ def _grown(partition: Partition, producers: int) -> Watch:
 def _append(partition: Partition) -> None:
     """A batch that a roll can seal."""
     from odradek.protocol.records import batch_v2
-    from odradek.storage.log.append import Batch, append
+    from odradek.storage.log.append import append
+    from odradek.storage.log.log_batch import Batch
 
     data = bytearray(batch_v2.build([(0, _WRITTEN_MS, None, b"x", ())]))
     with partition.locked() as values:
@@ -152,10 +153,12 @@ def _started(partition: Partition) -> Watch:
     """Like a start after a clean stop, with the roll's snapshot: the lock is held throughout."""
     from odradek.ipc import slots
     from odradek.storage.log import opening
+    from odradek.storage.log.log import Log
 
     partition.slot.update(state=slots.RECOVERING)
     log_dir, watch = opening.LogDir.read(os.path.dirname(partition.directory), clean=True), Watch()
     with watch.working(), watch.holding():
+        assert isinstance(partition.owner, Log)
         opened = opening.open_all(partition.owner, [("t", 0)], [log_dir], lambda: None)
     if opened != 1 or partition.state().state == slots.OFFLINE:
         raise OSError("the partition was not opened")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.cluster import internal
 from odradek.cluster.decisions import planning
@@ -14,14 +14,31 @@ from odradek.cluster.tree.tree import TreeError
 from odradek.protocol.errors import NONE, TOPIC_ALREADY_EXISTS, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
-    from odradek.broker.controller.controller import Controller
+    from odradek.broker.controller.member.member import Member
+    from odradek.broker.controller.metadata_owner import MetadataOwner
 
 log = logging.getLogger(__name__)
 
 Reply = Callable[[dict[str, Any]], None]
 
 
-def auto_create(controller: Controller, request: dict[str, Any], reply: Reply) -> Iterator[None]:
+class Services(Protocol):
+    """What these handlers need of the controller process."""
+
+    owner: MetadataOwner | Member
+
+    @property
+    def config(self) -> Any:
+        """The broker's configuration."""
+
+    def defaults(self) -> planning.Defaults:
+        """The defaults of topics that are created now."""
+
+    def when_published(self, action: Callable[[], None]) -> None:
+        """Call `action` once every live worker has the current metadata."""
+
+
+def auto_create(controller: Services, request: dict[str, Any], reply: Reply) -> Iterator[None]:
     """Create the requested topics, and answer when every live worker knows them."""
     errors = {}
     for name in request["topics"]:
@@ -30,7 +47,7 @@ def auto_create(controller: Controller, request: dict[str, Any], reply: Reply) -
     controller.when_published(lambda: reply({"errors": errors}))
 
 
-def _create(controller: Controller, name: str) -> Generator[None, None, tuple[int, str | None]]:
+def _create(controller: Services, name: str) -> Generator[None, None, tuple[int, str | None]]:
     owner = controller.owner
     if name in owner.topics:
         return NONE, None
@@ -48,7 +65,7 @@ def _create(controller: Controller, name: str) -> Generator[None, None, tuple[in
     return NONE, None
 
 
-def producer_ids(controller: Controller, _request: dict[str, Any], reply: Reply) -> None:
+def producer_ids(controller: Services, _request: dict[str, Any], reply: Reply) -> None:
     """Allocate a block of producer ids."""
     try:
         first, count = controller.owner.producer_ids()
@@ -58,13 +75,13 @@ def producer_ids(controller: Controller, _request: dict[str, Any], reply: Reply)
     reply({"first": first, "count": count})
 
 
-def look_for_brokers(controller: Controller, _request: dict[str, Any], reply: Reply) -> None:
+def look_for_brokers(controller: Services, _request: dict[str, Any], reply: Reply) -> None:
     """Look the brokers up again: a worker refused a follower, or the coordinator refused markers."""
     controller.owner.look_for_brokers()
     reply({})
 
 
-def commit_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
+def commit_v0(controller: Services, request: dict[str, Any], reply: Reply) -> None:
     """Write offsets to where ZooKeeper-based consumers read them."""
     errors = []
     for topic, partition, offset in request["offsets"]:
@@ -79,7 +96,7 @@ def commit_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> 
     reply({"errors": errors})
 
 
-def fetch_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
+def fetch_v0(controller: Services, request: dict[str, Any], reply: Reply) -> None:
     """Read offsets from where ZooKeeper-based consumers write them."""
     offsets = []
     for topic, partition in request["partitions"]:
@@ -93,12 +110,12 @@ def fetch_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> N
     reply({"offsets": offsets})
 
 
-def _known(controller: Controller, topic: str, partition: int) -> int:
+def _known(controller: Services, topic: str, partition: int) -> int:
     rows = controller.owner.topics.get(topic, {}).get("partitions", ())
     return NONE if 0 <= partition < len(rows) else UNKNOWN_TOPIC_OR_PARTITION
 
 
-HANDLERS: dict[int, Callable[[Controller, dict[str, Any], Reply], Iterator[None] | None]] = {
+HANDLERS: dict[int, Callable[[Services, dict[str, Any], Reply], Iterator[None] | None]] = {
     internal.LOOK_FOR_BROKERS: look_for_brokers,
     internal.AUTO_CREATE: auto_create,
     internal.PRODUCER_IDS: producer_ids,

@@ -22,8 +22,9 @@ from odradek.protocol.batch import LOG_OVERHEAD, MAGIC_AT
 from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2
 from odradek.storage.log import read
-from odradek.storage.log.append import Batch, append
+from odradek.storage.log.append import append
 from odradek.storage.log.flush import Flush
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Busy, Gone, Partition
 from odradek.workers.dispatch.catalog import Catalog
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.broker.coordinator.broker_channels import Links, Watch, by_topic, error_codes, to_error
 from odradek.groups.offsets import TopicPartition
@@ -11,9 +11,20 @@ from odradek.protocol import interbroker
 from odradek.protocol.errors import Error
 
 if TYPE_CHECKING:
-    from odradek.broker.coordinator.txn_markers import Job
+    from odradek.workers.dispatch.coordination import Wanted
 
-Marker = tuple["Job", TopicPartition]
+
+class Job(Protocol):
+    """Markers of one transaction in progress (broker.coordinator.txn_markers)."""
+
+    wanted: Wanted
+    todo: set[TopicPartition]
+    in_flight: set[TopicPartition]
+
+    def __hash__(self) -> int: ...
+
+
+Marker = tuple[Job, TopicPartition]
 
 
 class Markers:
@@ -22,7 +33,7 @@ class Markers:
     title, api, version = "markers", "WriteTxnMarkers", 1
 
     def __init__(self) -> None:
-        self.listener: Callable[[Job, TopicPartition, Error], None] = lambda job, tp, error: None
+        self.listener: Callable[[Any, TopicPartition, Error], None] = lambda job, tp, error: None
 
     def on_outcome(self, item: Marker, error: Error) -> None:
         """See broker_channels.Kind."""

@@ -27,7 +27,7 @@ from odradek.groups.groups import Groups
 from odradek.groups.offsets import TopicPartition
 from odradek.ipc import memory_order, roles, slots
 from odradek.protocol.errors import Error
-from odradek.storage.log import transactions
+from odradek.storage.log import control_batch
 from odradek.storage.log.partition import Busy, Partition
 from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.coordination import Wanted
@@ -257,7 +257,7 @@ class MarkerWriter:
         """Write it within one term, checked before and after. Busy, or _Refused with the reason."""
         led_since = _led_since(partition)
         producer_id, epoch, coordinator_epoch, commit, _, only_open = wanted
-        error = transactions.write_marker(
+        error = control_batch.write_marker(
             partition, producer_id, epoch, coordinator_epoch, commit, self._now.wall_ms, only_open
         )
         if error:

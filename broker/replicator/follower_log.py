@@ -25,9 +25,9 @@ from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_
 from odradek.protocol.fetch import FetchPart
 from odradek.protocol.fetch_client import Part
 from odradek.storage.log import append_as_follower, known_epochs, roll, truncate
-from odradek.storage.log.fetched_batches import Found, Misplaced
 from odradek.storage.log.partition import Partition
 from odradek.storage.segment.epochs import UNDEFINED_EPOCH, common_end
+from odradek.storage.segment.fetched_batches import Found, Misplaced
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
 
 def append(partition: Partition, asked: FetchPart, part: Part, now_ms: int, known: Found | None) -> Change:
     """Append a leader's records, apply its high watermark and log start, from its response to `asked`. `known` is what
-    is known of the records (storage.log.fetched_batches). Raises Misplaced when the log end has changed: missing
+    is known of the records (storage.segment.fetched_batches). Raises Misplaced when the log end has changed: missing
     records would count as compacted away."""
 
     def act(values: Fields) -> Position:

@@ -32,9 +32,9 @@ from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import Part, Place
 from odradek.protocol.wire import next_correlation
 from odradek.storage.files.checkpoints import CheckpointError
-from odradek.storage.log import fetched_batches
-from odradek.storage.log.fetched_batches import Corrupt, Found, Misplaced
 from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.segment import fetched_batches
+from odradek.storage.segment.fetched_batches import Corrupt, Found, Misplaced
 
 log = logging.getLogger(__name__)
 

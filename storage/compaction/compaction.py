@@ -31,7 +31,7 @@ from odradek.storage.files import checkpoints, names
 from odradek.storage.files.durable import FILES, remove
 from odradek.storage.log import swap, transactions
 from odradek.storage.log.flush import Flush
-from odradek.storage.log.truncate import TRUNCATING
+from odradek.storage.log.partition import TRUNCATING
 from odradek.storage.producers.producers import AbortedTxn
 from odradek.storage.segment import index_files
 from odradek.storage.segment.scan import Scan

@@ -9,7 +9,7 @@ Crash rule: the steps for each segment are an append's: dirty → aborted transa
             dirty. Repair cuts off what was not published: bytes, index entries, epochs past the log end, rows of
             aborted transactions; it replays producers from `pstate_leo`. A log start that grew moves last.
 
-Nothing here reads records, except those of control batches. storage.log.fetched_batches validates the data.
+Nothing here reads records, except those of control batches. storage.segment.fetched_batches validates the data.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from odradek.protocol import batch as wire
 from odradek.storage.files.durable import FILES
 from odradek.storage.log import append as appending
 from odradek.storage.log import producer_room, replay, roll, transactions, trim, truncate
-from odradek.storage.log.fetched_batches import Found, Received, find, sound
 from odradek.storage.log.sequences import Staged
 from odradek.storage.producers.producers import ABORT, AbortedTxn, parse_marker
+from odradek.storage.segment.fetched_batches import Found, Received, find, sound
 from odradek.storage.segment.index import MAX_RELATIVE
 
 if TYPE_CHECKING:

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 from odradek.ipc import replicas, slots
 from odradek.ipc.replicas import IN, JOINING, OUT
 from odradek.storage.log import roll
+from odradek.storage.log.partition import APPENDING
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.storage.log.partition import Partition
-
-_RECORDING = 1  # the dirty value for any change of the active segment: repair handles it
 
 
 def become_leader(
@@ -36,7 +35,7 @@ def become_leader(
     """
     went_on = _continues(values, epoch)
     if epoch > values[slots.F_EPOCH_NOTED]:
-        partition.slot.dirty = _RECORDING
+        partition.slot.dirty = APPENDING
         roll.record_epoch(partition, epoch, values[slots.F_LEO])
         values[slots.F_EPOCH_NOTED] = epoch
     if not went_on:

@@ -12,8 +12,10 @@ from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
+from odradek.ipc.slots import Fields
 from odradek.storage.config import LogConfig
 from odradek.storage.files import names
+from odradek.storage.log import repair
 from odradek.storage.log.partition import Partition
 
 _FILES_EACH = 8  # descriptors that a partition in use holds, roughly; 15 at most
@@ -89,6 +91,10 @@ class Log:
                 del self._partitions[(topic, index)]
             else:
                 partition.config = self._configure(topic)
+
+    def repair(self, partition: Partition, values: Fields, dirty: int) -> Fields:
+        """Repair what the last holder of the lock left half done (storage.log.repair). Caller holds the lock."""
+        return repair.repair(partition, values, dirty)
 
     def opened(self, partition: Partition) -> None:
         """Record that `partition` has opened files; above the limit, close those of the partition that opened first."""

@@ -15,10 +15,10 @@ import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.ipc import renewal, roles, slots
 from odradek.ipc.locks import TAKEN
@@ -27,16 +27,24 @@ from odradek.storage.config import LogConfig
 from odradek.storage.files import names
 from odradek.storage.files.faults import DamagedIndex
 from odradek.storage.files.openfile import OpenFile
-from odradek.storage.log import repair, swap, truncate
-from odradek.storage.log.lowest_sequences import LowestSequences
 from odradek.storage.log.sequences import Producers
+from odradek.storage.producers.lowest_sequences import LowestSequences
 from odradek.storage.segment.index import OffsetIndex, TimeIndex
 
 if TYPE_CHECKING:
-    from odradek.storage.log.log import Log
+    from odradek.ipc.locks import PartitionLocks
+    from odradek.ipc.shm import Shared
     from odradek.storage.producers.producers import AbortedTxn
 
 log = logging.getLogger(__name__)
+
+
+# Values of the slot's dirty word: what the holder of the lock is changing, and so what repair has to do.
+APPENDING = 1  # any change of the active segment
+ROLLING = 2
+TRIMMING = 3  # segments are deleted (storage.log.trim)
+SWAPPING = 4  # compacted segments replace others (storage.log.swap)
+TRUNCATING = 5  # a sealed segment (storage.log.truncate)
 
 
 class Busy(Exception):
@@ -55,7 +63,7 @@ class Unrepaired(OSError):
 
 
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
-_REPLACING = (swap.SWAPPING, truncate.TRUNCATING)
+_REPLACING = (SWAPPING, TRUNCATING)
 _SEALED_KEPT = 4  # a reader reads one segment after the other; each costs three descriptors
 
 
@@ -123,14 +131,33 @@ class ActiveFiles:
         self.time = TimeIndex("", self.time_file.fd, fail)
 
 
+class Owner(Protocol):
+    """What a partition needs of the log that it belongs to (storage.log.log)."""
+
+    pid: int
+    locks: PartitionLocks
+    shared: Shared
+    run_dir: str | os.PathLike[str]
+    ring: Callable[[int], None]  # wakes the process of a role
+
+    def repair(self, partition: Partition, values: Fields, dirty: int) -> Fields:
+        """Repair what the last holder of the lock left half done; returns the fields. Caller holds the lock."""
+
+    def opened(self, partition: Partition) -> None:
+        """Record that `partition` has opened files."""
+
+    def disk_failed(self, log_dir: int) -> None:
+        """Have the janitor take all partitions of log directory number `log_dir` offline."""
+
+
 class Partition:
     """One partition. Cheap to make; opens files on first use and again after each change of generation."""
 
     def __init__(
-        self, log: Log, topic: str, index: int, topic_id: bytes, slot: Slot, incarnation: int, directory: str,
+        self, owner: Owner, topic: str, index: int, topic_id: bytes, slot: Slot, incarnation: int, directory: str,
         config: LogConfig,
     ) -> None:  # fmt: skip
-        self.owner = log
+        self.owner = owner
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -138,9 +165,9 @@ class Partition:
         self.incarnation = incarnation
         self.directory = directory
         self.config = config
-        self._pid = log.pid
-        self._lock, self._unlock = log.locks.calls(slot.number)
-        self.producers = Producers(log.shared.prefix, slot.number, incarnation)
+        self._pid = owner.pid
+        self._lock, self._unlock = owner.locks.calls(slot.number)
+        self.producers = Producers(owner.shared.prefix, slot.number, incarnation)
         self.pending: list = []  # a worker's batches to append in this pass
         self.deferred = False  # they wait for the lock
         self.unverified: list = []  # those that the last append left out: see storage.log.transactions.may_open
@@ -209,7 +236,7 @@ class Partition:
     def _repaired(self, values: Fields) -> Fields:
         try:
             with renewal.of(self.slot):
-                return repair.repair(self, values, self.slot.dirty)
+                return self.owner.repair(self, values, self.slot.dirty)
         except OSError:
             self.producers.forget()
             raise

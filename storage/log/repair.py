@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.ipc import slots
 from odradek.storage.files import names
 from odradek.storage.log import producer_room, roll, swap, transactions, trim, truncate
+from odradek.storage.log.partition import SWAPPING, TRIMMING, TRUNCATING
 from odradek.storage.segment.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     partition.close_files()
     if values[slots.F_STATE] != slots.LEADER and values[slots.F_STATE] != slots.FOLLOWER:
         return values  # a recovery died: another process runs it from the start
-    if dirty == truncate.TRUNCATING:
+    if dirty == TRUNCATING:
         truncate.finish(partition, values)
         return values
-    if dirty == swap.SWAPPING:
+    if dirty == SWAPPING:
         swap.finish(partition, values)
     base = values[slots.F_ACTIVE_BASE]
     path = os.path.join(partition.directory, names.offset_name(base))
@@ -41,7 +42,7 @@ def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     transactions.cut(path + names.TXN_INDEX, values[slots.F_LEO])
     _drop_above(partition.directory, base, values[slots.F_LEO])
     _cut_epochs(partition, values)
-    if dirty == trim.DELETING:
+    if dirty == TRIMMING:
         _finish_deletion(partition, values)
     return _replay_producers(partition, values)
 

@@ -16,6 +16,7 @@ from odradek.ipc import renewal, slots
 from odradek.storage.files import names
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.files.durable import FILES, Files
+from odradek.storage.log.partition import ROLLING
 from odradek.storage.producers import snapshots
 from odradek.storage.recovery.rebuild import LogState, walk_headers
 from odradek.storage.segment import epochs
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
 
 log = logging.getLogger(__name__)
-
-_ROLLING = 2
 
 
 def roll(partition: Partition, values: Fields, base: int = -1) -> None:
@@ -43,7 +42,7 @@ def roll(partition: Partition, values: Fields, base: int = -1) -> None:
 
 
 def _roll(partition: Partition, values: Fields, base: int) -> None:
-    partition.slot.dirty = _ROLLING
+    partition.slot.dirty = ROLLING
     partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION], make=True)  # a new log has no files yet
     seal_time_index(partition, values)
     if base > values[slots.F_LEO]:

@@ -18,7 +18,7 @@ from odradek.protocol.wire import INT32_MAX
 from odradek.storage.producers import producers as producers_file
 
 if TYPE_CHECKING:
-    from odradek.storage.log.append import Batch
+    from odradek.storage.log.log_batch import Batch
 
 # The kinds of a staged row. A MARKER row has its coordinator epoch as first sequence; OWN is a transactional batch that
 # the coordinator wrote for a producer (offsets of a transaction): it opens the transaction and has no sequences.

@@ -38,6 +38,7 @@ from odradek.ipc import renewal, slots
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, remove
 from odradek.storage.log import transactions, trim
+from odradek.storage.log.partition import APPENDING, SWAPPING
 from odradek.storage.segment.scan import Scan
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SWAPPING = 4
 _KINDS = (*names.INDEXES, names.LOG)  # the index first, since a start checks for it; the log last
-_BUSY_WITH_IT_NO_MORE = 1
 
 
 def put_in_place(partition: Partition, values: Fields, replaced: list[int]) -> None:
@@ -84,7 +83,7 @@ def finish(partition: Partition, values: Fields) -> None:
         _move_in(directory, base, _replaced(directory, base))
     values[slots.F_ABORTED] = transactions.count(directory)
     _publish(partition, values)
-    partition.slot.dirty = _BUSY_WITH_IT_NO_MORE
+    partition.slot.dirty = APPENDING
     log.warning("%r: an interrupted compaction was %s", partition, "undone" if undo else "finished")
 
 

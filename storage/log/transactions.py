@@ -13,73 +13,27 @@ Crash rule: a marker is written as: index row → batch → publish (log end, fi
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from odradek.ipc import renewal, slots
 from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, MARKED
 from odradek.protocol import errors
-from odradek.protocol.records import control
 from odradek.protocol.wire import INT64_MAX
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, read_file
 from odradek.storage.files.faults import DamagedIndex
+from odradek.storage.log.log_batch import Guard
 from odradek.storage.producers.producers import TXN_ENTRY, AbortedTxn, read_txn_index, txn_rows
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
-    from odradek.storage.log.append import Batch
+    from odradek.storage.log.log_batch import Batch, Marker
     from odradek.storage.log.partition import Partition
     from odradek.storage.log.read import Values
     from odradek.storage.log.sequences import Staged
 
-
-class Guard(NamedTuple):
-    """The partition's state at the verification request to the coordinator: no marker may have come since."""
-
-    generation: int  # of the producer table
-    log_end: int
-
-
-NOT_ASKED = Guard(-1, -1)
 EVERY_SEGMENT = INT64_MAX - 1
 """Replaces the base offset of a damaged segment when rows are missing in an unknown segment."""
-
-
-class Marker(NamedTuple):
-    """The content of our own control batch. `only_open`: see write_marker."""
-
-    commit: bool
-    coordinator_epoch: int
-    only_open: bool = False
-
-
-def write_marker(
-    partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, now_ms: int,
-    only_open: bool = False,
-) -> int:  # fmt: skip
-    """End the producer's transaction in this partition; returns Kafka's error code. Busy when the lock is taken.
-
-    `only_open`: the sender may not be a coordinator. The marker must end an open transaction of exactly this epoch, and
-    its coordinator epoch must not exceed that of the last marker: the real coordinator's next markers would be refused
-    for ever.
-    """
-    from odradek.storage.log.append import Batch, append
-    from odradek.storage.log.partition import Gone
-
-    kind = control.COMMIT if commit else control.ABORT
-    data = control.end_marker(
-        kind, producer_id=producer_id, producer_epoch=epoch, coordinator_epoch=coordinator_epoch, timestamp=now_ms
-    )
-    batch = Batch(memoryview(bytearray(data)), 1, now_ms, producer_id, epoch)
-    batch.marker = Marker(commit, coordinator_epoch, only_open)
-    try:
-        with partition.locked() as values:
-            append(partition, values, [batch], now_ms)
-    except Gone:
-        return errors.UNKNOWN_TOPIC_OR_PARTITION
-    except OSError:
-        return errors.KAFKA_STORAGE_ERROR
-    return batch.error
 
 
 def may_open(partition: Partition, values: Fields, staged: Staged, batch: Batch, offset: int) -> bool:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from odradek.ipc import renewal, slots
 from odradek.storage.files import names
 from odradek.storage.log import transactions
+from odradek.storage.log.partition import TRIMMING
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.storage.log.partition import Partition
 
-DELETING = 3
 # The log goes after the files that can be rebuilt from it, so that it still exists after a death. Its aborted
 # transactions and the snapshot of the producers before it cannot be rebuilt: they exist as long as the log does. (By
 # the checkpoint, which may lag behind, the log start may lie in it again.)
@@ -31,7 +31,7 @@ def advance(partition: Partition, values: Fields, log_start: int) -> int:
     """Make `log_start` (at most the log end) the first offset; returns the number of deleted segments."""
     if log_start <= values[slots.F_LOG_START]:
         return 0
-    partition.slot.dirty = DELETING
+    partition.slot.dirty = TRIMMING
     values[slots.F_LOG_START] = log_start
     values[slots.F_HW] = max(values[slots.F_HW], log_start)
     partition.slot.publish(values)
@@ -40,7 +40,7 @@ def advance(partition: Partition, values: Fields, log_start: int) -> int:
 
 def delete_below_start(partition: Partition, values: Fields) -> int:
     """Mark the files of the segments wholly below the log start as deleted; returns the number of segments."""
-    partition.slot.dirty = DELETING
+    partition.slot.dirty = TRIMMING
     bases = list(partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]))
     aborted = [transactions.count_in(partition.directory, base) for base in _below(bases, values[slots.F_LOG_START])]
     gone = rename_below(partition.directory, bases, values[slots.F_LOG_START])

@@ -45,6 +45,7 @@ from odradek.storage.files import disks, names
 from odradek.storage.files.durable import FILES, pread_exact
 from odradek.storage.files.durable import truncate as cut_file
 from odradek.storage.log import active_cut, read, roll
+from odradek.storage.log.partition import APPENDING, TRUNCATING
 from odradek.storage.log.recovered_state import described
 from odradek.storage.producers import snapshots
 from odradek.storage.recovery import recovery
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TRUNCATING = 5
-_EPOCHS = 1  # the dirty value for any change of the active segment: repair handles it
 _COPY_SIZE = 1 << 20
 _SYNC_SIZE = 64 << 20
 
@@ -107,7 +106,7 @@ def finish(partition: Partition, values: Fields) -> None:
 
 
 def _forget_epochs(partition: Partition, values: Fields) -> None:
-    partition.slot.dirty = _EPOCHS
+    partition.slot.dirty = APPENDING
     latest = roll.cut_epochs(partition, values[slots.F_LEO])
     if latest != values[slots.F_EPOCH_NOTED]:
         values[slots.F_EPOCH_NOTED] = latest

@@ -18,7 +18,8 @@ from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol.records import batch_v2
 from odradek.storage.log import opening
-from odradek.storage.log.append import Batch, append
+from odradek.storage.log.append import append
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 
 

@@ -19,8 +19,8 @@ from odradek.protocol.records import batch_v2
 from odradek.storage.config import LogConfig
 from odradek.storage.files import checkpoints
 from odradek.storage.log import append, read
-from odradek.storage.log.append import Batch
 from odradek.storage.log.log import Log, Place
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 
 NOW = 1_700_000_000_000

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.files import checkpoints, names
-from odradek.storage.log import roll, transactions, trim, truncate
+from odradek.storage.log import control_batch, roll, trim, truncate
 from odradek.storage.log.append import append
 from odradek.storage.log.partition import Partition
 
@@ -84,7 +84,7 @@ class LogWorld(LogStarts):
         before = copy.deepcopy(self.model)
 
         def work(partition: Partition) -> None:
-            error = transactions.write_marker(partition, producer.id, producer.epoch, 1, commit, self.now_ms)
+            error = control_batch.write_marker(partition, producer.id, producer.epoch, 1, commit, self.now_ms)
             assert error == errors.NONE
 
         died = self.dies(work, step)

@@ -22,7 +22,7 @@ from odradek.ipc import producers, region, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors
 from odradek.storage.files import names
-from odradek.storage.log import leader_or_follower, transactions, trim
+from odradek.storage.log import control_batch, leader_or_follower, transactions, trim
 from odradek.storage.log.partition import Busy, Partition
 from odradek.storage.producers import snapshots
 from odradek.storage.segment.epochs import EpochCache
@@ -204,7 +204,7 @@ def test_ending_a_transaction(tmp_path: Path, commit: bool) -> None:
         assert partition.state().unstable == 0
 
         def end(p: Partition) -> None:
-            assert transactions.write_marker(p, 3, 0, 1, commit, NOW) == errors.NONE
+            assert control_batch.write_marker(p, 3, 0, 1, commit, NOW) == errors.NONE
 
         died = _dies_at(world, step, end)
         if died:  # the coordinator was not answered: it tries again

@@ -15,8 +15,8 @@ from odradek.ipc import producers, region, renewal, slots
 from odradek.ipc.producers import ProducerTable
 from odradek.storage.compaction import compaction
 from odradek.storage.files.durable import FILES, read_file, replace
-from odradek.storage.log import append, opening, read, roll, swap, trim, truncate
-from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.log import append, opening, read, roll, trim, truncate
+from odradek.storage.log.partition import SWAPPING, Busy, Partition
 from odradek.storage.producers import snapshots
 from odradek.storage.recovery import damage
 from odradek.storage.segment.scan import READ_SIZE, Scan
@@ -75,7 +75,7 @@ def test_a_reader_that_waits_for_a_swap_notes_that(tmp_path: Path) -> None:
     with live(tmp_path) as world:
         first, second = world.partition(1), world.partition(2)
         with first.locked():
-            first.slot.dirty = swap.SWAPPING
+            first.slot.dirty = SWAPPING
             with pytest.raises(FileNotFoundError):
                 second.confirm()
             assert noted(first)

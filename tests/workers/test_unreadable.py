@@ -12,7 +12,7 @@ import pytest
 
 from odradek.protocol import errors, interbroker
 from odradek.storage.files import names
-from odradek.storage.log import read, reindex, roll, times, transactions
+from odradek.storage.log import control_batch, read, reindex, roll, times
 from odradek.storage.log.partition import Partition
 from odradek.storage.log.sequences import Producers
 from odradek.storage.segment import epochs
@@ -64,7 +64,7 @@ def two(bench: Bench, client: Client) -> Bench:
     client.send(frames)
     client.answers(5)
     put(partition, keyed([(b"a", b"aborted")], producer=7, sequence=0, transaction=True))
-    assert transactions.write_marker(partition, 7, 0, 1, False, NOW) == errors.NONE
+    assert control_batch.write_marker(partition, 7, 0, 1, False, NOW) == errors.NONE
     with partition.locked() as values:
         roll.roll(partition, values)
     return bench

@@ -40,7 +40,7 @@ from odradek.protocol.batch import (
     TRANSACTIONAL,
 )
 from odradek.protocol.wire import uvarint
-from odradek.storage.log.transactions import NOT_ASKED
+from odradek.storage.log.log_batch import NOT_ASKED
 from odradek.workers.dispatch import partition_check
 from odradek.workers.dispatch.api import Api
 from odradek.workers.net import connection_state, slices

@@ -67,7 +67,7 @@ class Coordinator(Protocol):
 
 
 class Wanted(NamedTuple):
-    """Markers to write to these partitions. `only_open`: see storage.log.transactions.write_marker."""
+    """Markers to write to these partitions. `only_open`: see storage.log.control_batch.write_marker."""
 
     producer_id: int
     epoch: int

@@ -24,7 +24,8 @@ from odradek.ipc.slots import (
     LEADER,
 )
 from odradek.protocol import errors
-from odradek.storage.log.append import Batch, append
+from odradek.storage.log.append import append
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import QUICK_TRIES, Busy, Gone, Partition
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ The request goes to this broker's coordinator process, which forwards it if anot
 is not known now, the answer is NOT_ENOUGH_REPLICAS, as in Kafka: every client retries it without refreshing metadata.
 So is the answer to batches beyond `MOST_HELD` bytes of a worker: batches wait here even after their clients are gone.
 If the partition does not know the producer, its later batches are refused until it has resent the refused ones
-(storage.log.lowest_sequences).
+(storage.producers.lowest_sequences).
 """
 
 from __future__ import annotations

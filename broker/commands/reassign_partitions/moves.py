@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
@@ -12,20 +12,13 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ListPartiti
 from odradek.broker.commands._shared.client import Cluster, Partition, check, explain
 from odradek.broker.commands._shared.partitions import by_topic, from_file, ids, names, plural, read_json, repeated
 from odradek.broker.commands.reassign_partitions import throttles
+from odradek.broker.commands.reassign_partitions.under_reassignment import Reassignment
 from odradek.broker.errors import OdradekError
 from odradek.cluster.decisions.assignment import assign
 from odradek.cluster.rules.errors import ApiError
 
 Replicas = dict[Partition, list[int]]
 _ANY = "any"  # log directory
-
-
-class Reassignment(NamedTuple):
-    """A partition under reassignment; `replicas` are all its current replicas."""
-
-    replicas: list[int]
-    adding: list[int]
-    removing: list[int]
 
 
 def targets(path: str) -> list[tuple[Partition, list[int]]]:

@@ -13,7 +13,7 @@ from odradek.broker.commands._shared.partitions import ids, plural
 from odradek.broker.errors import OdradekError
 
 if TYPE_CHECKING:
-    from odradek.broker.commands.reassign_partitions.moves import Reassignment
+    from odradek.broker.commands.reassign_partitions.under_reassignment import Reassignment
 
 LEADER_RATE, FOLLOWER_RATE = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
 _RATES = (LEADER_RATE, FOLLOWER_RATE, "replica.alter.log.dirs.io.max.bytes.per.second")

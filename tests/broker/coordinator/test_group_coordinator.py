@@ -31,7 +31,8 @@ from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol.errors import Error
 from odradek.storage.log import flush, leader_or_follower, truncate
-from odradek.storage.log.append import Batch, append
+from odradek.storage.log.append import append
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.coordination import Wanted

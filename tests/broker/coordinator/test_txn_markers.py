@@ -31,8 +31,9 @@ from odradek.protocol import requests
 from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
-from odradek.storage.log import leader_or_follower, transactions
-from odradek.storage.log.append import Batch, append
+from odradek.storage.log import control_batch, leader_or_follower
+from odradek.storage.log.append import append
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.coordination import Wanted
@@ -447,7 +448,7 @@ def test_a_marker_waits_while_a_later_epoch_has_a_transaction_open(place: Place)
     assert place.done == [{HERE: Error.INVALID_PRODUCER_EPOCH}], "as Kafka tells another coordinator"
     place.add(HERE)
     assert (len(place.done), partition.state().unstable) == (1, 0)
-    assert not transactions.write_marker(partition, 5, 1, 3, False, now_ms())
+    assert not control_batch.write_marker(partition, 5, 1, 3, False, now_ms())
     assert place.await_done(2)[1] == {HERE: Error.INVALID_PRODUCER_EPOCH}
     assert partition.state().unstable == -1
 

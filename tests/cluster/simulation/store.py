@@ -13,11 +13,11 @@ from typing import Any
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields
 from odradek.protocol import errors
-from odradek.storage.log.fetched_batches import Found, Misplaced
-from odradek.storage.log.fetched_batches import Received as Batch
 from odradek.storage.log.trim import DELETING
 from odradek.storage.log.truncate import TRUNCATING
 from odradek.storage.segment.epochs import EpochCache
+from odradek.storage.segment.fetched_batches import Found, Misplaced
+from odradek.storage.segment.fetched_batches import Received as Batch
 
 _APPENDING = 1
 
@@ -121,7 +121,7 @@ def failed(partition: Any, values: Fields, batches: Sequence[Any]) -> None:
 
 
 class Received:
-    """storage.log.fetched_batches for broker.replicator.leader_fetcher."""
+    """storage.segment.fetched_batches for broker.replicator.leader_fetcher."""
 
     @staticmethod
     def find(data: Any, leo: int) -> Found:

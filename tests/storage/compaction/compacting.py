@@ -13,7 +13,7 @@ from odradek.storage.compaction import compaction
 from odradek.storage.compaction.compaction import BUSY, Compaction, Memory
 from odradek.storage.files import checkpoints
 from odradek.storage.log import append, read, roll
-from odradek.storage.log.append import Batch
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 
 from ..live import NOW, Live, note_flushed

@@ -21,9 +21,10 @@ from odradek.storage.compaction import compaction
 from odradek.storage.compaction.compaction import BUSY, Compaction, Memory, Moved
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import CheckpointError
-from odradek.storage.log import opening, roll, transactions, trim, truncate
-from odradek.storage.log.append import Batch, append
+from odradek.storage.log import control_batch, opening, roll, trim, truncate
+from odradek.storage.log.append import append
 from odradek.storage.log.flush import Flush
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.opening import LogDir
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers import snapshots
@@ -160,7 +161,7 @@ class World:
         self._mark(producer, False)
 
     def _mark(self, producer: Producer, commit: bool) -> None:
-        written = transactions.write_marker(self.partition, producer.id, producer.epoch, 1, commit, self.now_ms)
+        written = control_batch.write_marker(self.partition, producer.id, producer.epoch, 1, commit, self.now_ms)
         assert written == errors.NONE
         self.model.end(producer.id, commit)
 

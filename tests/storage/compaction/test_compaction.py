@@ -18,7 +18,7 @@ from odradek.protocol.records import codecs, convert
 from odradek.storage.compaction.compaction import Compaction, Memory, Moved, Unclean, find_range
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.files import names
-from odradek.storage.log import transactions, trim, truncate
+from odradek.storage.log import control_batch, transactions, trim, truncate
 from odradek.storage.log.partition import Partition
 from odradek.storage.recovery import recovery
 from odradek.storage.tools import check
@@ -180,7 +180,7 @@ def test_open_transactions_hold_compaction_back(tmp_path: Path) -> None:
         put(partition, keyed([(b"a", b"2")], producer=5, sequence=0, transaction=True))
         seal(partition)
         assert find_range(partition, None, NOW).upto == 1
-        assert transactions.write_marker(partition, 5, 0, 1, True, NOW) == errors.NONE
+        assert control_batch.write_marker(partition, 5, 0, 1, True, NOW) == errors.NONE
         assert find_range(partition, None, NOW).upto == 2
 
 
@@ -190,7 +190,7 @@ def test_aborted_records_go_at_once_and_markers_when_nothing_is_left_of_them(tmp
         put(partition, keyed([(b"a", b"old")]))
         for sequence, commit in enumerate((False, True, False)):
             put(partition, keyed([(b"a", b"%d" % sequence)], producer=5, sequence=sequence, transaction=True))
-            transactions.write_marker(partition, 5, 0, 1, commit, NOW)
+            control_batch.write_marker(partition, 5, 0, 1, commit, NOW)
         put(partition, keyed([(b"b", b"2")]))
         seal(partition)
         compact(partition, world, NOW)
@@ -448,7 +448,7 @@ def test_a_marker_above_the_recovery_point_stays(tmp_path: Path) -> None:
         put(partition, keyed([(b"a", b"")]))
         put(partition, keyed([(b"t", b"aborted")], producer=5, sequence=0, transaction=True))
         seal(partition)  # with a snapshot at 2, where the recovery point is
-        transactions.write_marker(partition, 5, 0, 1, False, NOW)
+        control_batch.write_marker(partition, 5, 0, 1, False, NOW)
         put(partition, keyed([(b"c", b"")]), keyed([(b"c", b"")], producer=5, sequence=1))
         seal(partition)
         for flushed, noted, left in ((2, True, [2]), (5, False, [2]), (5, True, [])):
@@ -493,7 +493,7 @@ def test_a_transaction_that_is_over_is_not_open_by_a_snapshot_when_its_beginning
         put(partition, keyed([(b"a", b"")]))
         put(partition, keyed([(b"t", b"aborted")], producer=5, sequence=0, transaction=True))
         seal(partition)  # with a snapshot at 2
-        transactions.write_marker(partition, 5, 0, 1, False, NOW)
+        control_batch.write_marker(partition, 5, 0, 1, False, NOW)
         put(partition, keyed([(b"c", b"")]), keyed([(b"c", b"")], producer=5, sequence=1))
         seal(partition)
         with partition.locked() as values:

@@ -11,7 +11,7 @@ from odradek.protocol.batch import DELETE_HORIZON
 from odradek.protocol.records import batch_v2, codecs, convert
 from odradek.storage.config import LogConfig
 from odradek.storage.files import checkpoints, names
-from odradek.storage.log import transactions
+from odradek.storage.log import control_batch
 from odradek.storage.recovery import recovery
 from odradek.storage.tools import check
 from tests.harness import java
@@ -35,7 +35,7 @@ def test_kafkas_tool_accepts_what_we_compacted(tmp_path: Path) -> None:
             put(partition, keyed([(b"%d" % (n % 50), value), (b"%d" % n, b"x")], codec=codec, timestamp=NOW + n))
         for sequence, commit in enumerate((True, False, False)):
             put(partition, keyed([(b"t", b"%d" % sequence)], producer=5, sequence=sequence, transaction=True))
-            transactions.write_marker(partition, 5, 0, 1, commit, NOW)
+            control_batch.write_marker(partition, 5, 0, 1, commit, NOW)
         put(partition, keyed([(b"1", b"the end")]))
         seal(partition)
         assert compact(partition, world) is not None

@@ -15,7 +15,7 @@ from odradek.storage.compaction.compaction import Memory
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.files import names
 from odradek.storage.log import append
-from odradek.storage.log.append import Batch
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 from odradek.storage.segment import bulk_records
 from odradek.storage.segment.batch_chunks import Chunk, ChunkReader, OldBatch

@@ -19,7 +19,7 @@ from odradek.storage.compaction import compaction
 from odradek.storage.compaction.compaction import Compaction, Memory, Moved
 from odradek.storage.files import checkpoints, names
 from odradek.storage.files.durable import Files, StrPath
-from odradek.storage.log import swap
+from odradek.storage.log import control_batch, swap
 from odradek.storage.log.partition import Busy, Partition
 from odradek.storage.producers.producers import AbortedTxn
 from odradek.storage.recovery import recovery
@@ -36,7 +36,6 @@ CONFIG = {"segment_bytes": 700, "index_interval_bytes": 100, "cleanup_policy": "
 
 def _fill(partition: Partition) -> dict[bytes, bytes]:
     """Two groups of segments, the second with several, and an aborted transaction; returns the last values."""
-    from odradek.storage.log import transactions
 
     last = {}
     for n in range(12):
@@ -46,7 +45,7 @@ def _fill(partition: Partition) -> dict[bytes, bytes]:
         if n in (8, 9, 10):
             seal(partition)
     put(partition, keyed([(b"0", b"aborted")], producer=5, sequence=0, transaction=True))
-    transactions.write_marker(partition, 5, 0, 1, False, NOW)
+    control_batch.write_marker(partition, 5, 0, 1, False, NOW)
     put(partition, keyed([(b"9", b"last")]))
     seal(partition)
     return {**last, b"9": b"last"}

@@ -9,7 +9,7 @@ import pytest
 from odradek.protocol import errors
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions, PassState
 from odradek.storage.compaction.compaction import Compaction, Memory, Moved, find_range
-from odradek.storage.log import transactions
+from odradek.storage.log import control_batch, transactions
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers.producers import AbortedTxn
 from odradek.storage.recovery import recovery
@@ -23,7 +23,7 @@ CONFIG = {"cleanup_policy": "compact", "delete_retention_ms": 1000}
 
 
 def end(partition: Partition, producer: int, commit: bool, epoch: int = 0) -> None:
-    assert transactions.write_marker(partition, producer, epoch, 1, commit, NOW) == errors.NONE
+    assert control_batch.write_marker(partition, producer, epoch, 1, commit, NOW) == errors.NONE
 
 
 def send(partition: Partition, producer: int, sequence: int, value: bytes, key: bytes = b"a", epoch: int = 0) -> None:
@@ -67,7 +67,7 @@ def test_an_abort_whose_marker_is_in_a_segment_that_is_not_cleaned_yet(tmp_path:
         put(partition, keyed([(b"a", b"committed")]))
         send(partition, 5, 0, b"aborted")
         seal(partition)
-        assert transactions.write_marker(partition, 5, 0, 1, False, NOW + DAY) == errors.NONE
+        assert control_batch.write_marker(partition, 5, 0, 1, False, NOW + DAY) == errors.NONE
         seal(partition)
         assert find_range(partition, None, NOW + DAY).upto == 2
         assert compact(partition, world, NOW + DAY) is not None

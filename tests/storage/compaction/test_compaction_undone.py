@@ -13,7 +13,7 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.compaction.compaction import Compaction, find_range
 from odradek.storage.files import names
-from odradek.storage.log import transactions, truncate
+from odradek.storage.log import control_batch, transactions, truncate
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers.producers import ProducerEntry
 from odradek.storage.recovery import recovery
@@ -28,7 +28,7 @@ CONFIG = {"cleanup_policy": "compact", "delete_retention_ms": 0}
 
 
 def _end(partition: Partition, commit: bool = False) -> None:
-    assert transactions.write_marker(partition, 5, 0, 1, commit, NOW) == errors.NONE
+    assert control_batch.write_marker(partition, 5, 0, 1, commit, NOW) == errors.NONE
 
 
 def _send(partition: Partition, sequence: int, key: bytes) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from odradek.ipc import slots
 from odradek.storage.files import checkpoints, names
-from odradek.storage.log import append_as_follower, fetched_batches, roll, transactions, truncate
+from odradek.storage.log import append_as_follower, control_batch, roll, transactions, truncate
 from odradek.storage.log.partition import Partition
+from odradek.storage.segment import fetched_batches
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.tools import check
 
@@ -77,7 +78,7 @@ def test_what_a_leader_of_ours_has_appended(tmp_path: Path) -> None:
             one.view = memoryview(data)
             put(leader, one)
             if n < 2:
-                assert transactions.write_marker(leader, 9, 0, 1, commit, NOW) == 0
+                assert control_batch.write_marker(leader, 9, 0, 1, commit, NOW) == 0
         receive(partition, stored(leader))
         ours, theirs = partition.slot.read(), leader.slot.read()
         assert partition.state().unstable == leader.state().unstable == 12

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol import errors
-from odradek.storage.log import lowest_sequences
-from odradek.storage.log.append import Batch
-from odradek.storage.log.lowest_sequences import LowestSequences
+from odradek.storage.log.control_batch import write_marker
+from odradek.storage.log.log_batch import Batch, Guard
 from odradek.storage.log.partition import Partition
-from odradek.storage.log.transactions import Guard, write_marker
+from odradek.storage.producers import lowest_sequences
+from odradek.storage.producers.lowest_sequences import LowestSequences
 
 from ..live import NOW, batch, live, put
 from .test_append_and_read import broken

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from odradek.ipc import slots
-from odradek.storage.log import transactions
+from odradek.storage.log import control_batch
 from odradek.storage.log.append import append
-from odradek.storage.log.transactions import NOT_ASKED, Guard
+from odradek.storage.log.log_batch import NOT_ASKED, Guard
 
 from ..live import NOW, batch, live
 
@@ -58,7 +58,7 @@ class Opening(RuleBasedStateMachine):
 
     @rule(producer=PRODUCERS, commit=st.booleans())
     def end(self, producer: int, commit: bool) -> None:
-        assert transactions.write_marker(self.partition, producer, 0, 0, commit, NOW) == 0
+        assert control_batch.write_marker(self.partition, producer, 0, 0, commit, NOW) == 0
         self.open.discard(producer)
         self.fresh.discard(producer)
 

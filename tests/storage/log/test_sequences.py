@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.protocol import errors
-from odradek.storage.log import transactions
-from odradek.storage.log.append import Batch
+from odradek.storage.log import control_batch, transactions
+from odradek.storage.log.log_batch import Batch
 
 from ..live import NOW, batch, live, put, records
 
@@ -144,10 +144,10 @@ def test_a_marker_is_no_next_batch_of_a_producer_and_fences_what_was_expected_of
             one = batch(b"v", producer=1, sequence=sequence)
             one.transactional = transactional
             put(partition, one)
-        assert transactions.write_marker(partition, 1, 0, 1, False, NOW) == errors.NONE
+        assert control_batch.write_marker(partition, 1, 0, 1, False, NOW) == errors.NONE
         assert transactions.aborted_between(partition, partition.slot.read(), 0, 3) == [(1, 1)]
         assert partition.state().unstable == -1
-        assert transactions.write_marker(partition, 1, 1, 1, False, NOW) == errors.NONE
+        assert control_batch.write_marker(partition, 1, 1, 1, False, NOW) == errors.NONE
         for transactional in (False, True):
             zombie = batch(b"v", producer=1, sequence=2)
             zombie.transactional = transactional
@@ -160,7 +160,7 @@ def test_a_marker_of_who_may_be_no_coordinator_ends_only_what_is_open(tmp_path: 
     refused = errors.NOT_LEADER_OR_FOLLOWER
 
     def abort(epoch: int, coordinator_epoch: int, producer: int = 1) -> int:
-        return transactions.write_marker(partition, producer, epoch, coordinator_epoch, False, NOW, only_open=True)
+        return control_batch.write_marker(partition, producer, epoch, coordinator_epoch, False, NOW, only_open=True)
 
     def begin(sequence: int) -> None:
         one = batch(b"v", producer=1, sequence=sequence)
@@ -175,11 +175,11 @@ def test_a_marker_of_who_may_be_no_coordinator_ends_only_what_is_open(tmp_path: 
         assert partition.state().unstable == 0
         assert abort(0, 0) == errors.NONE
         assert (partition.state().unstable, abort(0, 0)) == (-1, refused)
-        assert transactions.write_marker(partition, 1, 0, 5, False, NOW) == errors.NONE
+        assert control_batch.write_marker(partition, 1, 0, 5, False, NOW) == errors.NONE
         begin(1)
         assert abort(0, 4) == errors.TRANSACTION_COORDINATOR_FENCED
         assert (abort(0, 6), abort(0, 5)) == (refused, errors.NONE)
-        assert transactions.write_marker(partition, 1, 0, 5, True, NOW) == errors.NONE, "the coordinator's own"
+        assert control_batch.write_marker(partition, 1, 0, 5, True, NOW) == errors.NONE, "the coordinator's own"
 
 
 def test_within_its_transaction_a_producer_sends_transactional_batches_alone(tmp_path: Path) -> None:
@@ -199,6 +199,6 @@ def test_within_its_transaction_a_producer_sends_transactional_batches_alone(tmp
         assert [one.error for one in (inside, after, stranger, later, gap)] == [
             0, errors.INVALID_TXN_STATE, 0, errors.INVALID_TXN_STATE, errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ]  # fmt: skip
-        assert transactions.write_marker(partition, 1, 0, 0, True, NOW) == errors.NONE
+        assert control_batch.write_marker(partition, 1, 0, 0, True, NOW) == errors.NONE
         put(other, again := refused(1))
         assert (again.error, again.base_offset) == (0, 3)

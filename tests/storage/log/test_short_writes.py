@@ -12,7 +12,7 @@ import pytest
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.files import names
-from odradek.storage.log import roll, transactions
+from odradek.storage.log import control_batch, roll, transactions
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers.producers import TXN_ENTRY, read_txn_index
 from odradek.storage.segment.index import TIME_ENTRY
@@ -47,7 +47,7 @@ def begin(partition: Partition, producer: int, sequence: int = 0) -> int:
 
 
 def abort(partition: Partition, producer: int) -> int:
-    return transactions.write_marker(partition, producer, 0, 0, False, NOW)
+    return control_batch.write_marker(partition, producer, 0, 0, False, NOW)
 
 
 def aborted(partition: Partition) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ import pytest
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2, codecs
 from odradek.storage.log import times, trim, truncate
-from odradek.storage.log.append import Batch
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 from odradek.storage.log.times import FirstNotBefore, Newest, Question
 

@@ -18,7 +18,7 @@ from odradek.ipc import slots
 from odradek.storage.compaction import compaction
 from odradek.storage.files import checkpoints, names
 from odradek.storage.log import transactions, truncate
-from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.log.partition import TRUNCATING, Busy, Partition
 from odradek.storage.recovery import recovery
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.tools import check
@@ -216,7 +216,7 @@ def test_readers_wait_for_it(tmp_path: Path) -> None:
         receive(partition, sent(0, 20))
         values = reader.slot.read()
         with partition.locked():
-            partition.slot.dirty = truncate.TRUNCATING
+            partition.slot.dirty = TRUNCATING
             with pytest.raises(FileNotFoundError):
                 reader.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
         other = world.partition(2)

@@ -13,8 +13,8 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.files import names
 from odradek.storage.files.faults import DamagedIndex
-from odradek.storage.log import read, reindex, roll, transactions
-from odradek.storage.log.partition import Partition
+from odradek.storage.log import control_batch, read, reindex, roll, transactions
+from odradek.storage.log.partition import TRIMMING, Partition
 from odradek.storage.producers.producers import TXN_ENTRY, AbortedTxn, ProducerEntry, read_txn_index
 from odradek.storage.recovery import former_state, recovery
 from odradek.storage.recovery.recovery import Recovered
@@ -40,7 +40,7 @@ def _seal(partition: Partition) -> None:
 
 
 def _end(partition: Partition, producer: int, commit: bool) -> None:
-    assert transactions.write_marker(partition, producer, 0, 1, commit, NOW) == errors.NONE
+    assert control_batch.write_marker(partition, producer, 0, 1, commit, NOW) == errors.NONE
 
 
 @pytest.fixture
@@ -370,12 +370,11 @@ def test_damage_of_the_log_itself_is_left(world: Live, caplog: pytest.LogCapture
 
 def test_a_death_in_a_trim_leaves_no_transaction_index(world: Live) -> None:
     """What is left once the log has been put aside, and the process is dead."""
-    from odradek.storage.log import trim
 
     partition = world.partition(1)
     base = _sealed(world)[1]
     with partition.locked() as values:
-        partition.slot.dirty = trim.DELETING
+        partition.slot.dirty = TRIMMING
         values[slots.F_LOG_START] = base
         partition.slot.publish(values)
     for kind in (names.INDEX, names.TIME_INDEX, names.SNAPSHOT, names.LOG):

@@ -9,7 +9,8 @@ from odradek.broker.janitor.log_cleaner import Cleaner
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.protocol.records import batch_v2
 from odradek.storage.files import checkpoints
-from odradek.storage.log.append import Batch, append
+from odradek.storage.log.append import append
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 
 from ...partitions import Bench, now_ms

@@ -19,7 +19,8 @@ from odradek.storage.compaction import compaction
 from odradek.storage.files import checkpoints
 from odradek.storage.files.durable import FILES
 from odradek.storage.log import append_as_follower
-from odradek.storage.log.append import Batch, append
+from odradek.storage.log.append import append
+from odradek.storage.log.log_batch import Batch
 from odradek.storage.tools.check import check
 
 from ...partitions import now_ms
