@@ -85,7 +85,7 @@ def test_unknown_rows_are_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "odradek.loadtest.bench", "--quick", "--rows", "batch1,btach50"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "no row btach50" in done.stderr
+    assert "unknown row btach50" in done.stderr
 
 
 @pytest.mark.parametrize("mode", ["produce", "tail"])

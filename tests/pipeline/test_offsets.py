@@ -63,9 +63,13 @@ def test_offsets_that_are_said_are_not_asked_for() -> None:
 @pytest.mark.parametrize(
     ("spec", "what", "told"),
     [
-        (Exactly({A0: 5, B0: 0}), "starting", "startingOffsets names every partition .*: a-1 is missing"),
-        (Exactly(dict.fromkeys([*PARTITIONS, ("c", 3)], 1)), "ending", "endingOffsets names c-3, which is not among"),
-        (Since({A0: 5}), "ending", "endingOffsetsByTimestamp names every partition .*: a-1, b-0 is missing"),
+        (Exactly({A0: 5, B0: 0}), "starting", "startingOffsets must name every partition .*: a-1 is missing"),
+        (
+            Exactly(dict.fromkeys([*PARTITIONS, ("c", 3)], 1)),
+            "ending",
+            "endingOffsets names c-3, which the query does",
+        ),
+        (Since({A0: 5}), "ending", "endingOffsetsByTimestamp must name every partition .*: a-1, b-0 is missing"),
         (Since(200), "starting", "as late as the starting timestamp 200 in a-0, a-1; .*Strategy=latest"),
     ],
 )

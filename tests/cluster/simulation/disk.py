@@ -314,7 +314,7 @@ class MemoryPartition:
         self.directory.cut(values[slots.F_LEO])
         repair._cut_epochs(self, values)  # type: ignore[arg-type]
 
-    def note_wait(self) -> None:
+    def record_wait(self) -> None:
         """No holder is ever stuck here."""
 
     def release(self, changed: bool = True) -> None:

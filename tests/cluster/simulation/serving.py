@@ -21,7 +21,7 @@ from odradek.workers.apis.k21_delete_records import delete_below
 from odradek.workers.dispatch.partition_check import refusal
 from odradek.workers.fetch.follower_fetch import Following
 from odradek.workers.fetch.follower_progress import TELL_S, FollowerProgress
-from odradek.workers.produce import acks_all as replicated
+from odradek.workers.produce.acks_all import AcksAll
 
 from . import disk, store
 from .network import Connection, End
@@ -90,7 +90,8 @@ class Workers:
         self.log = disk.MemoryLog(broker.shared, None, roles.FIRST_WORKER, self._place, lambda _: None)
         self.catalog = SimpleNamespace(log=self.log)
         self.followers = FollowerProgress(self)  # type: ignore[arg-type]
-        self.round = self.purgatory = self
+        self.purgatory = self
+        self.acks_all = AcksAll(self, self)  # type: ignore[arg-type]
         self.draining = False
         self._parked: list[Any] = []
         self._looking = False
@@ -121,7 +122,7 @@ class Workers:
 
     # -- what waits
 
-    def park(self, waiting: Any) -> None:
+    def watch(self, waiting: Any) -> None:
         """Look at it whenever something has changed, and at its deadline."""
         self._parked.append(waiting)
         self.look_in(max(0.0, waiting.deadline - self.world.now))
@@ -177,7 +178,7 @@ class Workers:
         if batch.error or not batch.target.acks_all or values[slots.F_HW_QUORUM] <= 1:
             self.finish([batch])
         else:
-            replicated.wait(self, partition, [batch], values[slots.F_LED_SINCE])  # type: ignore[arg-type, list-item]
+            self.acks_all.wait(partition, [batch], values[slots.F_LED_SINCE])  # type: ignore[list-item]
 
     def _append(self, partition: Any, values: Any, batch: Batch) -> None:
         error = refusal(partition, values, -1)
@@ -272,7 +273,7 @@ class Workers:
         waiting = Waiting(self, following, request, told)
         waiting.answer = lambda: reply(Answer(errors.NONE, number, self._parts(following, told)))
         if not waiting.look():
-            self.park(waiting)
+            self.watch(waiting)
 
     def _parts(self, following: Following, told: dict[Any, Any]) -> list[Part]:
         results = following.take()

@@ -13,7 +13,7 @@ from typing import Any
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields
 from odradek.protocol import errors
-from odradek.storage.log.trim import DELETING
+from odradek.storage.log.partition import TRIMMING
 from odradek.storage.log.truncate import TRUNCATING
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.segment.fetched_batches import Found, Misplaced
@@ -60,7 +60,7 @@ class Trim:
     @staticmethod
     def advance(partition: Any, values: Fields, log_start: int) -> None:
         if log_start > values[slots.F_LOG_START]:
-            partition.slot.dirty = DELETING
+            partition.slot.dirty = TRIMMING
             values[slots.F_LOG_START] = log_start
             values[slots.F_HW] = max(values[slots.F_HW], log_start)
             partition.slot.publish(values)
