@@ -32,7 +32,7 @@ def test_every_legal_topic(spark: SparkSession, broker: Any, tmp_path: Path, top
     assert_whole(spark, tmp_path, topic, ids(sent))
 
 
-@pytest.mark.parametrize(("size", "said"), [(None, "here is no such file"), (3, "here it has 3")])
+@pytest.mark.parametrize(("size", "said"), [(None, "here it is missing"), (3, "here it has 3")])
 def test_a_file_that_is_not_here_as_it_was_told(
     spark: SparkSession, tmp_path: Path, size: int | None, said: str
 ) -> None:
