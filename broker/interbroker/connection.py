@@ -225,7 +225,7 @@ class Link:
                 raise OSError(0, "closed by the other side")
             frame.add(count)
         if not self._busy or self._out:
-            raise WireError("an answer that nobody has asked for")
+            raise WireError("a response to no request")
         self._busy = False
         self._handler.answer(self, frame.content)
         self._fault = ""

@@ -111,7 +111,7 @@ class ControlledShutdown:
         except TreeError as error:
             self._retry(str(error))
         else:
-            self._retry("nobody has come into office", 0)
+            self._retry("no controller is elected", 0)
 
     def _others(self, elected: Elected) -> set[int]:
         """Brokers that can be controller after this one."""
