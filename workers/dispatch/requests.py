@@ -94,7 +94,7 @@ class Requests:
             services.ask(services.coordinator if place == api.COORDINATOR else services.controller, asked, answer)
 
     def _refuse(self, connection: Connection, row: Api | None, key: int, version: int, correlation: int) -> None:
-        """Answer an API or version that is not served, where Kafka does; otherwise drop the connection."""
+        """Answer an API or version that is not served, where Kafka does; otherwise drop the connection, as it does."""
         if row is not None and row.unsupported is not None:
             self._answered(connection, row, 0, correlation, forward.OK, row.unsupported())
         else:

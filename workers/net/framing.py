@@ -105,8 +105,7 @@ class Framing:
         if BUFFER - self.fill < LEAST_ROOM:
             self._handler.flush()
             self.fill = 0
-            if connection.state:
-                return self.room(connection)
+            return self.room(connection)
         begin = self.fill + len(connection.partial)
         return self._view[begin : begin + MOST_RECEIVED]
 
@@ -171,10 +170,7 @@ class Framing:
                 following = at + 4 + size
                 if following > end or size < LEAST_FRAME or size > largest:
                     break
-                if key == pipelined:
-                    if not 0 <= version <= newest:
-                        self.refuse(connection, key, version)
-                        return
+                if key == pipelined and 0 <= version <= newest:
                     body = at + 14 + length if length > 0 else at + 14
                     if version >= flexible:
                         body = skip_header_tags(view, body, following)
@@ -221,10 +217,6 @@ class Framing:
         """Whether a connection with more frames has used up its slice."""
         self._spend(connection)
         return connection.state != 0
-
-    def refuse(self, connection: Connection, key: int, version: int) -> None:
-        """Drop the connection, as Kafka does on an API or version it does not know."""
-        self._handler.drop(connection, f"unsupported request: api key {key} version {version}")
 
     # -- bytes that wait
 

@@ -44,7 +44,7 @@ class Loop:
         self._garbage: list[Connection] = []
         self.slices = Slices(self._resume)
         self.framing = Framing(handler, self._watch_input, self.slices.spend, largest)
-        self.sender = Sender(handler.drop, self._watch_room, self._resume)
+        self.sender = Sender(handler.drop, self._watch_room, self.framing.resume)
         self.connections: dict[int, Connection] = {}
         self.bytes_in = 0
 

@@ -211,6 +211,16 @@ def test_what_came_before_the_garbage_counts(bench: Bench, client: Client) -> No
     assert values_in(bench.connect()) == [b"a"]
 
 
+def test_what_came_before_an_unsupported_produce_is_answered(bench: Bench, client: Client) -> None:
+    with bench.held("t"):
+        client.send(produce(client, [b"a"]) + raw(0, 99, 7) + produce(client, [b"never"]))
+        bench.turn(5)
+        assert client.frames() == []
+    assert correlations(client.answers(1)) == [1]
+    assert client.gone()
+    assert values_in(bench.connect()) == [b"a"]
+
+
 def test_apiversions_of_the_future_is_answered_in_version_0(bench: Bench, client: Client) -> None:
     client.send(raw(18, 99, 5) + raw(18, 0, 6))
     first, second = client.answers(2)
