@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from odradek.storage.dirs import boot_id
 from odradek.storage.files import checkpoints
 from odradek.storage.tools.check import check
 
@@ -32,6 +33,8 @@ def loaded(fresh_broker: Any, tmp_path: Path) -> tuple[Any, dict[str, int]]:
     lazy = create_topic(broker, "lazy", segment_bytes=20_000)
     acked = {kept: load(broker, kept), lazy: load(broker, lazy)}
     wait_until(lambda: seen(broker, shadow).get((lazy, 0)) == ROUNDS, 20, "the high watermarks are on the disk")
+    disk = Disk(broker.data_dir, shadow)
+    wait_until(lambda: disk.durable(boot_id.FILE_NAME), 20, "the note of the boot is on the disk")
     return broker, acked
 
 
