@@ -95,19 +95,31 @@ class Framing:
 
     # -- bytes in
 
-    def room(self, connection: Connection) -> memoryview | None:
-        """Where the connection's next bytes go; None while they must wait in its socket: then TCP pushes back."""
+    def receive(self, connection: Connection, read: Callable[[memoryview], int]) -> int | None:
+        """Have `read(room)` put the connection's next bytes into `room`, and take the requests that are whole now.
+
+        Returns the bytes read: 0 at their end, None while they must wait in the socket: then TCP pushes back. Raises
+        what `read` raises.
+        """
         if (connection.in_flight or connection.state or connection.big) and not self._may_receive(connection):
             return None
-        big = connection.big
-        if big is not None:
-            return memoryview(big)[connection.big_fill :]
-        if BUFFER - self.fill < LEAST_ROOM:
+        if connection.big is not None:
+            return self._receive_big(connection, connection.big, read)
+        start = self.fill
+        if BUFFER - start < LEAST_ROOM:
             self._handler.flush()
             self.fill = 0
-            return self.room(connection)
-        begin = self.fill + len(connection.partial)
-        return self._view[begin : begin + MOST_RECEIVED]
+            return self.receive(connection, read)
+        view, partial = self._view, connection.partial
+        begin = start + len(partial)
+        count = read(view[begin : begin + MOST_RECEIVED])
+        if count:
+            if partial:
+                view[start:begin] = partial
+                connection.partial = b""
+            self.fill = end = begin + count
+            self._take_frames(connection, view, start, end)
+        return count
 
     def _may_receive(self, connection: Connection) -> bool:
         """Whether a connection that is not at the boundary of a request may receive; else it is not watched."""
@@ -117,28 +129,16 @@ class Framing:
             self._watch(connection, False)
         return not connection.state
 
-    def received(self, connection: Connection, room: memoryview, count: int) -> None:
-        """`count` bytes have arrived in `room`: take the requests that are whole now."""
-        if connection.big is not None:
-            room.release()  # or the memory could not grow
-            self._received_big(connection, count)
-            return
-        view, partial, start = self._view, connection.partial, self.fill
-        self.fill = end = start + len(partial) + count
-        if partial:
-            view[start : start + len(partial)] = partial
-            connection.partial = b""
-        self._take_frames(connection, view, start, end)
-
-    def _received_big(self, connection: Connection, count: int) -> None:
-        big = connection.big
-        assert big is not None
+    def _receive_big(self, connection: Connection, big: bytearray, read: Callable[[memoryview], int]) -> int:
+        with memoryview(big) as view, view[connection.big_fill :] as room:  # released, or the memory could not grow
+            count = read(room)
         connection.big_fill += count
         if connection.big_fill == connection.big_size:
             connection.big = None
             self._take_frames(connection, memoryview(big), 0, len(big))
         elif connection.big_fill == len(big):
             big.extend(bytes(min(len(big), connection.big_size - len(big))))
+        return count
 
     # -- events in
 

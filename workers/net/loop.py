@@ -1,7 +1,7 @@
 """The worker's event loop: one epoll, and rounds over the ready descriptors. It knows bytes, frames by way of framing,
 and no API.
 
-A round: for each readable connection, receive what there is and take the whole frames in it (workers.net.framing).
+A round: each readable connection receives what there is, and its whole frames are taken (workers.net.framing).
 Pipelined requests collect; at the end of the round they are executed together, answers are sent, and dropped
 descriptors are closed (never within the round: the kernel reuses their numbers).
 """
@@ -38,6 +38,7 @@ class Loop:
     def __init__(self, handler: Handler, largest: int, spin_us: int) -> None:
         """`largest`: bytes of a request (socket.request.max.bytes)."""
         self._handler = handler
+        self._flush = handler.flush
         self._epoll = select.epoll()
         self._poll = BusyPoll(self._epoll.poll, spin_us).wait
         self._handlers: dict[int, Callable[[int], None]] = {}
@@ -135,27 +136,23 @@ class Loop:
             self._handler.drop(connection, "hung up")
 
     def _receive(self, connection: Connection) -> None:
-        """Receive into the room that framing has for the connection, if any."""
-        room = self.framing.room(connection)
-        if room is None:
-            return
-        connection.active = True
+        """Receive, and take whole requests, unless framing has the connection wait."""
         try:
-            count = connection.sock.recv_into(room)
+            count = self.framing.receive(connection, connection.sock.recv_into)
         except (BlockingIOError, InterruptedError):
-            return
+            connection.active = True
         except OSError as error:
             self._handler.drop(connection, str(error))
-            return
-        if not count:
-            self._handler.drop(connection, "closed by the client")
-            return
-        self.bytes_in += count
-        self.framing.received(connection, room, count)
+        else:
+            if count:
+                connection.active = True
+                self.bytes_in += count
+            elif count == 0:
+                self._handler.drop(connection, "closed by the client")
 
     def finish_round(self) -> None:
         """Execute the collected requests, answer them, and release the receive buffer."""
-        self._handler.flush()
+        self._flush()
         self.framing.fill = 0
         if self._garbage:
             for connection in self._garbage:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.protocol import produce
 from odradek.protocol.produce import PartResult
+from odradek.workers.net.connection_state import CLOSED
 from odradek.workers.produce.batching import Batching, Pending
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Answering:
     def _settle(self, connection: Connection) -> None:
         """Send the answers of decided requests, in request order, and continue behind them."""
         connection.settling = False
-        if connection.closed:
+        if connection.state == CLOSED:
             return
         in_flight: Any = connection.in_flight
         answers = []

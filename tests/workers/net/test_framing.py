@@ -151,16 +151,16 @@ class Front:
         """The next bytes arrive, at most `count`."""
         if self.arrived == len(self.stream) or not self.reading or self.connection.closed:
             return False
-        room = self.framing.room(self.connection)
-        if room is None:
-            assert self.connection.state or not self.reading
-            return True
+        read = self.framing.receive(self.connection, lambda room: self._read(room, count))
+        assert read or self.connection.state or not self.reading
+        return True
+
+    def _read(self, room: memoryview, count: int) -> int:
         data = self.stream[self.arrived : self.arrived + min(count, len(room))]
         assert data
         room[: len(data)] = data
         self.arrived += len(data)
-        self.framing.received(self.connection, room, len(data))
-        return True
+        return len(data)
 
     def answer(self) -> bool:
         """The request that waits is answered."""
