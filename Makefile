@@ -18,7 +18,7 @@ SHAPE ?= steady
 WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run cluster demo test test-tools test-long chaos conformance lint format typecheck bench profile locust docs lock wheel clean
+.PHONY: help install run cluster demo test test-rest test-all test-tools test-long chaos conformance lint format typecheck bench profile locust docs lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -34,7 +34,15 @@ cluster: install  ## start ZooKeeper and three brokers on 127.0.0.1 from config/
 demo: $(VENV)/.tested  ## send a year of flights through the pipeline to a picture and a checked table, in ODRADEK_DEMO_DIR or demo-report/
 	@exec $(BIN)/python -m odradek.demo $(ARGS)
 
-test: $(VENV)/.tested  ## set up and run the tests (ARGS='-k name' picks some)
+QUICK := not slow and (smoke or not live)
+
+test: $(VENV)/.tested  ## set up and run the quick tests: of those that start programs, one of each kind (ARGS='-k name' picks some)
+	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long and $(QUICK)" $(ARGS)
+
+test-rest: $(VENV)/.tested  ## the tests that `make test` leaves out, but not the exhaustive ones
+	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long and not ($(QUICK))" $(ARGS)
+
+test-all: $(VENV)/.tested  ## both
 	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
 
 test-tools:  ## fetch the jars that some tests and the bench need: Apache Kafka, Spark's connector, HDFS, a schema registry (to .cache or ODRADEK_TEST_CACHE)

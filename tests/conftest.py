@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from .harness import long_report, time_limits
+from .harness import live, long_report, time_limits
 from .harness.broker import Broker, ExternalBroker
 from .harness.descriptors import assert_few_left, descriptors
 from .harness.loadfile import pytest_xdist_make_scheduler  # noqa: F401
@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """kafka-python's own way of loading its schemas is none of ours."""
     config.pluginmanager.register(time_limits)
+    config.pluginmanager.register(live)
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     long_report.register(config)
 

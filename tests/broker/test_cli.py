@@ -12,6 +12,8 @@ from odradek.broker import config as configuration
 from odradek.broker.errors import BootError
 from odradek.broker.supervisor import boot
 
+pytestmark = pytest.mark.live
+
 MINE = ("start", "stop", "status", "scale", "run", "log-level")
 
 

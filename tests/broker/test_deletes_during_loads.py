@@ -281,6 +281,7 @@ def check(examples: int, steps: int) -> None:
     run(Loads, settings=settings(max_examples=examples, stateful_step_count=steps, suppress_health_check=quiet))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_deletes_during_loads() -> None:
     check(40, 30)

@@ -14,6 +14,8 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from ..harness.broker import Broker, answers
 from ..harness.process import wait_until
 
+pytestmark = pytest.mark.live
+
 Fresh = Callable[..., Broker]
 
 
@@ -45,6 +47,7 @@ def _status(broker: Broker) -> dict[str, Any]:
     return dict(json.loads(broker.command("status", str(broker.properties_file), "--json").stdout))
 
 
+@pytest.mark.smoke
 def test_stop_is_clean_and_the_next_start_knows_everything(fresh_broker: Fresh) -> None:
     broker = fresh_broker()
     _create(broker, "t")

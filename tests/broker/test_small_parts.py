@@ -131,6 +131,7 @@ def test_each_role_has_its_log_file(tmp_path: Path) -> None:
     assert logs.file_of("worker-3", path).name == "odradek-worker-3.log"
 
 
+@pytest.mark.live
 def test_a_process_that_cannot_be_started_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,8 @@ from odradek.storage.dirs import logdirs
 
 from ..harness.process import wait_until
 
+pytestmark = pytest.mark.live
+
 ENTER = """
 import sys
 from pathlib import Path

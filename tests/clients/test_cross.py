@@ -11,6 +11,8 @@ from .admin import create_topic
 from .drivers import DRIVERS
 from .records import CODECS, text
 
+pytestmark = pytest.mark.live
+
 COUNT = 320
 TOOLS = [driver.tool for driver in DRIVERS.values() if driver.tool]
 

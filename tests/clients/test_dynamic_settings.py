@@ -17,6 +17,8 @@ from .admin import alter_broker, changed_brokers, create_topic
 from .raw.batches import NOW, batch, parse
 from .raw.calls import fetch, list_offsets, produce, producer_id
 
+pytestmark = pytest.mark.live
+
 TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_VERSION, INVALID_RECORD = 10, 32, 35, 87
 INVALID_REQUEST, EARLIEST = 42, -2
 DAY_MS = 86_400_000

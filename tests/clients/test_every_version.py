@@ -11,6 +11,8 @@ from ..harness.wire import Wire
 from .admin import create_topic, topic_id, unique
 from .raw.wellformed import codes, request
 
+pytestmark = pytest.mark.live
+
 SERVER_ERROR, UNSUPPORTED_VERSION, INVALID_REQUEST = -1, 35, 42
 # The first issue's APIs: the lowest and highest version that somebody's client needs.
 PROMISED = {

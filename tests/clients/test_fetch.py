@@ -18,6 +18,8 @@ from .admin import create_topic, topic_id, unique
 from .raw.batches import batch, parse
 from .raw.calls import fetch, fetch_request, part, produce, session_request, supports
 
+pytestmark = pytest.mark.live
+
 OUT_OF_RANGE, UNKNOWN_TOPIC, UNKNOWN_ID = 1, 3, 100
 FENCED_EPOCH, UNKNOWN_EPOCH = 74, 76 - 1
 NO_SESSION, WRONG_SESSION_EPOCH = 70, 71

@@ -13,6 +13,8 @@ from .admin import create_topic
 from .raw.batches import batch, parse
 from .raw.calls import fetch_request, produce, produce_request
 
+pytestmark = pytest.mark.live
+
 PRODUCE_BODY_CUT = struct.pack(">hhih1s", 0, 7, 1, 1, b"c") + b"\xff\xff\0\1\0\0\0\1\0\0\0\1\0\5to"
 BAD = {
     "negative size": struct.pack(">i", -1),

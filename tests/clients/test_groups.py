@@ -16,6 +16,8 @@ from .drivers.base import Driver, Member
 from .raw.batches import batch
 from .raw.calls import produce
 
+pytestmark = pytest.mark.live
+
 PARTITIONS = 6
 EACH = [
     pytest.param(driver, id=name, marks=[pytest.mark.needs(driver.tool)] if driver.tool else [])
@@ -165,6 +167,7 @@ def seen(members: list[Member]) -> set[bytes]:
     return {value for member in members for value in member.seen()}
 
 
+@pytest.mark.smoke
 @pytest.mark.needs(*[driver.tool for driver in DRIVERS.values() if driver.tool and "java" not in driver.tool])
 def test_clients_of_different_make_share_a_group(broker: Any, tmp_path: Path) -> None:
     """librdkafka, kafka-python and aiokafka agree on `range`."""

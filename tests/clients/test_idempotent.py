@@ -11,6 +11,8 @@ from .admin import create_topic
 from .raw.batches import batch, parse
 from .raw.calls import fetch, list_offsets, produce, producer_id
 
+pytestmark = pytest.mark.live
+
 OUT_OF_ORDER, INVALID_EPOCH, UNKNOWN_PRODUCER = 45, 47, 59
 
 

@@ -15,6 +15,8 @@ from .admin import create_topic, topic_id, unique
 from .raw.batches import NOW, batch, message, parse
 from .raw.calls import fetch, list_offsets, part, produce, producer_id, session_request
 
+pytestmark = pytest.mark.live
+
 UNKNOWN_TOPIC, OUT_OF_RANGE, INCONSISTENT_PROTOCOL, INVALID_REQUEST = 3, 1, 23, 42
 CORRUPT, BAD_ASSIGNMENT, BAD_CONFIG, FENCED_EPOCH, INVALID_RECORD = 2, 39, 40, 74, 87
 OUT_OF_ORDER, UNSUPPORTED_VERSION, INVALID_TIMESTAMP = 45, 35, 32

@@ -11,6 +11,8 @@ from .admin import create_topic, unique
 from .raw.batches import NOW, batch, compressed, parse
 from .raw.calls import fetch, list_offsets, produce, supports
 
+pytestmark = pytest.mark.live
+
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 OUT_OF_RANGE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION, INVALID_REQUEST = 1, 3, 35, 42
 

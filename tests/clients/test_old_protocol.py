@@ -14,6 +14,8 @@ from .raw import batches
 from .raw.batches import Parsed
 from .raw.calls import fetch, list_offsets, produce, supports
 
+pytestmark = pytest.mark.live
+
 VALUES = [b"one", None, b"", b"three" * 300]
 CODECS = ["gzip", "snappy", "lz4"]
 
@@ -49,6 +51,7 @@ def message_set(magic: int, key: bytes | None = None) -> bytes:
     return b"".join(batches.message(value, key, magic=magic) for value in VALUES)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_message_set_round_trip(broker: Any, wire: Wire, magic: int, version: int) -> None:

@@ -17,6 +17,8 @@ from .raw.batches import CODEC_BITS, NOW, batch, compress, parse, record, varint
 from .raw.calls import fetch, list_offsets, produce, produce_request, producer_id
 from .transactions import TRANSACTIONAL, Raw
 
+pytestmark = pytest.mark.live
+
 SERVER_ERROR, INVALID_RECORD = -1, 87
 VALUES = [b"one", b"two"]
 ROWS = [record(at, value) for at, value in enumerate(VALUES)]

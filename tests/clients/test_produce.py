@@ -15,6 +15,8 @@ from .raw import batches
 from .raw.batches import NOW, batch, compressed, message
 from .raw.calls import fetch, list_offsets, produce, produce_request, supports
 
+pytestmark = pytest.mark.live
+
 SERVER_ERROR, CORRUPT, UNKNOWN_TOPIC, TOO_LARGE, INVALID_ACKS = -1, 2, 3, 10, 21
 INVALID_TIMESTAMP, UNSUPPORTED_CODEC, INVALID_RECORD, UNKNOWN_ID = 32, 76, 87, 100
 YEAR_MS = 365 * 86_400_000

@@ -17,6 +17,8 @@ from .admin import create_topic, topic_id
 from .raw.batches import batch, message
 from .raw.calls import list_offsets, produce_request, supports
 
+pytestmark = pytest.mark.live
+
 INVALID_TOPIC, INVALID_ACKS, UNKNOWN_TOPIC = 17, 21, 3
 ADMIN = "__admin_client"
 TOPICS = ("__consumer_offsets", "__transaction_state")

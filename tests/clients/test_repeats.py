@@ -14,6 +14,8 @@ from .admin import create_topic, unique
 from .raw.batches import batch
 from .raw.calls import produce, producer_id
 
+pytestmark = pytest.mark.live
+
 TOPIC, BROKER = 2, 4
 
 

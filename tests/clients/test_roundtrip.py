@@ -13,6 +13,8 @@ from .drivers import DRIVERS
 from .drivers.base import Driver
 from .records import Plan
 
+pytestmark = pytest.mark.live
+
 SHORT, LONG = 20_000, 1_000_000
 EACH = [
     pytest.param(driver, id=name, marks=[pytest.mark.needs(driver.tool)] if driver.tool else [])
@@ -20,6 +22,7 @@ EACH = [
 ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("driver", EACH)
 def test_roundtrip(broker: Any, driver: Driver) -> None:
     plan, topic = write_all(broker, driver, SHORT)

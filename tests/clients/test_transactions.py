@@ -20,6 +20,8 @@ from ..harness.wire import Wire
 from .admin import create_topic, unique
 from .transactions import WAIT, Confluent, KafkaPython, Raw, await_stable, offsets_of, read, stable_end, state_of
 
+pytestmark = pytest.mark.live
+
 QUICK = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 200}
 
 
@@ -64,6 +66,7 @@ def read_with_kafka_python(broker: Any, topic: str, isolation: str) -> list[byte
 # -- what they promise ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_committed_is_seen_and_aborted_is_not(broker: Any, producer: Callable[..., Any]) -> None:
     topic = create_topic(broker, partitions=2)
     client = producer()

@@ -15,6 +15,8 @@ from .raw.batches import batch
 from .raw.calls import list_offsets, produce, produce_request, producer_id, supports
 from .transactions import TRANSACTIONAL, Raw, await_stable, read, stable_end
 
+pytestmark = pytest.mark.live
+
 UNKNOWN_TOPIC_OR_PARTITION, OUT_OF_ORDER_SEQUENCE_NUMBER = 3, 45
 NOT_ENOUGH_REPLICAS, INVALID_REQUEST, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 19, 42, 47, 48
 INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE = 49, 53, 120

@@ -16,7 +16,7 @@ from ..harness.broker import Broker, ExternalBroker
 from ..harness.process import wait_until
 from ..harness.wire import Wire
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 NO_ID = UUID(int=0)
 READS = {3, 32, 35, 43, 45, 60, 75}

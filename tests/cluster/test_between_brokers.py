@@ -25,7 +25,7 @@ from ..harness.process import free_port, wait_until
 from ..harness.wire import Wire
 from ..harness.zookeeper import ZooKeeper
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 STRANGER = "127.0.0.2"  # the broker advertises 127.0.0.1
 TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 31

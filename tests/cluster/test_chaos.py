@@ -97,6 +97,7 @@ def test_a_commit_that_came_late_is_no_fault() -> None:
     assert len(commits.faults) == 1
 
 
+@pytest.mark.live
 def test_the_table(tmp_path: Path) -> None:
     """A row for each run, as many cells as there are columns."""
     path = tmp_path / "CHAOS.md"
@@ -122,6 +123,7 @@ def reaches(address: str, port: int) -> bool:
     return True
 
 
+@pytest.mark.live
 def test_what_is_cut_does_not_come_through() -> None:
     network = Network(2)
     try:

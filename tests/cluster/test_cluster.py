@@ -19,7 +19,7 @@ from ..harness.cluster import Cluster
 from ..harness.process import free_port, wait_until
 from .replicas import differences
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 NOT_ENOUGH_REPLICAS = 19
 
@@ -121,6 +121,7 @@ def controller(tree: ZooKeeperTree) -> int:
     return -1 if data is None else znodes.decode_controller(data)
 
 
+@pytest.mark.smoke
 def test_replicas_of_a_new_topic_follow(cluster: Cluster, tree: ZooKeeperTree) -> None:
     topic = make_topic(cluster, partitions=2)
     sender = Sender(cluster, topic)
@@ -132,6 +133,7 @@ def test_replicas_of_a_new_topic_follow(cluster: Cluster, tree: ZooKeeperTree) -
     assert sorted(znodes.decode_topic(tree.get(znodes.topic_path(topic))[0]).replicas[0]) == [0, 1, 2]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_the_leader_is_killed(cluster: Cluster, compression: str) -> None:
     topic = make_topic(cluster)

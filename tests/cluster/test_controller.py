@@ -22,6 +22,8 @@ from odradek.workers.dispatch.api import message_class
 from ..harness.process import wait_until
 from .controller_harness import CLUSTER_ID, ControllerHarness, create_request
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[ControllerHarness]:

@@ -16,7 +16,7 @@ from ..clients.raw.calls import produce
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 NOT_ENOUGH_REPLICAS, NO_LEADER = 19, -1
 

@@ -25,7 +25,7 @@ from .chaos.faults import disk_full, killed, suspended
 from .chaos.network import HUB
 from .chaos.world import wait
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
 TIMED_OUT = 7
 LAG_S = 10  # replica.lag.time.max.ms
 # What is done while a session lasts, or before a replica lags, must be done in time on a busy machine, too. This is the

@@ -13,7 +13,7 @@ from ..harness.cluster import Cluster
 from ..harness.process import family, living, wait_until
 from .clients import Commits, Feed, Member, Onlooker, coordinator, make_topic, running
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 OFFSETS = "__consumer_offsets"
 NOT_AVAILABLE, NOT_COORDINATOR = 15, 16

@@ -19,7 +19,7 @@ from ..harness.broker import Broker
 from ..harness.cluster import Cluster
 from ..harness.process import wait_dead, wait_until
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
 PATH = f"{znodes.BROKER_IDS}/0"
 
 

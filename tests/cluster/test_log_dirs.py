@@ -25,7 +25,7 @@ from .clients import Commits, Feed, Member, make_topic, running
 STORAGE_ERROR = 56
 PARTITIONS = 6
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(240)]
 
 
 class Disks:

@@ -123,6 +123,7 @@ def litter(tree: ZooKeeperTree, mark: str) -> None:
     tree.create(znodes.REASSIGN_PARTITIONS, b'{"partitions":[{"topic":"torn","partition":0,"replicas":["x"]}]}')
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(180)
 def test_a_broker_among_nonsense(zookeeper: ZooKeeper, tmp_path: Path) -> None:

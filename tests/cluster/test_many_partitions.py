@@ -15,6 +15,8 @@ from odradek.workers.dispatch.api import message_class
 from ..harness.process import wait_until
 from .controller_harness import ControllerHarness, create_request
 
+pytestmark = pytest.mark.live
+
 UNKNOWN_TOPIC, ALREADY_EXISTS = 3, 36
 MANY = 5_000
 SOME = 1_500  # more than can be made in one turn of the controller's loop, whatever the disk

@@ -11,7 +11,7 @@ from ..harness.cluster import Cluster
 from ..harness.process import readable
 from ..harness.wire import Wire
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 MANY = 2_000
 SECONDS = 600  # a disk may take its time

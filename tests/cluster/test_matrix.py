@@ -26,7 +26,7 @@ STRUCK = {  # seconds
 }  # fmt: skip
 SAMPLE = [("SIGKILL", LEADER), ("five of SIGTERM", CONTROLLER)]
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ from ..harness.broker import Broker, ExternalBroker
 from ..harness.wire import Wire
 from .controller_harness import create_request
 
+pytestmark = pytest.mark.live
+
 CONNECTIONS = 6
 
 

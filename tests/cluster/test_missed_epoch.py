@@ -26,6 +26,8 @@ from .chaos import admin_requests
 from .chaos.chaos_cluster import ChaosCluster
 from .chaos.divergence import batches, differences
 
+pytestmark = pytest.mark.live
+
 TOPIC = "t"
 HALF = 20
 PATIENCE_S = 120

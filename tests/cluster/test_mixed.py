@@ -18,7 +18,7 @@ from ..harness.process import wait_until
 from ..harness.wire import informed
 from ..harness.zookeeper import ZooKeeper
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 KAFKA, OURS = 0, 1
 

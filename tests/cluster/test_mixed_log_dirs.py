@@ -28,7 +28,7 @@ from ..harness.zookeeper import ZooKeeper
 KAFKA, OURS = 0, 1
 PARTITIONS = 4
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(240)]
 
 
 class Mixed:

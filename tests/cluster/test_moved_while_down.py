@@ -76,6 +76,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(300)
 def test_a_broker_starts_whose_replicas_were_moved_while_it_was_down(cluster: Cluster, tree: ZooKeeperTree) -> None:
@@ -95,6 +96,7 @@ def test_a_broker_starts_whose_replicas_were_moved_while_it_was_down(cluster: Cl
     cluster.wait_isr("t", 0, 3)
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("meanwhile", ["moved back", "deleted", "made again"])

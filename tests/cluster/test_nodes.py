@@ -63,6 +63,7 @@ def again(*nodes: tuple[str, bytes]) -> list[str]:
     return java.run("3.9.1", FACTS, input=asked.encode()).stdout.decode().splitlines()
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_kafka_finds_in_our_nodes_what_we_put_there() -> None:
     for (kind, data), theirs in zip(OURS.items(), again(*OURS.items()), strict=True):
@@ -77,6 +78,7 @@ def sorted_lists(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_registrations_of_all_versions_mean_to_us_what_they_mean_to_kafka() -> None:
     data = [registration(fields) for fields, _ in BROKERS]
@@ -84,6 +86,7 @@ def test_registrations_of_all_versions_mean_to_us_what_they_mean_to_kafka() -> N
         assert znodes.decode_broker(theirs.encode()) == znodes.decode_broker(mine)
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_paths_and_config_notifications_are_kafkas() -> None:
     paths, change = again(("paths", b""), ("config", b"users/alice/clients/app"))

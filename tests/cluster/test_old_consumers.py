@@ -40,7 +40,7 @@ refresh.leader.backoff.ms=200
 auto.commit.interval.ms=200
 """
 
-pytestmark = [pytest.mark.needs("java-3.9.1", f"java-{VERSION}"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1", f"java-{VERSION}"), pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

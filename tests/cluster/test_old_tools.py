@@ -24,7 +24,7 @@ from ..harness.process import wait_until
 VERSION = "0.8.2.2"
 RECORDS = 300
 
-pytestmark = [pytest.mark.needs("java-3.9.1", f"java-{VERSION}"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1", f"java-{VERSION}"), pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

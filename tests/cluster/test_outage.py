@@ -22,6 +22,8 @@ from ..harness.process import wait_until
 from ..harness.wire import Wire
 from ..harness.zookeeper import ZooKeeper
 
+pytestmark = pytest.mark.live
+
 CREATE_TOPICS, UPDATE_METADATA = 19, 6
 QUICK = {"zookeeper_connection_timeout_ms": 3000}
 NOT_CONTROLLER = 41

@@ -20,7 +20,7 @@ from .replicas import differences
 PARTITIONS = 6
 LOADED = 200  # records between two steps
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(240)]
 
 
 @pytest.fixture

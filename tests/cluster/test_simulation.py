@@ -62,7 +62,9 @@ def run(first: int, count: int, only: str = "") -> None:
             pytest.fail(f"{explained(seed, only=only)}\n{error!r}\nseed {seed}: {again}")
 
 
-@pytest.mark.parametrize("first", range(0, SHORT, TOGETHER))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(TOGETHER, SHORT, TOGETHER))]
+)
 def test_histories(first: int) -> None:
     run(first, TOGETHER)
 
@@ -73,6 +75,7 @@ def test_many_histories(first: int) -> None:
     run(first + SHIFTED, PLAYED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 300])
 def test_lost_orders(first: int) -> None:
     """A leader that missed an epoch believed what it knew of its followers before: seed 319 finds that."""
@@ -90,6 +93,7 @@ def test_deaths_of_who_is_about_to_lead() -> None:
     run(930052, 8, DYING)
 
 
+@pytest.mark.slow
 def test_deleted_records() -> None:
     """Followers whose logs end before the leader's begins, or begin behind others'."""
     run(940000, 8, DELETING)
@@ -107,21 +111,25 @@ def test_many_deaths_and_deletions(first: int, only: str) -> None:
     run(first + SHIFTED, PLAYED, only)
 
 
+@pytest.mark.slow
 def test_truncations_beside_the_loop() -> None:
     """One that waited while its partition was assigned again cut what had come since: seed 16 finds that."""
     run(0, 18, ASIDE)
 
 
+@pytest.mark.slow
 def test_losses_of_power() -> None:
     """A controller that takes office counts on no log of who was away since a state was written: seed 26 finds that."""
     run(0, 28, POWER)
 
 
+@pytest.mark.slow
 def test_losses_of_power_that_nobody_notices() -> None:
     """A write that took a follower into the ISR came behind its next registration: seed 8 finds that."""
     run(0, 12, BACK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("only", KINDS)
 def test_failing_disks_and_deaths_anywhere(only: str) -> None:
     """A death may be before any word of shared memory, record, checkpoint, directory, message or write to the tree."""

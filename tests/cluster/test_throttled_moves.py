@@ -30,7 +30,7 @@ from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 from .replicas import differences
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 KB = bytes(range(256)) * 4
 MB = 1 << 20

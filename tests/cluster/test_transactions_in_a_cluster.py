@@ -14,7 +14,7 @@ from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 from .clients import Feed, Thread, coordinator, make_topic, running
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 PARTITIONS = 3

@@ -12,6 +12,8 @@ import pytest
 
 from odradek.cluster.tree.embedded import EmbeddedTree
 
+pytestmark = pytest.mark.live
+
 WRITER = """
 import sys
 from odradek.cluster.tree.embedded import EmbeddedTree

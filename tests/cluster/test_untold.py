@@ -20,7 +20,7 @@ from ..harness.zookeeper import ZooKeeper
 
 ELSEWHERE = 99  # a broker that does nothing with its office
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
 
 
 @pytest.fixture

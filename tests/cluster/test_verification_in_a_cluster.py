@@ -13,7 +13,7 @@ from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 from .clients import coordinator, make_topic
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 INVALID_TXN_STATE, GROUP, TRANSACTION = 48, 0, 1
 _NOT_NOW = (14, 15, 16, 19)  # the internal topics are being made

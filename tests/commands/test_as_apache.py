@@ -14,7 +14,7 @@ import pytest
 from ..harness import java
 from .conftest import Run, command_line
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 TOOLS = {
     "topics": "TopicCommand",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from .conftest import Run
+
+pytestmark = pytest.mark.live
 
 
 def _configs(run: Run, *words: str) -> dict[str, str]:

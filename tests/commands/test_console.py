@@ -12,6 +12,8 @@ import pytest
 
 from .conftest import Run, command_line
 
+pytestmark = pytest.mark.live
+
 LAST_SECONDS = 30
 
 

@@ -12,6 +12,8 @@ from odradek.broker.errors import OdradekError
 
 from .conftest import Run
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize("poll_ms", [1, 2, 4, 8, 16])
 def test_an_assignment_that_comes_after_a_poll_has_ended(broker: Any, run: Run, topic: str, poll_ms: int) -> None:

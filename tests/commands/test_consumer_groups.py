@@ -15,6 +15,8 @@ from odradek.broker.commands.consumer_groups.describe_groups import committed
 from ..harness.process import wait_until
 from .conftest import Run
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def group(run: Run, topic: str, name: str) -> str:

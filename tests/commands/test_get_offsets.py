@@ -8,6 +8,8 @@ import pytest
 
 from .conftest import Run
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def filled(run: Run, topic: str) -> str:

@@ -15,7 +15,7 @@ from ..harness.cluster import Cluster
 from ..harness.process import die_with_parent, wait_until
 from .conftest import SECONDS, command_line
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 Odradek = Callable[..., str]
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from .conftest import Run
+
+pytestmark = pytest.mark.live
 
 PREFERRED = ("--election-type", "preferred")
 

@@ -7,7 +7,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .conftest import Run, command_line
+
+pytestmark = pytest.mark.live
 
 TOTAL = re.compile(
     r"(\d+) records sent, [\d.]+ records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, "

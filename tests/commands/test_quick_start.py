@@ -14,7 +14,7 @@ import pytest
 from ..harness.checkout import Checkout
 from ..harness.process import family, wait_dead, wait_until
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 DESCRIBE = "bin/kafka-topics.sh --describe --zookeeper localhost:2181 --topic {}"
 HEADER = "Topic:{}\tPartitionCount:1\tReplicationFactor:{}\tConfigs:\n"

@@ -13,6 +13,8 @@ from odradek.broker.commands.reassign_partitions.throttles import FOLLOWERS, LEA
 
 from .conftest import Run
 
+pytestmark = pytest.mark.live
+
 
 def moving(folder: Path, *rows: dict[str, Any], **more: Any) -> tuple[str, str]:
     """The option with a file of these partitions."""

@@ -80,6 +80,7 @@ def test_other_offsets_end_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "replica 0's offset 5 doesn't match replica 1's offset 6" in capsys.readouterr().out
 
 
+@pytest.mark.live
 def test_a_broker(run: Run, start: Any, topic: str) -> None:
     run("console-producer", "--topic", topic, stdin=b"a\nb\nc\n")
     words = ("--topics-include", topic, "--time", "-2", "--report-interval-ms", "300", "--max-wait-ms", "100")
@@ -96,5 +97,6 @@ def test_a_broker(run: Run, start: Any, topic: str) -> None:
     assert b"Traceback" not in process.stderr.read()
 
 
+@pytest.mark.live
 def test_no_topic(run: Run) -> None:
     run("replica-verification", "--topics-include", "nothing", code=1)

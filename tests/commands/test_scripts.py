@@ -18,6 +18,8 @@ from ..harness.checkout import ROOT, Checkout
 from ..harness.process import command_words, family, kill_all, living, wait_dead, wait_until
 from .conftest import SECONDS
 
+pytestmark = pytest.mark.live
+
 OWN = {"odradek-run.sh", "odradek-cluster.sh"}
 SCRIPTS = sorted(path.name for path in (ROOT / "bin").glob("*.sh") if path.name not in OWN)
 SERVERS = ["server", "server-1", "server-2"]
@@ -63,6 +65,7 @@ def test_a_client_reads_its_file_without_a_word(checkout: Checkout, client: str,
     assert "WARN" not in (checkout.folder / "log").read_text()
 
 
+@pytest.mark.smoke
 def test_a_broker_in_the_background(checkout: Checkout) -> None:
     """`ps` finds one process by the file's name, and killing that ends the broker; stopped, it leaves nothing."""
     file = checkout.config("server-1")

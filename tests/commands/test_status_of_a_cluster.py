@@ -16,6 +16,8 @@ from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 
+pytestmark = pytest.mark.live
+
 GOOD = Dir("/a", None, 5_000_000, 100, 50)
 BAD = Dir("/b", "KAFKA_STORAGE_ERROR", 0, -1, -1)
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from .conftest import Run
+
+pytestmark = pytest.mark.live
 
 
 def _described(run: Run, name: str) -> dict:
     return json.loads(run("topics", "--describe", "--topic", name, "--json").stdout)[0]
 
 
+@pytest.mark.smoke
 def test_create_describe_in_kafkas_layout(run: Run, name: str) -> None:
     words = ("--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=3600000")
     assert run("topics", "--create", "--topic", name, *words).stdout == f"Created topic {name}.\n".encode()

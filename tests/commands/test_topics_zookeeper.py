@@ -20,7 +20,7 @@ from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from ..harness.zookeeper import ZooKeeper
 from .conftest import SECONDS, command_line
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 SESSION_MS = 60_000  # brokers are registered for as long as a test stands still; a server grants 20 ticks at most
 

@@ -14,6 +14,8 @@ from ..harness.process import die_with_parent, free_port, wait_until
 from ..harness.zookeeper import VERSION, four_letter_word
 from .conftest import SECONDS, command_line
 
+pytestmark = pytest.mark.live
+
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 

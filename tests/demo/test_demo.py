@@ -54,6 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     yield demo(tmp_path_factory.mktemp("demo"))
 
 
+@pytest.mark.live
 @pytest.mark.needs("java")
 @pytest.mark.timeout(SECONDS)
 def test_all_numbers_are_right(whole: Demo) -> None:
@@ -67,6 +68,7 @@ def test_all_numbers_are_right(whole: Demo) -> None:
     assert sum(int(row["cancelled"]) for row in rows.values()) == expected.cancelled.total() > 0
 
 
+@pytest.mark.live
 @pytest.mark.needs("java")
 @pytest.mark.timeout(SECONDS)
 def test_a_wrong_number_is_told(whole: Demo, tmp_path: Path) -> None:
@@ -92,6 +94,7 @@ def _a_minute_more(topic: Path) -> str:
     return str(row["airline"])
 
 
+@pytest.mark.slow
 def test_the_direct_computation_of_the_year() -> None:
     """As the literature on this data has it: 328,521 departures of 336,776, 12.64 minutes late."""
     year = direct.figures(None, events.DOUBLED)

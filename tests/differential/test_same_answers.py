@@ -29,7 +29,7 @@ from .families import Family
 from .pair import SETTLED_S, Address, Pair, Played
 from .reasons.table import passes, reason
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 SEQUENCES = int(os.environ.get("ODRADEK_DIFFERENTIAL_SEQUENCES", 3400))  # of each family in the long test
 SEED = os.environ.get("ODRADEK_DIFFERENTIAL_SEED", "1")

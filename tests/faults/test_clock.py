@@ -15,6 +15,8 @@ from ..clients.raw.calls import fetch, list_offsets, produce, producer_id
 from ..harness.process import wait_until
 from .power import SEAM
 
+pytestmark = pytest.mark.live
+
 HOUR_MS = 3_600_000
 
 

@@ -12,6 +12,7 @@ from .compaction_checker.targets import OneBroker
 from .compaction_checker.trial import Trial
 
 
+@pytest.mark.live
 def test_nothing_committed_is_lost_and_nothing_deleted_comes_back(tmp_path: Path) -> None:
     seed = random.randrange(1 << 16)
     print("seed", seed)

@@ -22,6 +22,8 @@ from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce, producer_id
 from ..harness.process import wait_until
 
+pytestmark = pytest.mark.live
+
 RECORDS = 40
 STORAGE_ERROR = 56
 

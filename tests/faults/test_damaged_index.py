@@ -12,6 +12,8 @@ from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce
 from ..harness.process import wait_until
 
+pytestmark = pytest.mark.live
+
 RECORDS = 40
 KAFKA_STORAGE_ERROR = 56
 

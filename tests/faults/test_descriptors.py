@@ -15,6 +15,8 @@ from ..clients.raw.calls import fetch, produce
 from ..harness.process import wait_until
 from ..harness.wire import answers
 
+pytestmark = pytest.mark.live
+
 PARTITIONS = 8
 
 

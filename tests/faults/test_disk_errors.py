@@ -18,6 +18,8 @@ from ..harness.process import wait_until
 from .failing import fail
 from .power import SEAM
 
+pytestmark = pytest.mark.live
+
 STORAGE_ERROR = 56
 PARTITIONS = 6
 

@@ -19,6 +19,8 @@ from ..clients.raw.calls import fetch, produce, producer_id
 from ..harness.process import wait_until
 from .mounts import Mounts
 
+pytestmark = pytest.mark.live
+
 STORAGE_ERROR = 56
 SIZE = 100_000
 MIB = 1 << 20
@@ -74,6 +76,7 @@ def free(disk: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(120)
 def test_full_while_producing_and_rolling(on_disk: Callable[..., tuple[Any, Path]]) -> None:
     """Also: a topic can be deleted on a full disk, and that is enough to go on."""

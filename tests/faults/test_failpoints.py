@@ -176,6 +176,7 @@ def test_there_are_many() -> None:
     assert len({point.name for point in POINTS}) == len(POINTS)
 
 
+@pytest.mark.live
 @pytest.mark.timeout(300)
 def test_the_most_telling(drill: Drill) -> None:
     names = os.environ.get("ODRADEK_TEST_POINTS")
@@ -198,6 +199,7 @@ def test_a_point_is_in_a_function_that_there_is(place: str) -> None:
     assert name == "" or name in functions
 
 
+@pytest.mark.live
 @pytest.mark.timeout(120)
 def test_without_the_variable_nothing_is_wrapped(fresh_broker: Any) -> None:
     """The broker itself knows no failpoints: there is nothing to reach in production."""

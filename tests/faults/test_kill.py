@@ -13,6 +13,8 @@ from ..harness.process import family, living, wait_until
 from ..harness.wire import answers
 from .acknowledged import Load
 
+pytestmark = pytest.mark.live
+
 CHILDREN = ["worker", "acceptor", "coordinator", "janitor", "controller"]
 
 
@@ -40,6 +42,7 @@ def test_new_clients_while_the_acceptor_is_killed_again_and_again(fresh_broker: 
         wait_until(lambda: answers(broker.bootstrap, 3), 20, "a new client is answered")
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(180)
 def test_kill_of_all_workers_at_once(fresh_broker: Any) -> None:
     broker = fresh_broker()

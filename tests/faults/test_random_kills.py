@@ -16,6 +16,8 @@ import pytest
 from ..harness.process import command_words, family, living, wait_until
 from .world import BUSY, STALL_S, World
 
+pytestmark = pytest.mark.live
+
 VICTIMS = ("worker", "worker", "worker", "acceptor", "coordinator", "controller", "janitor")
 WORKERS = 3
 WHOLE = 25  # every so many kills one is the supervisor's

@@ -15,6 +15,8 @@ from ..clients.raw.calls import list_offsets
 from ..harness.broker import Broker
 from ..harness.process import wait_until
 
+pytestmark = pytest.mark.live
+
 WAIT = 30
 NAME = "again"
 EARLIEST, LATEST = -2, -1

@@ -9,6 +9,8 @@ import pytest
 from ..harness.process import wait_until
 from .acknowledged import Load
 
+pytestmark = pytest.mark.live
+
 
 def scale(broker: Any, workers: int) -> None:
     """Ask for `workers` and wait until so many run."""

@@ -17,6 +17,8 @@ from ..clients.raw.calls import list_offsets, produce, producer_id
 from ..harness.process import wait_until
 from .mounts import Mounts
 
+pytestmark = pytest.mark.live
+
 SHM = Path("/dev/shm")
 
 

@@ -7,11 +7,15 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from ..clients.admin import create_topic
 from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, fetch_request, produce
 from ..harness.process import family, wait_dead, wait_until
 from .acknowledged import Load
+
+pytestmark = pytest.mark.live
 
 MARKER = ".kafka_cleanshutdown"
 

@@ -16,6 +16,8 @@ from ..harness.process import await_turns, wait_until
 from .failpoints.arming import Arming
 from .world import BUSY, STALL_S, World, await_role
 
+pytestmark = pytest.mark.live
+
 WORKERS = 3
 ROLES = ("worker", "acceptor", "coordinator", "controller", "janitor")
 # Each inside the lock of a partition that all producers write to.

@@ -18,6 +18,8 @@ from ..clients.raw.calls import fetch, produce, producer_id
 from ..harness.process import wait_until
 from .power import SEAM, Disk
 
+pytestmark = pytest.mark.live
+
 ROUNDS = 120
 
 

@@ -26,6 +26,8 @@ from ..harness.wire import header
 from .background_client import BackgroundClient
 from .watch import Watch
 
+pytestmark = pytest.mark.live
+
 API_VERSIONS = struct.pack(">i", 17) + header(18, 0, 1)
 MOST_KIB = 24  # of a worker's memory for a connection that has nothing under way
 

@@ -29,6 +29,8 @@ from .playing import Target
 from .sequences import Api, Player, Pools, Script, script
 from .watch import Watch
 
+pytestmark = pytest.mark.live
+
 SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
 LENGTH = 12
 MOST_GROWTH, LOOKS = 32 << 20, 10

@@ -23,6 +23,8 @@ from ..harness.process import readable
 from ..harness.wire import Wire
 from .background_client import BackgroundClient, broker_with_client
 
+pytestmark = pytest.mark.live
+
 PATIENCE_S = 30  # of the background client, for each of its requests
 INVALID_RECORD, MESSAGE_TOO_LARGE, BROKEN = 87, 10, -1
 MANY = 60_000  # elements of one request
@@ -85,6 +87,7 @@ def test_thousands_at_once(world: tuple[Broker, BackgroundClient], kind: str) ->
         background.await_more(5)
 
 
+@pytest.mark.smoke
 def test_every_record_refused(world: tuple[Broker, BackgroundClient]) -> None:
     """Each with a sentence of its own; the answer was copied for each of them."""
     broker, background = world

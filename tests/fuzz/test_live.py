@@ -25,6 +25,8 @@ from .grammar import Grammar
 from .shooter import shoot, shoot_alone
 from .watch import Watch
 
+pytestmark = pytest.mark.live
+
 SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
 ROUND = 500
 MOST_GROWTH = 24 << 20

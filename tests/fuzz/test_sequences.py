@@ -23,6 +23,8 @@ from .sequences import Api, Player, Pools, Script, script
 from .stories import PLANS, WIDE, WIDTH, story
 from .watch import Watch
 
+pytestmark = pytest.mark.live
+
 SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
 LENGTH = 14
 PARTITIONS = 4  # of __consumer_offsets

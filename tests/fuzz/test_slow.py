@@ -24,6 +24,8 @@ from ..harness.wire import Wire, header
 from .background_client import CONNECTIONS, BackgroundClient, broker_with_client
 from .watch import Watch
 
+pytestmark = pytest.mark.live
+
 IDLE_MS = 10_000  # who is held up for some seconds, by the disk or the machine, must not be idle
 CLOSED_S = 60  # idle connections are looked for every five seconds
 METADATA = struct.pack(">i", 23) + header(3, 1, 1) + struct.pack(">i", -1)

@@ -20,6 +20,8 @@ from ..harness.broker import Broker
 from .background_client import BackgroundClient, broker_with_client
 from .zip_bombs import batch_of, message_of
 
+pytestmark = pytest.mark.live
+
 MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 2, 87, 76
 SIZES = {"gzip": 1 << 30, "snappy": 1 << 30, "lz4": 200 << 20, "zstd": 1 << 30}  # lz4 packs 255 bytes in one at most
 MOST_MIB = 200  # a worker has 40, and may unpack 32 while its decoder holds as much

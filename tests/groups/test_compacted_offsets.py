@@ -213,6 +213,7 @@ def _run(examples: int, steps: int) -> None:
     run_state_machine_as_test(Machine, settings=chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # hypothesis takes its time to find the shortest example of a fault
 def test_offsets_over_rounds_and_loads() -> None:
     _run(20, 40)

@@ -12,6 +12,8 @@ import pytest
 from ..harness.broker import Broker
 from ..harness.process import wait_until
 
+pytestmark = pytest.mark.live
+
 TOPIC, PARTITIONS = "t", 3
 
 

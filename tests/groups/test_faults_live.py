@@ -28,6 +28,8 @@ from ..harness.broker import Broker
 from ..harness.process import wait_until
 from ..harness.wire import Wire
 
+pytestmark = pytest.mark.live
+
 UNKNOWN_SERVER_ERROR, NOT_AVAILABLE, LOADING = -1, 15, 14
 LAST = 2**31 - 1
 

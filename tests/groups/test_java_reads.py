@@ -10,7 +10,7 @@ import pytest
 from ..harness import java
 from .world import World, drain
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 
 def write_segment(world: World, folder: Path) -> Path:

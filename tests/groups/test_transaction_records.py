@@ -109,6 +109,7 @@ def test_replay_leaves_out_what_it_cannot_read() -> None:
     assert set(replay.transactions) == {"x"}
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_kafka_reads_every_state(tmp_path: Path) -> None:
     folder = tmp_path / "__transaction_state-0"

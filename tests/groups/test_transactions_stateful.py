@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -256,4 +257,5 @@ class Machine(RuleBasedStateMachine):
 
 
 TestTransactions = Machine.TestCase
+TestTransactions.pytestmark = pytest.mark.slow
 TestTransactions.settings = settings(max_examples=300, stateful_step_count=60, suppress_health_check=list(HealthCheck))

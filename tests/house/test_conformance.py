@@ -15,6 +15,7 @@ def test_a_suite_that_passes() -> None:
     assert found.row().endswith("| 13 | 0 | 1 | – |")
 
 
+@pytest.mark.live
 def test_each_failure_has_its_reason_or_says_that_it_has_none() -> None:
     found = conformance.parse(KCAT, "FAILED acl-add (rc 1) x\nFAILED TestNew/a|b\n0 passed, 2 failed, 0 skipped\n")
     assert found.names == ("acl-add", "TestNew/a|b")

@@ -10,10 +10,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.harness.broker import Broker
 from tests.harness.process import die_with_parent, free_port, living, wait_until
 
 from .tree import ROOT
+
+pytestmark = pytest.mark.live
 
 SECONDS = 60
 

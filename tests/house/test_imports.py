@@ -118,6 +118,7 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
                 assert DISTRIBUTIONS.get(top, top) in known, f"{module}:{line}: {top} is not in pyproject.toml"
 
 
+@pytest.mark.live
 def test_numpy_comes_when_needed() -> None:
     """Not with the modules that the broker's processes import."""
     import subprocess

@@ -9,6 +9,8 @@ import pytest
 
 from .nested import run_pytest
 
+pytestmark = pytest.mark.live
+
 CONFTEST = """
 from tests.harness import long_report
 from tests.harness.long_report import add_options as pytest_addoption, register as pytest_configure

@@ -12,6 +12,8 @@ import pytest
 
 from .tree import ROOT
 
+pytestmark = pytest.mark.live
+
 TARGETS = ["install", "run", "test", "test-long", "test-tools", "lint", "format", "bench", "wheel", "clean", "help"]
 TARGETS += ["locust", "demo"]
 PREREQUISITES = ROOT / ".ci" / "prerequisites"

@@ -28,6 +28,7 @@ def found(text: str) -> list[str]:
     return [match.group() for match in WORDS.finditer(text)]
 
 
+@pytest.mark.live
 def test_no_file_names_a_registry_or_a_machine() -> None:
     faults = []
     for path in tracked_files():
@@ -48,6 +49,7 @@ def test_an_innocent_name_is_let_be(text: str) -> None:
     assert not found(text)
 
 
+@pytest.mark.live
 def test_lock_files_have_only_pinned_versions() -> None:
     locks = [path for path in tracked_files() if path.suffix == ".lock"]
     assert len(locks) >= 2

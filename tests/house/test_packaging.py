@@ -17,6 +17,8 @@ from tests.harness.process import die_with_parent, free_port, wait_until
 from .test_first_minutes import try_commands
 from .tree import ROOT, package_dirs, pyproject, top_folders
 
+pytestmark = pytest.mark.live
+
 NOT_PACKAGES = {"tests", "src", "data", "build", "dist"}
 
 

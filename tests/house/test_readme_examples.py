@@ -14,6 +14,8 @@ from tests.harness.broker import Broker, ExternalBroker
 from .test_docs import DOCUMENTS
 from .tree import ROOT
 
+pytestmark = pytest.mark.live
+
 SECONDS = 180
 
 
@@ -43,6 +45,7 @@ def check(page: str, count: int, broker: Broker | ExternalBroker, folder: Path) 
         assert run(code.replace("localhost:9092", broker.bootstrap), folder) == promised(code), code
 
 
+@pytest.mark.smoke
 def test_the_readme(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
     check("README.md", 1, broker, tmp_path)
 

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .tree import ROOT
+
+pytestmark = pytest.mark.live
 
 TESTS = """
 import pytest

@@ -15,7 +15,7 @@ from ..harness.process import wait_until
 from . import adopting
 from .adopting import KEPT, RECORDS, Filled
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 QUICK = {"log_retention_check_interval_ms": 50, "log_cleaner_backoff_ms": 50}
 ALL = list(range(RECORDS))
 

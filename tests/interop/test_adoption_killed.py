@@ -25,7 +25,7 @@ from ..harness.process import die_with_parent, wait_until
 from . import adopting
 from .adopting import Described, Filled
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
 
 # What the controller process does in a take-over and behind it, by the names of failpoints/points.py, in this order.
 STEPS = (

@@ -15,6 +15,8 @@ from ..clients.raw.batches import NOW, batch, compressed, message, wrapped
 from ..clients.raw.calls import produce, producer_id
 from ..harness import java
 
+pytestmark = pytest.mark.live
+
 VERSIONS = ["3.9.1", "4.1.0"]
 DUMP = "kafka.tools.DumpLogSegments"
 # What the tool prints (and exits with 0) when something is wrong.

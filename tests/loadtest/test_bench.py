@@ -18,7 +18,7 @@ from odradek.loadtest.curves import drop_pages
 from odradek.loadtest.rows import ROWS, Row, check_end, once
 from tests.harness.broker import Broker
 
-pytestmark = pytest.mark.needs("librdkafka-dev")
+pytestmark = [pytest.mark.live, pytest.mark.needs("librdkafka-dev")]
 
 
 class Seen:
@@ -108,6 +108,7 @@ def test_a_lost_message_gives_no_figure(measured: Measured) -> None:
         check_end(measured, "short", Call("client", "produce", {"messages": 600, "producers": 2}))
 
 
+@pytest.mark.smoke
 def test_topics_are_made_counted_and_dropped(fresh_broker: Callable[..., Broker]) -> None:
     broker = seen(fresh_broker())
     wire.create(broker.port, "here")

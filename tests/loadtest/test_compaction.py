@@ -30,6 +30,7 @@ def test_segments_are_what_a_producer_writes(tmp_path: Path, size: int) -> None:
     assert len(keys) == 50
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("key", list(compaction.LOADS))
 def test_a_log_is_compacted(tmp_path: Path, key: str) -> None:
     entry = compaction.measure(key, tmp_path, 1, 0.0005, [Odradek])

@@ -11,6 +11,8 @@ from odradek.loadtest.reports.report import markdown
 from odradek.loadtest.reports.report_producers import producers_section
 from odradek.loadtest.store import Entry, Results
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize("key", list(producers.LOADS))
 def test_a_table_is_measured(tmp_path: Path, key: str) -> None:

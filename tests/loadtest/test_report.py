@@ -42,12 +42,14 @@ def test_cost_is_per_message() -> None:
     assert (found.rate, found.cpu_us, found.cpu_per_gb) == (250_000, 2.5, 2.5)
 
 
+@pytest.mark.live
 def test_ratio_is_of_medians() -> None:
     many = [cost(cpu_us=value) for value in (1, 9, 2)]
     few = [cost(cpu_us=value) for value in (0.1, 0.9, 0.2)]
     assert ratio(results("batch1", many, few), "batch1", "cpu_us") == pytest.approx(0.1)
 
 
+@pytest.mark.live
 def test_no_ratio_without_kafka() -> None:
     alone = results("batch1", [], [cost()])
     assert ratio(alone, "batch1", "rate") is None
@@ -56,6 +58,7 @@ def test_no_ratio_without_kafka() -> None:
     assert "1,0" in table(alone) or "1.0 k" in table(alone)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("ours", "lacks"),
     [
@@ -69,12 +72,14 @@ def test_targets(ours: Cost, lacks: list[str]) -> None:
     assert missed(results("batch1", [cost(10_000, 12)], [ours]), row("batch1")) == lacks
 
 
+@pytest.mark.live
 def test_where_the_rate_is_missed_the_client_is_told_of() -> None:
     busy = replace(cost(20_000), client_cpu=0.05)  # of 50 ms
     assert "missed: batch1 1.00." in markdown(results("batch1", [cost(10_000)], [busy]))
     assert "Cores that the client" not in markdown(results("batch1", [cost(10_000, 12)], [cost(60_000, 2)]))
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("p99", "word"), [(70, "met"), (71, "MISSED: p99")])
 def test_latency_target(p99: float, word: str) -> None:
     made = results("tail1", [cost(p99=100)], [cost(cpu_us=5, p99=p99)])
@@ -82,11 +87,13 @@ def test_latency_target(p99: float, word: str) -> None:
     assert summary(made).startswith("1 rows met" if word == "met" else "0 rows met, 1 missed: tail1 (p99)")
 
 
+@pytest.mark.live
 def test_large_messages_are_told_in_bytes() -> None:
     made = results("full", [cost(size=1000)], [cost(rate=2000, size=1000)])
     assert "2 MB/s, 10.00 CPU s/GB" in table(made)
 
 
+@pytest.mark.live
 def test_report_is_put_together_from_several_runs(tmp_path: Path) -> None:
     made = results("one", [cost()], [cost()])
     made.entries["one"] = replace(made.entries["one"], date="2026-11-01 10:00", commit="abc")
@@ -100,6 +107,7 @@ def test_report_is_put_together_from_several_runs(tmp_path: Path) -> None:
     assert text.index("… five in flight") < text.index("… one in flight")
 
 
+@pytest.mark.live
 def test_nothing_measured_yet(tmp_path: Path) -> None:
     assert load(tmp_path / "none.json").entries == {}
     assert "| work |" in markdown(Results())
@@ -113,6 +121,7 @@ def starts(kafka: float, odradek: float, seconds: float) -> Results:
     return Results({"start1": Entry({KAFKA: [one(kafka)], ODRADEK: [one(odradek)]}, 1)})
 
 
+@pytest.mark.live
 def test_starts_are_judged() -> None:
     assert "MISSED" not in starts_section(starts(600, 100, 1.0))
     text = starts_section(starts(600, 150, 1.1))
@@ -122,6 +131,7 @@ def test_starts_are_judged() -> None:
     assert starts_section(Results()) == ""
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("seconds", "word"), [(5.0, "0.50, met"), (5.2, "0.52, MISSED")])
 def test_recovery_is_judged(seconds: float, word: str) -> None:
     data = {"Apache Kafka": [{"seconds": 10.0, "cpu": 15.0}], "Odradek": [{"seconds": seconds, "cpu": 7.0}]}
@@ -169,6 +179,7 @@ def test_growth_is_of_the_ends() -> None:
     assert growth(points(10, 90, 15)) == 1.5
 
 
+@pytest.mark.live
 def test_picture(tmp_path: Path) -> None:
     made = Results({"partitions": Entry({ODRADEK: {"all": points(1, 2, 3)}}, 1)})
     assert draw(made, tmp_path / "curves.png")
@@ -190,6 +201,7 @@ def test_choosing_rows_and_brokers() -> None:
         chosen_kinds("pulsar")
 
 
+@pytest.mark.live
 def test_what_goes_wrong_costs_its_row_only() -> None:
     def fails() -> Entry:
         raise LoadError("lost a message")
@@ -208,6 +220,7 @@ def test_hottest_functions() -> None:
     assert hottest(stacks).most_common() == [("recv (b.py:3)", 9), ("loop (a.py:9)", 2)]
 
 
+@pytest.mark.live
 def test_topics_to_parquet_beside_the_connector_on_kafka() -> None:
     rates = {"odradek, files, direct": 2e6, "odradek, wire, direct": 9e5, "kafka, on Apache Kafka": 1e6}
     data = {name: [{"rate": rate, "jvm_us": 1.5, "python_us": 0.5, "broker_us": 0.25}] for name, rate in rates.items()}
@@ -217,6 +230,7 @@ def test_topics_to_parquet_beside_the_connector_on_kafka() -> None:
     assert parquet_section(Results()) == ""
 
 
+@pytest.mark.live
 def test_topics_to_parquet_without_kafka() -> None:
     data = {"odradek, files, direct": [{"rate": 2e6, "jvm_us": 1.5, "python_us": 0.5, "broker_us": 0.25}]}
     told = parquet_section(Results({"parquet-5gb": Entry(data, 1, 0.5)}))
@@ -224,6 +238,7 @@ def test_topics_to_parquet_without_kafka() -> None:
     assert "2,000 | 1.50 µs | 0.50 µs | 0.25 µs | – |" in told and "MISSED" not in told
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("speed", "cpu", "word"), [(54, 3.6, "met"), (53.9, 3.6, "MISSED: MB/s |"), (60, 3.7, "MISSED: CPU |")]
 )
@@ -238,6 +253,7 @@ def test_compaction_is_judged(speed: float, cpu: float, word: str) -> None:
     assert compaction_section(Results()) == ""
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("key", "looked", "words"), [
     ("look-batch1", 1.10, "| +10% | ≤ +10% | met |"),
     ("look-batch1", 1.12, "| +12% | ≤ +10% | MISSED |"),

@@ -25,6 +25,8 @@ from odradek.loadtest.swarm.runs import Run
 from tests.harness.broker import Broker
 from tests.harness.process import die_with_parent, free_port, wait_until
 
+pytestmark = pytest.mark.live
+
 SWARM = [sys.executable, "-m", "odradek.loadtest.swarm"]
 SECONDS = 120
 

@@ -200,6 +200,7 @@ def test_waves_of_a_soak_are_no_shorter_than_a_rebalance(run_time: int) -> None:
     assert all(b - a >= 15 for a, b in zip([0, *changes], [*changes, run_time], strict=True))
 
 
+@pytest.mark.live
 def test_nothing_here_loads_locust() -> None:
     """It would patch the sockets and threads of the process that runs the tests."""
     code = "import sys; import odradek.loadtest.swarm.run; sys.exit('locust' in sys.modules or 'gevent' in sys.modules)"

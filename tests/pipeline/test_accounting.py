@@ -20,6 +20,8 @@ from .test_brokers import cut
 from .test_segments import CLEANER, compacted
 from .test_segments import COMPACTED as COMPACTING
 
+pytestmark = pytest.mark.live
+
 Fresh = Callable[..., Broker]
 SEEDS = (1, 2, 3)
 

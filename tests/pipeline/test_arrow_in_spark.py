@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from .batches import PARTITION, TOPIC, some_log, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.live
 
 
 def test_what_spark_sees(spark: SparkSession) -> None:

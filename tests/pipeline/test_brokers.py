@@ -38,6 +38,7 @@ def cut(broker: Any, topic: str, before: int) -> None:
 # -- topics and leaders
 
 
+@pytest.mark.live
 def test_topics_with_their_partitions(broker: Any) -> None:
     one, three = create_topic(broker), create_topic(broker, partitions=3)
     with asking(broker) as brokers:
@@ -45,6 +46,7 @@ def test_topics_with_their_partitions(broker: Any) -> None:
     assert (found[one], found[three]) == (1, 3)
 
 
+@pytest.mark.live
 def test_leaders(broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
     with asking(broker) as brokers, broker.wire() as wire:
@@ -66,6 +68,7 @@ class Counting(Brokers):
         return super().ask_anybody(names)
 
 
+@pytest.mark.live
 def test_a_plan_asks_once_who_leads(broker: Any) -> None:
     """And again after a failure, and for partitions that it has not asked for."""
     one, two = create_topic(broker, partitions=2), create_topic(broker)
@@ -81,6 +84,7 @@ def test_a_plan_asks_once_who_leads(broker: Any) -> None:
         assert brokers.asked == 4
 
 
+@pytest.mark.live
 def test_all_topics_that_are_not_there_are_named(broker: Any) -> None:
     topic = create_topic(broker)
     with asking(broker) as brokers:
@@ -91,12 +95,14 @@ def test_all_topics_that_are_not_there_are_named(broker: Any) -> None:
         assert "missing-a" not in brokers.topics(), "asking made it"
 
 
+@pytest.mark.live
 def test_partitions_that_are_not_there_are_named(broker: Any) -> None:
     topic = create_topic(broker)
     with asking(broker) as brokers, pytest.raises(UnknownTopic, match=f"^no such partition: {topic}-1, {topic}-7$"):
         brokers.offsets([(topic, 7), (topic, 0), (topic, 1)], LATEST)
 
 
+@pytest.mark.live
 def test_the_cluster_says_who_it_is(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     written = Path(broker.data_dir, "meta.properties").read_text()
@@ -108,6 +114,7 @@ def test_the_cluster_says_who_it_is(fresh_broker: Callable[..., Any]) -> None:
 # -- offsets
 
 
+@pytest.mark.live
 def test_first_and_last_offsets(broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(21), partitions=2)
@@ -119,6 +126,7 @@ def test_first_and_last_offsets(broker: Any) -> None:
         assert brokers.offsets([], LATEST) == {}
 
 
+@pytest.mark.live
 def test_what_is_not_decided_is_behind_the_end(broker: Any) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(3))
@@ -130,6 +138,7 @@ def test_what_is_not_decided_is_behind_the_end(broker: Any) -> None:
             assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 4}
 
 
+@pytest.mark.live
 def test_offsets_by_time(broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(10), partitions=2)
@@ -141,6 +150,7 @@ def test_offsets_by_time(broker: Any) -> None:
 # -- places
 
 
+@pytest.mark.live
 def test_places(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     topic = create_topic(broker, partitions=2)
@@ -156,6 +166,7 @@ def test_places(fresh_broker: Callable[..., Any]) -> None:
 # -- groups
 
 
+@pytest.mark.live
 def test_a_group_without_members_commits(broker: Any) -> None:
     topic, group = create_topic(broker, partitions=3), unique("group")
     keys = [(topic, index) for index in range(3)]
@@ -167,6 +178,7 @@ def test_a_group_without_members_commits(broker: Any) -> None:
         brokers.commit(group, {})
 
 
+@pytest.mark.live
 def test_a_group_with_members_is_left_alone(broker: Any) -> None:
     topic, group = create_topic(broker), unique("group")
     member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
@@ -191,6 +203,7 @@ def test_what_will_not_pass_is_told_at_once() -> None:
 # -- brokers that are not there
 
 
+@pytest.mark.live
 def test_one_of_the_bootstrap_servers_is_enough(broker: Any) -> None:
     topic = create_topic(broker)
     servers = f"127.0.0.1:{free_port()}, PLAINTEXT://{broker.bootstrap}"
@@ -217,6 +230,7 @@ def test_after_a_failure_another_is_asked() -> None:
     assert brokers.in_turn() == servers[1:] + servers[:1]
 
 
+@pytest.mark.live
 def test_a_broker_that_comes_back_is_asked_again(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     topic, group = create_topic(broker), unique("group")
@@ -229,6 +243,7 @@ def test_a_broker_that_comes_back_is_asked_again(fresh_broker: Callable[..., Any
         assert brokers.committed(group, [(topic, 0)]) == {(topic, 0): 2}
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_those_who_lead_die(tmp_path: Path) -> None:
     """The leader of the partition, and the coordinator of the group."""
@@ -248,6 +263,7 @@ def test_those_who_lead_die(tmp_path: Path) -> None:
                 cluster.wait_isr(topic, 0, 3)
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_partitions_that_nobody_leads(tmp_path: Path) -> None:
     with Cluster(tmp_path, 2) as cluster:

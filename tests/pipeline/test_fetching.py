@@ -31,6 +31,8 @@ from ..harness.zookeeper import ZooKeeper
 from .test_brokers import asking, cut, replicated
 from .topics import send, transaction
 
+pytestmark = pytest.mark.live
+
 PIECES = {"max.partition.fetch.bytes": "3000"}  # some ten batches of `fill`
 SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20", "fetch.max.wait.ms": "100"}
 

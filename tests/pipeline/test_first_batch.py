@@ -6,12 +6,16 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ..clients.admin import create_topic
 from .frames import drain, load, rows
 from .topics import send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.live
 
 
 GROUP = {"odradek.commit.group": "of-a-first-batch"}

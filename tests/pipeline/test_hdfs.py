@@ -25,7 +25,7 @@ from .topics import send
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.needs("hdfs"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("hdfs"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from .room import changes_nothing_without_its_room
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.needs("hdfs"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("hdfs"), pytest.mark.timeout(300)]
 
 
 def test_without_its_room_nothing_is_changed(spark: SparkSession, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from .test_brokers import cut
 from .test_fetching import fill
 from .test_segments import CLEANER, COMPACTED, all_rows, batches, compacted, copied, delete_topic, keyed, logs
 
+pytestmark = pytest.mark.live
+
 Fresh = Callable[..., Broker]
 OFF = {"odradek.local": "off"}
 COUNT, SIZE = 20, 3

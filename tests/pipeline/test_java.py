@@ -11,6 +11,8 @@ import pytest
 from odradek.pipeline import java
 from odradek.pipeline.errors import PipelineError
 
+pytestmark = pytest.mark.live
+
 VECTOR = "--add-modules=jdk.incubator.vector"
 
 

@@ -239,6 +239,7 @@ def test_folders_that_cannot_be(given: dict[str, str], said: str) -> None:
         ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t", **given}, False)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("local", ["only", "off"])
 def test_the_same_as_through_spark(spark: SparkSession, broker: Any, tmp_path: Path, local: str) -> None:
     topic = create_topic(broker, partitions=2)

@@ -20,6 +20,8 @@ from ..clients.admin import create_topic, unique
 from ..harness.process import free_port
 from .written import written
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture(scope="module", autouse=True)
 def no_idle_producers() -> Iterator[None]:

@@ -29,6 +29,7 @@ def order(*names: str) -> dict[str, Any]:
     return {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
 
 
+@pytest.mark.live
 def test_what_it_has(registry: SchemaRegistry) -> None:
     """The latest version of a subject each time, and any by its id."""
     topic, asked = unique("orders"), Registry(registry.url)
@@ -42,6 +43,7 @@ def test_what_it_has(registry: SchemaRegistry) -> None:
     assert [schemas(each) for each in (-1, 0, 2**31 - 1)] == [None] * 3
 
 
+@pytest.mark.live
 def test_each_id_is_asked_for_once(registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that there is not, for a while; only the last ones are kept."""
     monkeypatch.setattr(by_id, "KEPT", 2)
@@ -57,6 +59,7 @@ def test_each_id_is_asked_for_once(registry: SchemaRegistry, monkeypatch: pytest
         assert door.asked == [*paths, "/schemas/ids/99999"]
 
 
+@pytest.mark.live
 def test_a_schema_that_names_others(registry: SchemaRegistry) -> None:
     """Of other subjects: their definitions are where they are named first."""
     money = {"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]}
@@ -76,6 +79,7 @@ def test_a_schema_that_names_others(registry: SchemaRegistry) -> None:
     assert json.loads(by_id.ById(Registry(registry.url))(number) or "") == found
 
 
+@pytest.mark.live
 def test_schemas_of_other_kinds(registry: SchemaRegistry) -> None:
     topic = unique("json")
     number = registry.register(
@@ -86,6 +90,7 @@ def test_schemas_of_other_kinds(registry: SchemaRegistry) -> None:
     assert by_id.ById(Registry(registry.url))(number) is None
 
 
+@pytest.mark.live
 def test_a_new_version(registry: SchemaRegistry) -> None:
     """Or not, where the subject says what it has to be compatible with."""
     topic, asked = unique("orders"), Registry(registry.url)
@@ -127,6 +132,7 @@ def test_one_that_does_not_answer() -> None:
     assert said(Registry(address, QUICK)).startswith(f"the schema registry {address} does not respond: ")
 
 
+@pytest.mark.live
 def test_one_that_wants_a_user(registry: SchemaRegistry) -> None:
     with Door(registry, USER) as door:
         refused = f"the schema registry {door.url} returned 401: Unauthorized; see schema.registry.basic.auth.user.info"
@@ -135,12 +141,14 @@ def test_one_that_wants_a_user(registry: SchemaRegistry) -> None:
         assert client.latest(Registry(door.url, (("basic.auth.user.info", USER),)), "none") is None
 
 
+@pytest.mark.live
 def test_another_server(registry: SchemaRegistry) -> None:
     """Its 404 does not say that there is no such schema."""
     address = registry.url.removesuffix("/v7")
     assert said(Registry(address)).startswith(f"the schema registry {address} returned 404: ")
 
 
+@pytest.mark.live
 def test_tls(registry: SchemaRegistry, tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
@@ -153,6 +161,7 @@ def test_tls(registry: SchemaRegistry, tmp_path: Path) -> None:
         assert client.latest(Registry(door.url, trusting), "none") is None
 
 
+@pytest.mark.live
 def test_its_schemas_stay(registry: SchemaRegistry) -> None:
     """The registry's own client reads them out of our topic again, whatever became of the process."""
     number = registry.register(unique("s"), order("kept"))

@@ -17,7 +17,7 @@ from . import revealing_job
 from .jobs.avros import FIRST
 from .topics import send
 
-pytestmark = [pytest.mark.needs("java", "schema-registry"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java", "schema-registry"), pytest.mark.timeout(600)]
 
 SECONDS = 540
 

@@ -135,6 +135,7 @@ def refusal(kafka: dict[str, str]) -> str:
     return str(caught.value)
 
 
+@pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
 @pytest.mark.parametrize("listener", ["SASL_SSL", "SASL_PLAINTEXT"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -142,12 +143,14 @@ def test_sasl(secured: Secured, listener: str, mechanism: str) -> None:
     _reads(secured, options(secured, listener, **login(mechanism)))
 
 
+@pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
 @pytest.mark.parametrize("who", [identity, identity_in_words])
 def test_certificates(secured: Secured, who: Any) -> None:
     _reads(secured, options(secured, "SSL", **who(secured)))
 
 
+@pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
 def test_trust_in_words(secured: Secured) -> None:
     kafka = options(secured, "SSL", **identity(secured))
@@ -165,6 +168,7 @@ def _reads(broker: Secured, kafka: dict[str, str]) -> None:
         assert [chunk.until for chunk in read(kafka, wanted, False, holes)][-1] == 50
 
 
+@pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
 def test_who_is_not_let_in(secured: Secured) -> None:
     assert "refused the authentication: " in refusal(options(secured, "SASL_SSL", **login("PLAIN", "wrong")))
@@ -172,6 +176,7 @@ def test_who_is_not_let_in(secured: Secured) -> None:
     assert "no broker responds; 127.0.0.1:" in refusal(options(secured, "SSL"))  # TLS 1.3 tells it afterwards
 
 
+@pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
 def test_a_broker_that_is_not_believed(secured: Secured) -> None:
     stranger = {"ssl_truststore_location": str(secured.folder / "client.crt")}
@@ -182,6 +187,7 @@ def test_a_broker_that_is_not_believed(secured: Secured) -> None:
     _reads(secured, elsewhere | {"ssl.endpoint.identification.algorithm": ""})
 
 
+@pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
 def test_the_wrong_protocol_for_a_port(secured: Secured) -> None:
     plain = {"bootstrap.servers": f"127.0.0.1:{secured.ports['SSL']}"}

@@ -25,6 +25,8 @@ from ..harness.broker import Broker
 from ..harness.process import wait_until
 from .local import Local, Row, rows
 
+pytestmark = pytest.mark.live
+
 Fresh = Callable[..., Broker]
 SMALL = {"segment_bytes": 2000}
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", "segment_bytes": 2000}

@@ -34,6 +34,7 @@ query.awaitTermination()
 INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector\n"  # which Spark's launcher asks for
 
 
+@pytest.mark.live
 def test_python_and_the_clock(spark: SparkSession) -> None:
     """Workers run this Python, and times are shown in UTC."""
     from pyspark.sql.functions import udf
@@ -45,12 +46,14 @@ def test_python_and_the_clock(spark: SparkSession) -> None:
     assert row.epoch == "1970-01-01 00:00:00"
 
 
+@pytest.mark.live
 def test_the_data_source_is_known(spark: SparkSession) -> None:
     with pytest.raises(Exception) as caught:
         spark.read.format("odradek").load().count()
     assert "DATA_SOURCE_NOT_FOUND" not in str(caught.value)
 
 
+@pytest.mark.live
 def test_whatever_is_left_of_a_driver_is_in_the_tests_own_folder(spark: SparkSession, room: str) -> None:
     """Those that tests kill remove nothing."""
     jvm: Any = spark._jvm
@@ -78,10 +81,12 @@ def test_spark_connect_is_refused(
         session("remote", **conf)
 
 
+@pytest.mark.live
 def test_one_session_a_process(spark: SparkSession) -> None:
     assert session("again") is spark
 
 
+@pytest.mark.live
 @pytest.mark.needs("java")
 def test_killed_in_the_midst_of_a_query(tmp_path: Path) -> None:
     """Nothing was said but what cannot be helped, and nothing is left of a process that was killed."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+pytestmark = pytest.mark.live
+
 Load = Callable[..., "DataFrame"]
 
 
@@ -49,6 +51,7 @@ def delete_before(broker: Any, topic: str, offset: int) -> None:
 # -- batches
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_reads(spark: SparkSession, broker: Any, read: Load, codec: str) -> None:
     """Each task but the first of a partition begins within a batch."""

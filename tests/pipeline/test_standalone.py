@@ -23,7 +23,7 @@ from ..harness.cluster import Cluster
 from ..harness.process import die_with_parent, wait_until
 from ..harness.standalone import HERE, Standalone
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
 
 PARTITIONS = 6
 RECORDS = 60_000

@@ -16,7 +16,7 @@ from .topics import NOW, WAIT, headers, send, undecided
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.needs("spark-connector")
+pytestmark = [pytest.mark.live, pytest.mark.needs("spark-connector")]
 PRODUCER_ID = slice(43, 51)  # of a batch of magic 2
 
 

@@ -22,6 +22,8 @@ from ..clients.admin import create_named, create_topic, unique
 from .stand_in import METADATA, StandIn
 from .topics import NOW, send
 
+pytestmark = pytest.mark.live
+
 RECORDS = 20
 Offsets = dict[str, Any]
 

@@ -23,6 +23,8 @@ from .reads import SHORT, read
 from .stand_in import CONFIGS, FETCH, LIST_OFFSETS, METADATA, Lie, StandIn
 from .test_fetching import PIECES, fill, offsets, reading
 
+pytestmark = pytest.mark.live
+
 THROTTLE_MS = 120
 
 

@@ -16,7 +16,7 @@ from .topics import send
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.needs("spark-connector")
+pytestmark = [pytest.mark.live, pytest.mark.needs("spark-connector")]
 BROKERS_WAYS = {name: way for name, way in WAYS.items() if way.broker == "odradek"}
 
 

@@ -27,6 +27,8 @@ from ..harness.process import free_port, wait_until
 from .topics import WAIT
 from .written import committed, written
 
+pytestmark = pytest.mark.live
+
 SCHEMA = StructType().add("topic", "string").add("value", "binary")
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+pytestmark = pytest.mark.live
+
 ID = Struct(">16sqiq")
 DYING = Path(__file__).with_name("dying_task.py")
 HEADERS = "array<struct<key: string, value: binary>>"

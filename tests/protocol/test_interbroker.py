@@ -40,6 +40,7 @@ def request_body(sample) -> memoryview:
     return memoryview(sample.frame)[at:]
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_golden_frames_are_kafkas() -> None:
     assert golden.written_by_kafka() == golden.GOLDEN.read_text("utf-8")

@@ -47,6 +47,7 @@ def known(name: str, version: int) -> bool:
         return False
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("release", [pytest.param(r, marks=pytest.mark.needs(f"java-{r}")) for r in ("3.9.1", "4.1.0")])
 def test_every_version_of_every_api(release) -> None:
     lines = java.run(release, str(JAVA / "SchemaSamples.java")).stdout.decode().splitlines()

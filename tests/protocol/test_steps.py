@@ -95,6 +95,7 @@ def _decoded(kind: Any, version: int, values: OddValues) -> Any:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_no_step_is_much(depth: int) -> None:
     """Whichever of the nested arrays is the long one: topics, their partitions, or those of a partition's replicas."""

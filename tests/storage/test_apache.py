@@ -18,7 +18,7 @@ from tests.harness.apache import Apache
 from tests.harness.process import die_with_parent, wait_until
 from tests.storage.logs import Interval, batch, message, run_of_batches, write_segment
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 RECORDS = 3000
 ENDS = [RECORDS // 2 + 22, RECORDS // 2]  # ten records and a marker for each of two transactions
 
@@ -175,6 +175,7 @@ def test_kafka_opens_what_we_recovered_and_reads_all_of_it(kafka_dirs: dict[str,
     assert [line for line in broker.log_file.read_text().splitlines() if "ERROR" in line] == []
 
 
+@pytest.mark.smoke
 def test_kafkas_tool_accepts_what_we_write(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     old = [message(i, timestamp=500 + i) for i in range(200)]

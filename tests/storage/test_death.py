@@ -267,6 +267,7 @@ def acks() -> Iterator[list[tuple[int, int]]]:
         os.close(end)
 
 
+@pytest.mark.slow
 def test_sigkill_at_random_under_three_writers(tmp_path: Path, acks: list[tuple[int, int]]) -> None:
     """Three processes append for one idempotent producer each; each is killed and replaced again and again."""
     seed = random.randrange(1 << 32)

@@ -14,7 +14,7 @@ from ..clients.raw.batches import batch
 from ..clients.raw.calls import produce
 from .machine import Machine, started
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.needs("java")]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(400), pytest.mark.needs("java")]
 UNIT = "odradek-archive.service"
 
 

@@ -20,7 +20,7 @@ from ..harness.process import wait_until
 from ..harness.wire import Wire
 from .machine import HOME, PROCESSES, Machine
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 STORAGE_ERROR = 56
 UNITS = [*(f"odradek-{name}.service" for name in PROCESSES), "odradek-worker@0.service", "odradek-worker@1.service"]
 
@@ -35,6 +35,7 @@ def settled(machine: Machine) -> None:
         machine.systemctl("start", *UNITS, "odradek.target")
 
 
+@pytest.mark.smoke
 def test_everything_runs(machine: Machine) -> None:
     """`start` returned, so every process has said READY; each is confined, and none runs as root."""
     assert sorted(machine.pids()) == sorted(UNITS)

@@ -25,7 +25,7 @@ MEMORY = "odradek-memory.service"
 PATIENCE_S = 15  # of the manager with it, if it asks for no more
 LATE_S = 2.0  # by so much systemd may be late
 
-pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture

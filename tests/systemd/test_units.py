@@ -33,6 +33,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prefix
 
 
+@pytest.mark.smoke
+@pytest.mark.live
 @pytest.mark.needs("systemd-analyze")
 def test_systemd_verifies_them(installed: Path) -> None:
     words = ["systemd-analyze", "verify", *map(str, sorted((installed / "etc/systemd/system").iterdir()))]
@@ -41,6 +43,7 @@ def test_systemd_verifies_them(installed: Path) -> None:
     assert done.returncode == 0 and not ours, done.stderr
 
 
+@pytest.mark.live
 @pytest.mark.needs("systemd-analyze")
 def test_the_drop_in_for_affinity(tmp_path: Path) -> None:
     """As the worker's unit proposes it."""
@@ -57,6 +60,7 @@ def test_the_drop_in_for_affinity(tmp_path: Path) -> None:
     assert done.returncode == 0 and "odradek" not in done.stderr, done.stderr
 
 
+@pytest.mark.live
 @pytest.mark.needs("systemd-analyze")
 def test_verify_finds_faults(tmp_path: Path) -> None:
     """Else the test above shows nothing."""
@@ -66,6 +70,7 @@ def test_verify_finds_faults(tmp_path: Path) -> None:
     assert "Typo" in done.stderr
 
 
+@pytest.mark.live
 @pytest.mark.needs("systemd-analyze")
 @pytest.mark.parametrize("service", SERVICES)
 def test_exposure(installed: Path, service: str) -> None:
@@ -81,6 +86,7 @@ def test_exposure(installed: Path, service: str) -> None:
     assert float(found[1]) <= MOST_EXPOSED, done.stdout
 
 
+@pytest.mark.live
 def test_install_names_this_interpreter(installed: Path) -> None:
     for service in SERVICES:
         text = (installed / "etc/systemd/system" / service).read_text()
@@ -88,6 +94,7 @@ def test_install_names_this_interpreter(installed: Path) -> None:
         assert "@" not in re.sub(r"worker@|@system-service|@privileged|@resources", "", text), "all is filled in"
 
 
+@pytest.mark.live
 def test_only_a_cluster_wants_the_replicator(tmp_path: Path) -> None:
     target = tmp_path / "etc/systemd/system/odradek.target"
     install(tmp_path)
@@ -108,6 +115,7 @@ def test_only_who_speaks_to_others_has_a_network(tmp_path: Path) -> None:
         assert alone == set(names) - {"archive"} - (connected if cluster else set())
 
 
+@pytest.mark.live
 def test_install_again_keeps_the_configuration(tmp_path: Path) -> None:
     install(tmp_path, "--user", "broker")
     properties = tmp_path / "etc/odradek/server.properties"
@@ -168,6 +176,7 @@ def test_data_where_services_cannot_look_is_shown() -> None:
     assert "ProtectHome=tmpfs\n" in text
 
 
+@pytest.mark.live
 def test_the_archive_reads_the_brokers_data_and_writes_its_own(installed: Path) -> None:
     """Every hour, also the one that was missed; and it must not take the broker's shared memory with it."""
     system = installed / "etc/systemd/system"
@@ -203,6 +212,7 @@ def test_what_is_archived_can_be_read_as_systemd_reads_it(socket: str, server: s
     assert found.names(dict.fromkeys(["__x", "_schemas", "a_b", "orders"], 1)) == ["a_b", "orders"]
 
 
+@pytest.mark.live
 def test_install_again_keeps_what_is_archived(tmp_path: Path) -> None:
     install(tmp_path)
     file = tmp_path / "etc/odradek/archive.conf"
@@ -212,6 +222,7 @@ def test_install_again_keeps_what_is_archived(tmp_path: Path) -> None:
     assert file.read_text() == "ODRADEK_ARCHIVE=--nothing\n"
 
 
+@pytest.mark.live
 def test_what_a_boot_removes_is_warned_of(tmp_path: Path) -> None:
     opt, tmp = Path("/opt/odradek"), Path("/var", "tmp", "x")
     assert systemd_units.swept("a is", [opt], "move it") == ""

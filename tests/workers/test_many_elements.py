@@ -163,6 +163,7 @@ def test_nor_of_a_time_in_a_log_of_many_segments(
         assert answer.old_style_offsets == list(range(60, 29, -1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [3, 11])
 def test_a_fetch_of_many_partitions(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int
@@ -208,6 +209,7 @@ def test_a_fault_in_a_later_turn_of_a_produce(bench: Bench, client: Client, monk
     assert client.gone()
 
 
+@pytest.mark.slow
 def test_clients_that_ask_the_same_share_the_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change all clients ask for the metadata at once."""
     for name in NAMES[:300]:
@@ -257,6 +259,7 @@ def test_so_does_one_whose_records_must_be_unpacked(bench: Bench, client: Client
     assert bench.slot("packed").state().leo == 5000
 
 
+@pytest.mark.slow
 def test_many_such_clients_do_not_add_up(bench: Bench) -> None:
     clients = [bench.connect() for _ in range(50)]
     for one in clients:
@@ -268,6 +271,7 @@ def test_many_such_clients_do_not_add_up(bench: Bench) -> None:
         assert correlations(one.answers(100)) == list(range(100))
 
 
+@pytest.mark.slow
 def test_what_undecided_requests_take_beside_records_is_bounded(bench: Bench, client: Client) -> None:
     data, sent = b"".join(client.frame(several()) for _ in range(10)), 0
     with bench.held("t"):

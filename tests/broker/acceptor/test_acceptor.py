@@ -17,6 +17,8 @@ from odradek.ipc.channel import Channel
 from ...harness.process import readable, wait_until
 from ..supervisor.test_supervisor import Standin
 
+pytestmark = pytest.mark.live
+
 SECONDS = 15
 
 

@@ -320,6 +320,7 @@ def test_a_host_is_dead_when_all_its_addresses_refuse(desk: Desk, silent: socket
 # -- a network
 
 
+@pytest.mark.live
 def test_a_network_that_comes_back_is_noticed() -> None:
     """TCP alone would wait for as long again as the network was away."""
     network = Network(2)

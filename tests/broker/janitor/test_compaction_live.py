@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
+
 from odradek.storage.files import checkpoints
 from odradek.storage.tools import check
 from tests.harness.broker import Broker
 from tests.harness.process import wait_until
+
+pytestmark = pytest.mark.live
 
 
 def test_committed_offsets_survive_compaction_and_a_restart(fresh_broker: Callable[..., Broker]) -> None:

@@ -35,6 +35,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> PlayedTime:
     return clock
 
 
+@pytest.mark.live
 def test_it_waits_for_the_next_controller_process(broker: ControllerHarness) -> None:
     words = [sys.executable, "-m", "odradek.broker", "systemd", "leave", "--run-dir", str(broker.run_dir)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as leaving:

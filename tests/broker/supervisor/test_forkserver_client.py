@@ -18,6 +18,8 @@ from ...harness.broker import Broker
 from ...harness.process import command_words, family, living, wait_dead, wait_until
 from ...harness.tracer import traced
 
+pytestmark = pytest.mark.live
+
 Fresh = Callable[..., Broker]
 FORK_SERVER = "odradek fork-server"
 CHILDREN = {"acceptor", "controller", "coordinator", "janitor", "worker"}

@@ -200,6 +200,7 @@ def test_sockets_find_their_listeners() -> None:
             sockets.by_listener([("odradek.socket", one)], endpoints[1:])
 
 
+@pytest.mark.live
 def test_the_first_unit_waits_for_zookeeper_and_says_so(manager: socket.socket, tmp_path: Path) -> None:
     """All others require it, and systemd starts none again that failed for its sake."""
     manager.settimeout(60)

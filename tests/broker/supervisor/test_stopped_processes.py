@@ -16,6 +16,8 @@ from odradek.broker.supervisor.stopped_processes import StoppedProcesses, proces
 
 from ...harness.process import die_with_parent, wait_until
 
+pytestmark = pytest.mark.live
+
 ROLE = 5
 _PTRACE_SEIZE, _PTRACE_INTERRUPT = 0x4206, 0x4207
 

@@ -16,6 +16,8 @@ from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 
+pytestmark = pytest.mark.live
+
 HOLD = """
 import sys, time
 from odradek.ipc.locks import PartitionLocks

@@ -32,6 +32,8 @@ from odradek.storage.files import checkpoints
 from ...harness.process import command_words, die_with_parent, family, living, shm_names, wait_dead, wait_until
 from ...harness.tracer import traced
 
+pytestmark = pytest.mark.live
+
 HUNG = """
 import json, pathlib, sys
 import zmq
@@ -142,6 +144,7 @@ def standin(tmp_path: Path) -> Iterator[Standin]:
     broker.close()
 
 
+@pytest.mark.smoke
 def test_starts_all_roles_and_leaves_nothing(standin: Standin) -> None:
     standin.start()
     members = standin.family()

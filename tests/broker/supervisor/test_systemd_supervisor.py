@@ -19,6 +19,8 @@ from odradek.storage.dirs import logdirs
 from ...cluster.controller_harness import ControllerHarness
 from ...harness.process import die_with_parent, wait_until
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[ControllerHarness]:

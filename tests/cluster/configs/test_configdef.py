@@ -38,6 +38,7 @@ def facts(key: c.ConfigKey, topic: bool) -> list[str]:
     return [TYPE_NAMES[key.type], default, key.importance, mode, str(key.internal).lower()]
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.parametrize("kind", ["broker", "topic"])
 def test_every_config_of_kafka_is_here_as_it_is_there(kafkas: dict, kind: str) -> None:

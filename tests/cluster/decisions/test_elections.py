@@ -33,6 +33,7 @@ def word(elected: Elected | None) -> str:
     return "-" if elected is None else f"{elected.leader}:.{''.join(map(str, elected.isr))}"
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_every_small_case_ends_as_with_kafkas_controller() -> None:
     cases = lines("elections")

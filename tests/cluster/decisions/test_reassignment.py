@@ -87,6 +87,7 @@ Moving.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestAnyOrderOfEvents = Moving.TestCase
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_assignments_of_moves_and_of_moves_within_moves_are_kafkas() -> None:
     cases = lines("assignments")

@@ -162,6 +162,7 @@ class TreeMachine(RuleBasedStateMachine):
             self.tree.close()
 
 
+@pytest.mark.slow
 def test_behaves_as_the_model(tmp_path: Path) -> None:
     machine: Any = type("Machine", (TreeMachine,), {"directory": tmp_path})
     case = machine.TestCase

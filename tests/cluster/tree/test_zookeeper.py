@@ -26,7 +26,7 @@ from ...harness.process import free_port, readable, wait_until
 from ...harness.zookeeper import ZooKeeper
 from .test_tree import PATHS, Model, TreeMachine
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 SESSION_MS = 10_000  # the most a server with ticks of 500 ms gives; a busy machine misses heartbeats of less
 SHORT_MS = 2000

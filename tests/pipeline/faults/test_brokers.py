@@ -14,7 +14,7 @@ from . import stream
 from .checker import assert_each_once
 from .stream import Stream
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 PARTITIONS = 2
 INTERNAL = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": 2}

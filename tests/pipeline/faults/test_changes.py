@@ -18,7 +18,7 @@ from . import stream
 from .checker import assert_each_once
 from .stream import Stream
 
-pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]  # Spark starts twice
+pytestmark = [pytest.mark.live, pytest.mark.needs("java"), pytest.mark.timeout(600)]  # Spark starts twic]
 
 LIMIT = 100  # offsets of a batch
 CONF = {

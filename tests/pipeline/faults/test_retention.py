@@ -19,6 +19,8 @@ from .checker import compare, ids
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 EARLIEST = -2
 READ, UNREAD = 50, 3000
 RETAINED = 20_000  # bytes

@@ -31,6 +31,8 @@ from .test_restore import Made, committed, running
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 SECONDS = 200
 FATES = [
     ("write", "_spark_metadata/1", 1),  # the batch is in the manifest; neither Spark's view nor its checkpoint know

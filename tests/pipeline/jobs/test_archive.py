@@ -35,6 +35,8 @@ from .archives import Ids, archive, assert_whole, ids, live, source, visible
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 def hours(sent: list[Sent]) -> set[str]:
     """The folders they belong to."""
@@ -48,6 +50,7 @@ def folders(folder: Path, topic: str) -> set[str]:
     return {str(path.parent.relative_to(root)) for path in root.glob("**/*.parquet")}
 
 
+@pytest.mark.smoke
 def test_runs_one_after_the_other(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """What is there, in steps smaller than that; then nothing; then what has come since, with the checkpoint lost."""
     folder = tmp_path / "an archive"

@@ -21,6 +21,8 @@ from .test_archive import is_visible, running
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize("continuous", [False, True])
 def test_all_is_archived(

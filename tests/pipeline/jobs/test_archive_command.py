@@ -24,6 +24,8 @@ from .archives import assert_whole, ids, visible
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize(
     ("words", "message"),

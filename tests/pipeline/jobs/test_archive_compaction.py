@@ -22,6 +22,8 @@ from .archives import assert_whole
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.live
+
 TARGET = 100
 FILES = st.lists(
     st.tuples(st.sampled_from("ab"), st.sampled_from(["00", "01"]), st.sampled_from(["x", "y"]), st.integers(1, 150)),

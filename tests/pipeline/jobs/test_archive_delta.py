@@ -32,6 +32,8 @@ from .test_shapes import ORDER, TYPES, avro, plain
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 def test_runs_one_after_the_other(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """Two topics; then more records of one, and its hours become one file each; then nothing. The name has all that a

@@ -27,6 +27,8 @@ from .tables import Log, assert_files, log, said, tabled
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 ALL = sorted(FIRST + SECOND)
 
 

@@ -22,6 +22,8 @@ from .archives import archive, assert_whole, ids, live, source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize("topic", [".hidden", "_private", "long" + "g" * 245])
 def test_every_legal_topic(spark: SparkSession, broker: Any, tmp_path: Path, topic: str) -> None:

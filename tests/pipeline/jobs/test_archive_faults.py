@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from odradek.pipeline.jobs.archive.job import Job
 
 from ...clients.admin import create_topic
@@ -19,6 +21,8 @@ from .archives import archive, assert_whole, ids, source, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.live
 
 Fate = tuple[str, str, int]
 HOURS = range(-7200, 0, 61)  # two hours of records, each a minute apart

@@ -23,6 +23,8 @@ from .stores import Overtaken, after_death
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 def test_one_job_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
     busy = pytest.raises(PipelineError, match=f"the job of process {os.getpid()} on .* is writing to this archive")

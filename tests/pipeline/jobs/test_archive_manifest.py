@@ -73,11 +73,13 @@ def written(commits: list[Commit], snapshots: set[int]) -> dict[str, str]:
     return texts
 
 
+@pytest.mark.slow
 @given(histories())
 def test_a_commit_is_read_as_it_was_written(commits: list[Commit]) -> None:
     assert [manifest.commit_from_json(manifest.commit_to_json(each)) for each in commits] == commits
 
 
+@pytest.mark.slow
 @given(histories(), st.sets(st.integers(0, 25)))
 def test_snapshots_change_nothing(commits: list[Commit], snapshots: set[int]) -> None:
     """Nor does it when what is outdated is deleted, whole or in part."""
@@ -90,6 +92,7 @@ def test_snapshots_change_nothing(commits: list[Commit], snapshots: set[int]) ->
     assert len(texts) >= min(len(commits), 1)
 
 
+@pytest.mark.slow
 @given(histories(), st.sets(st.integers(0, 25)))
 def test_the_last_snapshot_but_one_stays_readable(commits: list[Commit], snapshots: set[int]) -> None:
     """A reader has seen it as the newest, and takes its time."""
@@ -101,6 +104,7 @@ def test_the_last_snapshot_but_one_stays_readable(commits: list[Commit], snapsho
     assert not set(wanted) & set(gone)
 
 
+@pytest.mark.slow
 @given(histories())
 def test_files_and_offsets(commits: list[Commit]) -> None:
     """What is live was added and not removed since; a partition goes on where batches ended, and never back."""

@@ -29,7 +29,7 @@ from .avros import FIRST, NARROWER, WIDER, message, send
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.needs("schema-registry"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("schema-registry"), pytest.mark.timeout(1200)]
 
 QUICK = (("max.retries", "0"),)
 USER = "ann:pass Word1"

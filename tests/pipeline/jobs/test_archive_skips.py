@@ -32,6 +32,8 @@ from .test_silence import nowhere
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 STEP = 45  # offsets of a batch
 
 

@@ -27,6 +27,8 @@ from .archives import archive, assert_whole, ids, live, source, visible
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 def options(broker: Any, *topics: str, **more: str) -> ReadOptions:
     return Job(source(broker, *topics, **more)).options

@@ -20,6 +20,8 @@ from .stores import FIRST, HOUR, OTHER, SECOND, Died, Dying, after_death, batch,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 class Noting(Files):
     """Files whose changes are noted in order."""

@@ -27,6 +27,8 @@ from .test_restore import read
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 NANOS = 1_800_000_000_000_000_000  # since 1970, given as if they were ms
 TIMES = [NANOS, -5, NOW, -1, 0, -(1 << 63)]
 NONE = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"

@@ -20,6 +20,8 @@ from .stores import FIRST, OTHER, SECOND, Died, Dying, Overtaken, after_death, b
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.parametrize("kind", ["file", "viewfs"])
 def test_two_carry_out_the_same(spark: SparkSession, tmp_path: Path, kind: str) -> None:

@@ -123,6 +123,7 @@ def full(world: World) -> World:
     return world
 
 
+@pytest.mark.live
 def test_nothing_is_missing(full: World, audit: Callable[..., Result]) -> None:
     result = audit(*full.tiers)
     assert (result.exit_code, told(result)) == (0, [])
@@ -132,6 +133,7 @@ def test_nothing_is_missing(full: World, audit: Callable[..., Result]) -> None:
     assert [line["counts"] for line in every] == [{"producers": n, "log": n, "archive": n} for n in (100, 50)]
 
 
+@pytest.mark.live
 def test_a_loss_in_the_log(full: World, audit: Callable[..., Result]) -> None:
     more = full.counting("web-2")
     for partition, records in ((0, 4), (1, 3)):
@@ -143,6 +145,7 @@ def test_a_loss_in_the_log(full: World, audit: Callable[..., Result]) -> None:
     assert [(line["missing"], line["more"]) for line in told(result)] == [({"log": 7}, {})]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("until", "windows"), [(7, [50, 25, 20]), (60, [50, 25, 10]), (-1, [50, 25, 10])])
 def test_what_was_deleted_is_no_loss(
     full: World, audit: Callable[..., Result], broker: Any, until: int, windows: list[int]
@@ -161,6 +164,7 @@ def test_what_was_deleted_is_no_loss(
     assert [line["counts"]["log"] for line in told(result) if "log" in line["counts"]] == windows
 
 
+@pytest.mark.live
 def test_one_emptied_partition_hides_no_loss_in_another(full: World, audit: Callable[..., Result], broker: Any) -> None:
     more = full.counting("web-2")
     for partition in range(2):
@@ -177,6 +181,7 @@ def test_one_emptied_partition_hides_no_loss_in_another(full: World, audit: Call
     assert json.loads(result.stdout.splitlines()[-1])["summary"]["not judged"] == 2
 
 
+@pytest.mark.live
 def test_a_surplus_in_one_partition_hides_no_loss_in_another(full: World, audit: Callable[..., Result]) -> None:
     more = full.counting("web-2")
     more.acknowledged(full.name, 1, OLD, 7)
@@ -188,6 +193,7 @@ def test_a_surplus_in_one_partition_hides_no_loss_in_another(full: World, audit:
     assert (line["missing"], line["more"]) == ({"log": 7}, {"log": 7})
 
 
+@pytest.mark.live
 def test_a_topic_that_was_asked_for_is_judged_or_that_is_an_error(
     full: World, broker: Any, audit: Callable[..., Result]
 ) -> None:
@@ -200,6 +206,7 @@ def test_a_topic_that_was_asked_for_is_judged_or_that_is_an_error(
     assert audit("--stage", f"{idle.name}={full.name}", "--last", "1h").exit_code == 0
 
 
+@pytest.mark.live
 def test_a_loss_in_the_archive(full: World, audit: Callable[..., Result]) -> None:
     lost = full.archive(0)  # one of no records: told by its name alone
     lost.unlink()
@@ -210,6 +217,7 @@ def test_a_loss_in_the_archive(full: World, audit: Callable[..., Result]) -> Non
     assert [(line["missing"], line["counts"]["log"]) for line in told(audit(*full.tiers))] == [({"archive": 50}, 50)]
 
 
+@pytest.mark.live
 def test_what_the_archive_did_not_read_yet_is_no_loss(full: World, audit: Callable[..., Result]) -> None:
     more = full.counting("web-2")
     full.produce(more, 60, OLD + WINDOW)
@@ -221,6 +229,7 @@ def test_what_the_archive_did_not_read_yet_is_no_loss(full: World, audit: Callab
     assert [line["missing"] for line in told(audit(*full.tiers))] == [{"archive": 3}]
 
 
+@pytest.mark.live
 def test_settings_of_readers_are_no_hindrance(full: World, audit: Callable[..., Result]) -> None:
     """The archive's isolation.level=read_uncommitted neither: what was aborted is not counted."""
     words = ["--property", "isolation.level=read_uncommitted", "--property", "fetch.max.bytes=1000000"]
@@ -228,6 +237,7 @@ def test_settings_of_readers_are_no_hindrance(full: World, audit: Callable[..., 
     assert (result.exit_code, told(result)) == (0, [])
 
 
+@pytest.mark.live
 def test_records_too_many_are_told_and_are_no_failure(full: World, audit: Callable[..., Result]) -> None:
     full.produce(None, 4)
     result = audit(*full.tiers)
@@ -236,6 +246,7 @@ def test_records_too_many_are_told_and_are_no_failure(full: World, audit: Callab
     assert json.loads(result.stdout.splitlines()[-1])["summary"]["too many"] == 4
 
 
+@pytest.mark.live
 def test_young_windows_are_not_judged(world: World, audit: Callable[..., Result]) -> None:
     """Nor those of which the grace is not over."""
     counting = world.counting()
@@ -248,6 +259,7 @@ def test_young_windows_are_not_judged(world: World, audit: Callable[..., Result]
     assert told(audit(*words, "--last", "1h")) == []
 
 
+@pytest.mark.live
 def test_old_windows_are_not_judged_where_retention_deleted_them(
     broker: Any, tmp_path: Path, audit: Callable[..., Result]
 ) -> None:
@@ -264,6 +276,7 @@ def test_old_windows_are_not_judged_where_retention_deleted_them(
         assert ("nothing was judged" in result.stderr) is (not missing)
 
 
+@pytest.mark.live
 def test_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None:
     """Without producers' messages the log says how many there should be."""
     clean, dead = create_topic(broker, partitions=2), create_topic(broker, partitions=2)
@@ -277,6 +290,7 @@ def test_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None
     assert told(audit("--stage", f"{world.name}={clean}+{dead}")) == []
 
 
+@pytest.mark.live
 def test_a_topic_of_several_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None:
     """Dead letters tell where they come from: those of another topic hide no loss."""
     clean, checked, dead = (create_topic(broker, partitions=2) for _ in range(3))
@@ -293,6 +307,7 @@ def test_a_topic_of_several_stages(world: World, broker: Any, audit: Callable[..
 # -- producers
 
 
+@pytest.mark.live
 def test_several_producers_and_one_that_was_started_again(world: World, audit: Callable[..., Result]) -> None:
     for name in ("web-1", "web-2", "web-1"):
         counting = world.counting(name)
@@ -303,6 +318,7 @@ def test_several_producers_and_one_that_was_started_again(world: World, audit: C
     assert (result.exit_code, result.stderr) == (0, "")
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("sequences", "closed", "line"),
     [
@@ -450,6 +466,7 @@ def test_what_could_not_be_sent_is_told_later() -> None:
     assert sent[0].sequence == 0
 
 
+@pytest.mark.live
 def test_a_failed_delivery_is_not_counted(world: World) -> None:
     sent: list[Message] = []
     with Audit(lambda _key, value: sent.append(Message.decoded(value)), "web-1") as audit:
@@ -463,6 +480,7 @@ def test_a_failed_delivery_is_not_counted(world: World) -> None:
 # -- what is asked
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -490,6 +508,7 @@ def test_one_line_says_what_is_wrong(audit: Callable[..., Result], words: list[s
     assert str(audit(*words).exception) == line
 
 
+@pytest.mark.live
 def test_a_window_must_hold_the_producers_windows(full: World, audit: Callable[..., Result]) -> None:
     result = audit(*full.tiers, "--window", "15m")
     assert isinstance(result.exception, PipelineError)

@@ -28,6 +28,8 @@ from ...harness.process import die_with_parent, free_port, wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 JOB = Path(__file__).with_name("streaming_job.py")
 WAIT = 120  # seconds
 

@@ -14,6 +14,8 @@ from odradek.pipeline.jobs.causes import caused_by
 
 from ...clients.admin import create_topic, unique
 
+pytestmark = pytest.mark.live
+
 OF_READERS = {"kafka.fetch.max.bytes": "1000", "kafka.group.id": "g", "kafka.isolation.level": "read_committed"}
 
 

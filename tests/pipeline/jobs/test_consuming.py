@@ -16,6 +16,8 @@ from ..test_fetching import fill
 from ..test_source import delete_before
 from ..topics import NOW, WAIT
 
+pytestmark = pytest.mark.live
+
 SECONDS = 3  # of patience
 
 

@@ -22,6 +22,8 @@ from ..room import changes_nothing_without_its_room
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture(params=["file", "viewfs"])
 def files(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Files:

@@ -37,6 +37,7 @@ def stream(spark: SparkSession, broker: Any, topic: str, folder: Path, batch: Ca
         assert writer.trigger(availableNow=True).start().awaitTermination(120)
 
 
+@pytest.mark.live
 def test_a_line_of_json_a_batch(
     spark: SparkSession, broker: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,6 +55,7 @@ def test_a_line_of_json_a_batch(
     assert line == {"query": topic, "batch": 0, "rows": 10, "offsets": {topic: {"0": 10}}, "lag": 5}
 
 
+@pytest.mark.live
 def test_nothing_is_told_afterwards(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     before = len(spark.streams._jsqm.listListeners())
     with progress.shown(spark, []):
@@ -129,6 +131,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
+@pytest.mark.live
 def test_bars_on_a_terminal(spark: SparkSession, broker: Any, tmp_path: Path, on_terminal: Run) -> None:
     """Tasks end one after the other: of two events within 100 ms Spark counts the second with the next one."""
     topic = create_topic(broker)
@@ -166,6 +169,7 @@ def test_the_end_of_a_job_on_a_terminal(on_terminal: Run) -> None:
 # -- Spark's UI
 
 
+@pytest.mark.live
 def test_the_ui_names_what_is_started(spark: SparkSession) -> None:
     with progress.described(spark, "archive: orders"):
         with progress.described(spark, "archive: inner"):

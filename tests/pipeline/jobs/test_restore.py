@@ -130,6 +130,7 @@ def made(spark: SparkSession, broker: Any, tmp_path_factory: pytest.TempPathFact
     return make(spark, broker, tmp_path_factory.mktemp("archive") / "with a blank")
 
 
+@pytest.mark.live
 def test_all_comes_back(made: Made) -> None:
     """In one step, and in many; again only when that is meant."""
     log = read(made.broker, made.topic)
@@ -141,12 +142,14 @@ def test_all_comes_back(made: Made) -> None:
     assert twice == {index: records * 2 for index, records in log.items()}
 
 
+@pytest.mark.live
 def test_raw_comes_back_into_a_topic_of_more_partitions(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     made = make(spark, broker, tmp_path, 20, Formats())
     topics.create({"bootstrap.servers": broker.bootstrap}, {f"wide-{made.topic}": 3}, {})
     assert made.restore("wide-") == {**read(broker, made.topic), 2: []}
 
 
+@pytest.mark.live
 def test_by_key(made: Made) -> None:
     """Into fewer partitions or more; the order of a key's records in one partition stays."""
     log = read(made.broker, made.topic)
@@ -159,6 +162,7 @@ def test_by_key(made: Made) -> None:
     assert sorted(found, key=repr) == sorted(log[0] + log[1], key=repr)
 
 
+@pytest.mark.live
 def test_by_key_of_keys_that_moved(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """The topic got a second partition, and one key went there: its records come back in the order of their times."""
     topic = create_topic(broker, partitions=2)
@@ -178,6 +182,7 @@ def test_by_key_of_keys_that_moved(spark: SparkSession, broker: Any, tmp_path: P
     assert [number for number in values if number % 4] == [number for number in range(40) if number % 4]
 
 
+@pytest.mark.live
 def test_records_that_few_topics_take(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
     """Of more than a mebibyte, and of next year; the topic that is made keeps the latest of each key, as that did."""
     broker = fresh_broker(log_message_timestamp_after_max_ms=3_600_000)  # as Kafka 4 has it
@@ -197,6 +202,7 @@ def test_records_that_few_topics_take(spark: SparkSession, fresh_broker: Callabl
     assert found.items() >= {**kept, **ever, "retention.ms": "-1"}.items()
 
 
+@pytest.mark.live
 def test_some_of_it(made: Made) -> None:
     since, until = NOW - 6_000_000, NOW - 2_000_000
     log = read(made.broker, made.topic)
@@ -207,6 +213,7 @@ def test_some_of_it(made: Made) -> None:
     assert made.restore("some-", since=since, until=until) == expected
 
 
+@pytest.mark.live
 def test_what_is_refused(made: Made, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=f"^{made.topic} has records: --append appends to them, --prefix"):
         made.restore("")
@@ -219,6 +226,7 @@ def test_what_is_refused(made: Made, tmp_path: Path) -> None:
         made._replace(folder=tmp_path).restore("x-")
 
 
+@pytest.mark.live
 def test_a_damaged_archive(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     made = make(spark, broker, tmp_path, 10, Formats())
     next(tmp_path.glob("topic=*/**/*.parquet")).unlink()
@@ -274,6 +282,7 @@ def committed(broker: Any, topic: str) -> bool:
         return brokers.offsets([(topic, 0)], LATEST, committed=True)[topic, 0] > 0
 
 
+@pytest.mark.live
 def test_a_driver_that_is_killed(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """In the middle; and the archive has got more, and other files, when it is started again."""
     made = make(spark, broker, tmp_path / "archive", 120)

@@ -19,6 +19,8 @@ from ...clients.admin import unique
 from ...harness.process import wait_until
 from ..topics import WAIT, send
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def brokers(broker: Any) -> Iterator[Brokers]:

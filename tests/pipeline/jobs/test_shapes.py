@@ -191,6 +191,7 @@ def test_formats_that_are_none(words: list[str], said: str) -> None:
         asked(*words)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("types", ["a NOTHING", "INT", '{"type": "struct"}', "{"])
 def test_types_that_are_none(spark: SparkSession, types: str) -> None:
     with pytest.raises(OptionError, match=r"json: .*(invalid types|the type must be a struct)") as caught:
@@ -254,6 +255,7 @@ jsons = st.builds(
 )
 
 
+@pytest.mark.live
 @settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_text_comes_back(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
@@ -262,6 +264,7 @@ def test_text_comes_back(spark: SparkSession, tmp_path_factory: pytest.TempPathF
     comes_back(frame(spark, values), Shape(Format("string"), form), tmp_path_factory.mktemp("text") / "table")
 
 
+@pytest.mark.live
 def test_what_text_becomes(spark: SparkSession, tmp_path: Path) -> None:
     exact = b'{"id":1,"name":"\xc3\xa4","tags":["x",null],"more":{"k":2},"a.b":true,"at":"2026-11-23T01:00:00.000Z"}'
     values = [
@@ -285,6 +288,7 @@ def test_what_text_becomes(spark: SparkSession, tmp_path: Path) -> None:
     assert at[0]
 
 
+@pytest.mark.live
 def test_avro_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     """All its types through Parquet, and what is no Avro beside them."""
     order = {"id": 7, "state": "NEW", "before": None, "at": 5, "on": -9, "sum": b"\x01", "what": [1.5], "clock": 5}
@@ -301,6 +305,7 @@ def test_avro_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert cells(archived, "key_schema_id")[0][:4] == [258] * 4
 
 
+@pytest.mark.live
 def test_raw_is_as_it_was(spark: SparkSession) -> None:
     df = frame(spark, [b"x", None])
     assert shapes.shape(df, Shape()).columns == shapes.unshape(df).columns == ["key", "value", "offset"]

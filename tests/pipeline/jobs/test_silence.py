@@ -24,6 +24,8 @@ from .archives import archive, source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 def nowhere(_: Any, true: Any) -> Any:
     """So that nobody looks for the leader's files on this machine."""

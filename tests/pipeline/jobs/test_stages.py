@@ -28,6 +28,8 @@ from .stages import as_the_job_has_it, pipeline, stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 
 def run(file: Path, *words: str) -> Result:
     return CliRunner().invoke(command, [str(file), "--conf", "spark.sql.shuffle.partitions=2", *words])

@@ -14,6 +14,8 @@ from .stages import as_the_job_has_it, pipeline, stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 ENRICH = {"with": "people", "on": "id", "as": "person", "parse": {"format": "json", "schema": "name STRING"}}
 WINDOW = {"window": "1 hour", "values": {"n": "count(*)"}}
 

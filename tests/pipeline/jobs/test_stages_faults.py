@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ...harness.process import family, kill_all, wait_dead, wait_until
 from . import orders
 from .shop import Shop
@@ -17,6 +19,8 @@ from .test_stages import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.live
 
 HALTING = Path(__file__).with_name("halting_stages.py")
 SECONDS = 200

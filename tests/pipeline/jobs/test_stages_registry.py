@@ -33,7 +33,7 @@ from .stages import as_the_job_has_it, pipeline, stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.needs("schema-registry"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("schema-registry"), pytest.mark.timeout(1200)]
 
 USER = "ann:pass Word1"
 TOML = """

@@ -23,6 +23,8 @@ from .test_stages import run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 LARGEST = 1_048_588 - 100  # bytes of a value that a topic takes unless it is told otherwise, less its batch's headers
 
 

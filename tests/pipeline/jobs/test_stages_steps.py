@@ -23,6 +23,8 @@ from .stages import as_the_job_has_it, only, received
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture(autouse=True)
 def settings(spark: SparkSession) -> Iterator[None]:

@@ -26,6 +26,7 @@ def client(broker: Any) -> dict[str, str]:
     return {"bootstrap.servers": broker.bootstrap}
 
 
+@pytest.mark.live
 def test_a_topic_is_made_as_the_archived_one_was(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
     """But for what would refuse or change its records, and for what is not known here; that is told."""
     topic = unique("t")
@@ -41,6 +42,7 @@ def test_a_topic_is_made_as_the_archived_one_was(broker: Any, caplog: pytest.Log
     )
 
 
+@pytest.mark.live
 def test_a_topic_that_cannot_be_made(broker: Any) -> None:
     with pytest.raises(PipelineError, match=r"^cannot create the topic not/a/name: "):
         targets.make(client(broker), "not/a/name", 1, {})

@@ -34,6 +34,8 @@ from .losing import LOST, losing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.live
+
 FORMATS = Formats({"": Format("string")}, {"": Format("json", "id BIGINT, name STRING")})
 COUNT = 40  # records, in turn in two partitions
 

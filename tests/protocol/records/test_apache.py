@@ -15,7 +15,7 @@ from odradek.protocol.records.errors import RecordError
 from .oracle import Oracle, Refused, tohex, written
 from .strategies import NOW, mixed, plain, record_lists, timestamps
 
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 APPENDED = NOW + 5
 FORMATS = [(magic, codec) for magic in (0, 1, 2) for codec in range(5) if magic == 2 or codec != codecs.ZSTD]
 relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -72,6 +72,7 @@ def test_message_sets_are_read_alike(oracle, records, magic, codec) -> None:
     assert oracle.records(mine) == read(mine)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", [control.ABORT, control.COMMIT])
 def test_end_markers_are_the_same_bytes(oracle, kind) -> None:
     mine = control.end_marker(

@@ -9,6 +9,8 @@ from tests.harness import java
 
 from .strategies import NOW, mixed
 
+pytestmark = pytest.mark.live
+
 
 @pytest.mark.needs("java-3.9.1")
 def test_dump_log_segments(tmp_path) -> None:

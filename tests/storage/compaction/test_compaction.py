@@ -75,6 +75,7 @@ class Model:
             assert written[-1].value is None
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, st.sampled_from([128 << 20, 3 * ENTRY_BYTES]))
 def test_against_a_dictionary(steps: list[Any], memory: int) -> None:

@@ -23,7 +23,7 @@ from .compacting import compact, headers, keyed, put, seal
 
 # Gaps between offsets are what compaction is about; the tool tells of them all the same.
 EXPECTED = re.compile(r"log4j|Non-consecutive offsets in |\s*\d+ is followed by \d+$")
-pytestmark = pytest.mark.needs("java-3.9.1")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 
 def test_kafkas_tool_accepts_what_we_compacted(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from odradek.storage.producers.producers import AbortedTxn, read_txn_index
 from ...harness import java
 from .compaction_world import TP, Row, World
 
-pytestmark = pytest.mark.needs("java-4.1.0")
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-4.1.0")]
 PROGRAM = str(Path(__file__).with_name("KafkaCleaner.java"))
 KEYS = [b"%d" % n for n in range(8)] + [b"a key of more than sixteen bytes"]
 CODECS = [codecs.NONE] * 3 + [codecs.GZIP, codecs.LZ4, codecs.ZSTD, codecs.SNAPPY]

@@ -59,6 +59,7 @@ def _faults(world: Live) -> list[str]:
     return [str(fault) for fault in check.check(world.root / "t-0", deep=True)]
 
 
+@pytest.mark.slow
 def test_death_at_every_step(tmp_path: Path) -> None:
     for step, world in _deaths(tmp_path, **CONFIG):
         expected = _fill(world.partition())
@@ -110,6 +111,7 @@ def _leave_deleted(partition: Partition) -> None:
 
 
 @pytest.mark.parametrize("leftovers", [False, True])
+@pytest.mark.slow
 def test_death_while_a_segment_is_put_aside_of_which_nothing_is_left(tmp_path: Path, leftovers: bool) -> None:
     """The new segment ends before it, so that its offsets do not tell that it was replaced too.
 
@@ -226,6 +228,7 @@ def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
     assert records == expected
 
 
+@pytest.mark.slow
 def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)

@@ -195,6 +195,7 @@ def _run(examples: int, steps: int) -> None:
     run_state_machine_as_test(Machine, settings=chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # hypothesis takes its time to find the shortest example of a fault
 def test_many_rounds() -> None:
     _run(25, 40)

@@ -27,6 +27,7 @@ def test_directories_are_made_and_locked(tmp_path: Path) -> None:
     close([LogDir(tmp_path, "", logdirs.lock_dir(tmp_path / "c"))])
 
 
+@pytest.mark.live
 def test_the_lock_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys; from odradek.storage.dirs.logdirs import lock_dir as f; "
@@ -45,6 +46,7 @@ def test_the_lock_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
     os.close(logdirs.lock_dir(tmp_path))
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("broker", [None, 7])
 def test_a_lock_as_java_takes_it_excludes_us(tmp_path: Path, broker: int | None) -> None:
     code = "import fcntl,sys\nf=open(sys.argv[1],'w')\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ninput()"

@@ -329,6 +329,7 @@ def test_recovery_of_the_directory_finds_the_same(tmp_path: Path) -> None:
         assert last == {0: 13, 1: 12, 2: 12}
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_apache_kafka_accepts_the_files(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=2000, index_interval_bytes=100) as world:

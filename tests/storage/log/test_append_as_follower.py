@@ -35,6 +35,7 @@ def epochs_of(world: Live) -> tuple[tuple[int, int], ...]:
 # --- what comes out is what a leader has
 
 
+@pytest.mark.slow
 @given(histories(), st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.sampled_from([300, 900, 1 << 20]))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_log_is_the_leaders(
@@ -165,6 +166,7 @@ def test_a_batch_that_changed_on_its_way_is_refused_after_what_is_sound(tmp_path
         assert not faults(world)
 
 
+@pytest.mark.slow
 def test_a_last_batch_cut_short_is_passed_over(tmp_path: Path) -> None:
     data = sent(0, 2)
     for size in range(len(data) // 2, len(data)):
@@ -306,6 +308,7 @@ def test_epochs_are_not_looked_for_where_none_was_noted(tmp_path: Path) -> None:
 # --- disks and deaths
 
 
+@pytest.mark.slow
 def test_death_at_every_step(tmp_path: Path) -> None:
     """Two segments begin, epochs, an aborted transaction and another that stays open, and the log start moves."""
     first = sent(0, 4)

@@ -109,6 +109,7 @@ class Flushes(RuleBasedStateMachine):
 
 
 TestFlushes = Flushes.TestCase
+TestFlushes.pytestmark = pytest.mark.slow
 TestFlushes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 

@@ -6,6 +6,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -75,4 +76,5 @@ class Capped(RuleBasedStateMachine):
 
 
 TestCapped = Capped.TestCase
+TestCapped.pytestmark = pytest.mark.slow
 TestCapped.settings = settings(max_examples=40, stateful_step_count=10)

@@ -70,6 +70,7 @@ _SENT = st.builds(
 _ROUNDS = st.lists(st.tuples(st.integers(0, 1), st.lists(_SENT, min_size=1, max_size=9)), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(_ROUNDS)
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_as_the_model_has_it(tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[int, list[Sent]]]) -> None:

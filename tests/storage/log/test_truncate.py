@@ -67,6 +67,7 @@ def but_gaps(found: list[str]) -> list[str]:
 # --- what stays
 
 
+@pytest.mark.slow
 @given(histories(), st.lists(st.integers(0, 80), min_size=1, max_size=4), st.sampled_from([300, 900, 1 << 20]))
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_all_below_the_offset_stays_and_all_else_goes(
@@ -364,6 +365,7 @@ def _history() -> bytes:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [21, 18, 8, 0])
 def test_death_at_every_step(tmp_path: Path, offset: int) -> None:
     data = _history()
@@ -405,6 +407,7 @@ def _start_anew(world: Live, copy: Path, data: bytes, wanted: bytes) -> None:
     assert [str(fault) for fault in check.check(copy / "t-0", deep=True)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [40, 0])
 def test_death_at_every_step_of_starting_anew(tmp_path: Path, offset: int) -> None:
     data = _history()
@@ -486,6 +489,7 @@ def test_a_fault_of_ours_in_a_cut_leaves_no_table_that_another_makes_again(
                 assert table.last_sequence(table.find(5)) == offset
 
 
+@pytest.mark.slow
 def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
     """A replicator follows and truncates for ever, and is killed; the log is always a beginning of the leader's."""
     seed = random.randrange(1 << 32)

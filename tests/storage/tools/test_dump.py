@@ -60,6 +60,7 @@ def files(directory: Path) -> str:
     return ",".join(str(path) for path in sorted(directory.iterdir()) if path.suffix in KINDS)
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.parametrize(
     "options",

@@ -57,6 +57,7 @@ def lines(path: Path, option: str) -> list[str]:
     return CliRunner().invoke(command, [option, "--files", str(path)], catch_exceptions=False).stdout.splitlines()
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.parametrize(
     ("option", "content"), [("--offsets-decoder", OFFSETS), ("--transaction-log-decoder", TRANSACTIONS)]

@@ -177,6 +177,7 @@ def test_codes_of_what_cannot_be(one: PartitionUpdate, code: int) -> None:
     assert scene.lead(one, told("fine")) == {(one.topic, one.number): code}
 
 
+@pytest.mark.slow
 def test_a_broker_keeps_no_endless_rows() -> None:
     """One index stands for all below it: a few bytes of an order could take gigabytes."""
     scene = Scene()

@@ -107,6 +107,7 @@ def test_a_truncation_that_the_disk_does_not_let_write_down_is_not_forgotten(
     assert checkpoint(log) == {("t", 0): 0, ("t", 1): 0}
 
 
+@pytest.mark.slow
 def test_a_truncation_within_a_round_that_changes_nothing_moves_no_checkpoint(bench: Maker) -> None:
     log = bench()
     write(log.partition(), 3000, keys=3000)

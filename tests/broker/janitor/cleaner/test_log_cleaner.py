@@ -120,6 +120,7 @@ def test_a_round_that_changes_nothing_is_not_begun_again_before_the_backoff(
     assert begun == ["t-0", "t-1", "t-0"]
 
 
+@pytest.mark.slow
 def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> None:
     """They have their turns one after the other, and share the memory."""
     log = bench(count=3)
@@ -142,6 +143,7 @@ def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> Non
     assert cleaner(log, log_cleaner_threads=0).step() == 15000.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, -1.0])
 def test_no_rate_at_all_is_a_long_pause(bench: Maker, rate: float) -> None:
     """Kafka takes such numbers, and waits."""
@@ -184,6 +186,7 @@ def test_of_a_topic_that_is_no_longer_compacted_nothing_more_goes(bench: Maker) 
     assert log.files(".cleaned") == []
 
 
+@pytest.mark.slow
 def test_configs_that_change_while_it_runs(bench: Maker) -> None:
     log = bench()
     write(log.partition(), 3000, keys=3000)
