@@ -51,7 +51,6 @@ def delete_before(broker: Any, topic: str, offset: int) -> None:
 # -- batches
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_reads(spark: SparkSession, broker: Any, read: Load, codec: str) -> None:
     """Each task but the first of a partition begins within a batch."""

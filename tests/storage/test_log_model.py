@@ -220,6 +220,7 @@ def test_some_rounds(tmp_path: Path, turn: int) -> None:
     _live(tmp_path, random.randrange(1 << 32), ROUNDS_EACH)
 
 
+@pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_kafkas_tool_finds_nothing_wrong_after_some_rounds(tmp_path: Path) -> None:
     world = _live(tmp_path, random.randrange(1 << 32), ROUNDS_EACH)
