@@ -44,6 +44,12 @@ def test_unknown_command() -> None:
     assert "Did you mean 'status'?" in done.stderr
 
 
+@pytest.mark.parametrize("module", ["storage.nonsense", "nonsense", "storage..log"])
+def test_a_level_of_a_module_that_is_not_there(module: str) -> None:
+    done = odradek("log-level", module, "DEBUG")
+    assert done.returncode == 2 and f"no module {module};" in done.stderr
+
+
 def test_version() -> None:
     assert odradek("--version").stdout.startswith("odradek ")
 
