@@ -1,7 +1,7 @@
 """`make bench`: compare Odradek with Apache Kafka and RabbitMQ, the same loads in turn; writes loadtest/RESULTS.md.
 
 New figures replace the former ones in results.json, and the report is written from all results: rows can be measured
-one at a time. A quick run is for development: it keeps nothing.
+one at a time. A quick run or a part of the load is for development: it keeps nothing without `--out`.
 """
 
 from __future__ import annotations
@@ -228,6 +228,7 @@ def chosen_kinds(words: str) -> Kinds:
     "--quick", is_flag=True, help="Run a twentieth of each load in one round; print the report and keep nothing."
 )
 @click.option("--rounds", default=5, show_default=True, help="Number of measurements of each row.")
+@click.option("--scale", default=1.0, show_default=True, help="Share of each load; if it is not 1, keep nothing.")
 @click.option(
     "--rows",
     default="",
@@ -241,14 +242,15 @@ def chosen_kinds(words: str) -> Kinds:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for results and report, instead of loadtest/.")
 @click.option("--report", is_flag=True, help="Measure nothing; write the report from the kept results.")
 def main(
-    quick: bool, rounds: int, rows: str, brokers: str, folder: Path | None, out: Path | None, report: bool
+    quick: bool, rounds: int, scale: float, rows: str, brokers: str, folder: Path | None, out: Path | None, report: bool
 ) -> None:
     """Measure the cost of a message in each broker."""
     keys, kinds = chosen_keys(rows), chosen_kinds(brokers)
-    keep = out or (None if quick else HERE)
+    scale, rounds = (QUICK_SCALE, 1) if quick else (scale, rounds)
+    keep = out or (HERE if scale == 1 else None)
     results = load(keep / "results.json") if keep else Results()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-", dir=folder) as room:
-        bench = Bench(Path(room), 1 if quick else rounds, QUICK_SCALE if quick else 1)
+        bench = Bench(Path(room), rounds, scale)
         try:
             for _ in [] if report else measure(kinds, keys, bench, results, warm=not quick):
                 write(results, keep)

@@ -1,12 +1,12 @@
 """Compaction: compare Odradek's cleaner with Apache Kafka's, on the same segments.
 
-    python -m odradek.loadtest.compaction --rows compact-1k
+    python -m odradek.loadtest.bench --rows compact-1k
 
-It is also part of `make bench`. This module writes the segments as a producer with default settings fills them, 16 KiB
-a batch, with random keys. Each broker in turn gets hard links of them as a topic's partition. When it has opened them,
-the topic becomes compacted: the clock and the CPU of all the broker's processes run from there until the cleaner's
-checkpoint is at the active segment. A cleaned log is as large as its remaining records, and the old segments stay until
-the directory goes: 15 GB of disk for 5 GB of records of 1 KB, 25 GB for as many of 100 B.
+This module writes the segments as a producer with default settings fills them, 16 KiB a batch, with random keys. Each
+broker in turn gets hard links of them as a topic's partition. When it has opened them, the topic becomes compacted: the
+clock and the CPU of all the broker's processes run from there until the cleaner's checkpoint is at the active segment.
+A cleaned log is as large as its remaining records, and the old segments stay until the directory goes: 15 GB of disk
+for 5 GB of records of 1 KB, 25 GB for as many of 100 B.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
 from odradek.loadtest import wire
 from odradek.loadtest.brokers import ApacheKafka, Broker, Odradek
 from odradek.loadtest.compaction_data import fill
-from odradek.loadtest.store import Entry, Results, load, save
+from odradek.loadtest.store import Entry
 from odradek.loadtest.tools import BrokerError, say
 
 TOPIC = "compacted"
@@ -122,39 +118,3 @@ def measure(key: str, folder: Path, rounds: int, scale: float, kinds: Sequence[t
     finally:
         shutil.rmtree(segments, ignore_errors=True)
     return entry
-
-
-@click.command()
-@click.option("--rows", default=",".join(LOADS), show_default=True)
-@click.option("--brokers", default="kafka,odradek", show_default=True)
-@click.option("--rounds", default=1, show_default=True)
-@click.option("--scale", default=1.0, show_default=True, help="Scale of the number of records.")
-@click.option("--keep/--no-keep", default=False, help="Write the figures to results.json and RESULTS.md.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Folder for the data (default: a temporary folder).")
-def main(rows: str, brokers: str, rounds: int, scale: float, keep: bool, folder: Path | None) -> None:
-    """Measure how fast a log is compacted, and the cost."""
-    from odradek.loadtest import bench
-
-    results = load(bench.HERE / "results.json")
-    kinds = [kind for kind in KINDS if kind.key in brokers.split(",")]
-    with tempfile.TemporaryDirectory(prefix="odradek-compaction-", dir=folder) as room:
-        for key in rows.split(","):
-            try:
-                results.entries[key] = measure(key, Path(room), rounds, scale, kinds)
-            except (BrokerError, wire.WireError, OSError) as error:
-                click.echo(f"compaction: {error}", err=True)
-                sys.exit(1)
-            if keep:
-                _keep(results)
-
-
-def _keep(results: Results) -> None:
-    from odradek.loadtest import bench
-    from odradek.loadtest.reports.report import markdown
-
-    save(results, bench.HERE / "results.json")
-    (bench.HERE / "RESULTS.md").write_text(markdown(results))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,28 +1,23 @@
 """The cost of one partition's table of idempotent producers: growth, expiry, its snapshot at a roll, a start.
 
-    python -m odradek.loadtest.producers --rows producers-100k
+    python -m odradek.loadtest.bench --rows producers-100k
 
-It is also part of `make bench`. Such work holds the partition's lock, appends wait for it, and clients see a pause. It
-is measured in one process with the broker's own modules, on a partition in separate shared memory. Each producer has
-one batch. `odradek.producers.max` is the number of producers, so that the next one makes the table forget the older
-half.
+Such work holds the partition's lock, appends wait for it, and clients see a pause. It is measured in one process with
+the broker's own modules, on a partition in separate shared memory. Each producer has one batch. `odradek.producers.max`
+is the number of producers, so that the next one makes the table forget the older half.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
-from odradek.loadtest.store import Entry, load, save
+from odradek.loadtest.store import Entry
 from odradek.loadtest.tools import say
 
 if TYPE_CHECKING:
@@ -183,31 +178,3 @@ def measure(key: str, folder: Path, rounds: int, scale: float) -> Entry:
         say(f"{key} {turn + 1}: " + ", ".join(f"{name} {value:,.1f}" for name, value in found.items()))
         entry.data[ODRADEK].append(found)
     return entry
-
-
-@click.command()
-@click.option("--rows", default=",".join(LOADS), show_default=True)
-@click.option("--rounds", default=5, show_default=True)
-@click.option("--scale", default=1.0, show_default=True, help="Scale of the number of producers.")
-@click.option("--keep/--no-keep", default=False, help="Write the figures to results.json and RESULTS.md.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Folder for the data (default: a temporary folder).")
-def main(rows: str, rounds: int, scale: float, keep: bool, folder: Path | None) -> None:
-    """Measure the cost of a table of producers."""
-    from odradek.loadtest import bench
-    from odradek.loadtest.reports.report import markdown
-
-    results = load(bench.HERE / "results.json")
-    with tempfile.TemporaryDirectory(prefix="odradek-producers-", dir=folder) as room:
-        for key in rows.split(","):
-            try:
-                results.entries[key] = measure(key, Path(room), rounds, scale)
-            except OSError as error:
-                click.echo(f"producers: {error}", err=True)
-                sys.exit(1)
-    if keep:
-        save(results, bench.HERE / "results.json")
-        (bench.HERE / "RESULTS.md").write_text(markdown(results))
-
-
-if __name__ == "__main__":
-    main()
