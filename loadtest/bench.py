@@ -25,8 +25,9 @@ from odradek.loadtest.clusters.cluster_works import WORKS, Work
 from odradek.loadtest.clusters.clusters import CLUSTERS, Cluster
 from odradek.loadtest.curves import CURVES, Bench
 from odradek.loadtest.parquet import LOADS
-from odradek.loadtest.reports.report import markdown, micros, summary
+from odradek.loadtest.reports.report import markdown
 from odradek.loadtest.reports.report_curves import PICTURE, draw
+from odradek.loadtest.reports.report_rows import micros, summary
 from odradek.loadtest.reports.report_starts import RECOVERY, SIZES
 from odradek.loadtest.rows import ROWS, Row, once, prepare
 from odradek.loadtest.store import Entry, Results, load, save

@@ -16,7 +16,6 @@ ENTRIES = {"odradek.broker.__main__", "odradek.broker.cli"}
 CIRCLES = {"odradek.pipeline", "odradek.loadtest"}
 # How many modules of these rooms are in circles, mostly for types: still to be taken apart.
 IN_CIRCLES = {
-    "odradek.loadtest": 3, "odradek.loadtest.reports": 4,
     "odradek.pipeline.jobs.archive": 8,
 }  # fmt: skip
 MOST = 25  # modules of a room
