@@ -17,22 +17,22 @@ from typing import Any
 
 import click
 
-from odradek.loadtest import compaction, parquet, producers, record_looks, recovery, starts
-from odradek.loadtest.brokers import KINDS, Broker
-from odradek.loadtest.clients import LoadError
 from odradek.loadtest.clusters import cluster_rows
 from odradek.loadtest.clusters.cluster_works import WORKS, Work
 from odradek.loadtest.clusters.clusters import CLUSTERS, Cluster
-from odradek.loadtest.curves import CURVES, Bench
-from odradek.loadtest.parquet import LOADS
+from odradek.loadtest.harness.brokers import KINDS, Broker
+from odradek.loadtest.harness.load_clients import LoadError
+from odradek.loadtest.harness.store import Entry, Results, load, save
+from odradek.loadtest.harness.tools import BrokerError, say
+from odradek.loadtest.harness.wire import WireError
+from odradek.loadtest.measurements import compaction, parquet, producers, record_looks, recovery, starts
+from odradek.loadtest.measurements.curves import CURVES, Bench
+from odradek.loadtest.measurements.parquet import LOADS
+from odradek.loadtest.measurements.rows import ROWS, Row, once, prepare
 from odradek.loadtest.reports.report import markdown
 from odradek.loadtest.reports.report_curves import PICTURE, draw
 from odradek.loadtest.reports.report_rows import micros, summary
 from odradek.loadtest.reports.report_starts import RECOVERY, SIZES
-from odradek.loadtest.rows import ROWS, Row, once, prepare
-from odradek.loadtest.store import Entry, Results, load, save
-from odradek.loadtest.tools import BrokerError, say
-from odradek.loadtest.wire import WireError
 
 QUICK_SCALE = 0.05
 HERE = Path(__file__).parent

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from odradek.loadtest.harness.store import Results, machine
+from odradek.loadtest.measurements.rows import ROWS
 from odradek.loadtest.reports.report_cluster import cluster_section
 from odradek.loadtest.reports.report_compaction import compaction_section
 from odradek.loadtest.reports.report_curves import curves_section
@@ -13,8 +15,6 @@ from odradek.loadtest.reports.report_producers import producers_section
 from odradek.loadtest.reports.report_record_looks import record_looks_section
 from odradek.loadtest.reports.report_rows import missed, summary, table
 from odradek.loadtest.reports.report_starts import recovery_section, starts_section
-from odradek.loadtest.rows import ROWS
-from odradek.loadtest.store import Results, machine
 
 _METHOD = """\
 For each row, the bench starts all brokers and keeps them running; only one of them has load at a time. Each broker gets

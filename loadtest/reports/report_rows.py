@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.loadtest.rows import ROWS, Row, Target
-from odradek.loadtest.store import Results
+from odradek.loadtest.harness.store import Results
+from odradek.loadtest.measurements.rows import ROWS, Row, Target
 
 NAMES = ("Apache Kafka", "RabbitMQ", "Odradek")
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any, cast
 
-from odradek.loadtest.brokers import Broker
-from odradek.loadtest.tools import client
+from odradek.loadtest.harness.brokers import Broker
+from odradek.loadtest.harness.tools import client
 
 
 class LoadError(Exception):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from odradek.loadtest import wire
-from odradek.loadtest.brokers import ApacheKafka, Broker, Odradek
-from odradek.loadtest.clients import Call, Client, Cost, run, run_rounds
-from odradek.loadtest.tools import say
+from odradek.loadtest.harness import wire
+from odradek.loadtest.harness.brokers import ApacheKafka, Broker, Odradek
+from odradek.loadtest.harness.load_clients import Call, Client, Cost, run, run_rounds
+from odradek.loadtest.harness.tools import say
 
 Point = dict[str, float]
 Curve = dict[str, list[Point]]

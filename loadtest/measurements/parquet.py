@@ -18,12 +18,12 @@ from typing import IO, NamedTuple, cast
 
 import psutil
 
-from odradek.loadtest import processes
-from odradek.loadtest.brokers import Broker
-from odradek.loadtest.clients import Call, LoadError, run
-from odradek.loadtest.curves import Bench
-from odradek.loadtest.store import Entry
-from odradek.loadtest.tools import say, touch_memory
+from odradek.loadtest.harness import processes
+from odradek.loadtest.harness.brokers import Broker
+from odradek.loadtest.harness.load_clients import Call, LoadError, run
+from odradek.loadtest.harness.store import Entry
+from odradek.loadtest.harness.tools import say, touch_memory
+from odradek.loadtest.measurements.curves import Bench
 
 PARTITIONS = 4
 TOPIC = "to-parquet"
@@ -61,7 +61,7 @@ class Spark:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
-        command = [sys.executable, "-m", "odradek.loadtest.to_parquet", str(folder)]
+        command = [sys.executable, "-m", "odradek.loadtest.measurements.to_parquet", str(folder)]
         self._log = folder / "spark.log"
         with self._log.open("wb") as log:
             self._process = psutil.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -1,6 +1,6 @@
 """Start-up after kill -9 of everything: compare Odradek with Apache Kafka, on the same logs.
 
-    python -m odradek.loadtest.recovery --gb 10 --partitions 100
+    python -m odradek.loadtest.measurements.recovery --gb 10 --partitions 100
 
 It is also part of `make bench`. Apache Kafka writes the logs and is killed. Then each broker in turn starts on a copy
 of that directory: the `.log` files are hard links, so both read the same pages of the same cache; the other files are
@@ -28,8 +28,8 @@ from typing import NamedTuple
 import click
 import psutil
 
-from odradek.loadtest import processes
-from odradek.loadtest.brokers import JAVA_OPTIONS, BrokerError, cluster_id, kafka_jars
+from odradek.loadtest.harness import processes
+from odradek.loadtest.harness.brokers import JAVA_OPTIONS, BrokerError, cluster_id, kafka_jars
 
 TOPIC = "recovery"
 GIGABYTES, PARTITIONS = 10.0, 100

@@ -1,6 +1,6 @@
 """A Spark process that writes a topic to Parquet on request, in one way or another.
 
-    python -m odradek.loadtest.to_parquet FOLDER
+    python -m odradek.loadtest.measurements.to_parquet FOLDER
 
 Like the C clients it prints "ready", then answers each line of stdin, a JSON object {format, options, direct, rows},
 with one of {seconds, files, bytes}. It counts and deletes what it wrote. All ways share one JVM, with Spark's own Kafka
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.loadtest.tools import connector_jars
+from odradek.loadtest.harness.tools import connector_jars
 from odradek.pipeline.session import session
 
 if TYPE_CHECKING:

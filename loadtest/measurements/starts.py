@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from odradek.loadtest import wire
-from odradek.loadtest.brokers import Broker
-from odradek.loadtest.clients import Call, run
+from odradek.loadtest.harness import wire
+from odradek.loadtest.harness.brokers import Broker
+from odradek.loadtest.harness.load_clients import Call, run
 
 TOPIC = "started"
 IDLE_SECONDS = 3

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odradek.loadtest.store import Entry
-from odradek.loadtest.tools import say
+from odradek.loadtest.harness.store import Entry
+from odradek.loadtest.harness.tools import say
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields

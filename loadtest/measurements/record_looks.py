@@ -10,12 +10,12 @@ import uuid
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.loadtest import wire
-from odradek.loadtest.brokers import Broker, Odradek
-from odradek.loadtest.clients import run
-from odradek.loadtest.rows import ROWS, check_end
-from odradek.loadtest.store import Entry
-from odradek.loadtest.tools import say, touch_memory
+from odradek.loadtest.harness import wire
+from odradek.loadtest.harness.brokers import Broker, Odradek
+from odradek.loadtest.harness.load_clients import run
+from odradek.loadtest.harness.store import Entry
+from odradek.loadtest.harness.tools import say, touch_memory
+from odradek.loadtest.measurements.rows import ROWS, check_end
 
 LOOKED_AT, TRUSTED = "looked at", "trusted"
 _CONFIGS = {LOOKED_AT: {}, TRUSTED: {"odradek.producers.trusted": "true"}}

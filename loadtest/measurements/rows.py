@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from odradek.loadtest import wire
-from odradek.loadtest.brokers import Broker
-from odradek.loadtest.clients import Call, Cost, LoadError, command, run
-from odradek.loadtest.tools import touch_memory
+from odradek.loadtest.harness import wire
+from odradek.loadtest.harness.brokers import Broker
+from odradek.loadtest.harness.load_clients import Call, Cost, LoadError, command, run
+from odradek.loadtest.harness.tools import touch_memory
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.loadtest import wire
-from odradek.loadtest.brokers import ApacheKafka, Broker, Odradek
-from odradek.loadtest.compaction_data import fill
-from odradek.loadtest.store import Entry
-from odradek.loadtest.tools import BrokerError, say
+from odradek.loadtest.harness import wire
+from odradek.loadtest.harness.brokers import ApacheKafka, Broker, Odradek
+from odradek.loadtest.harness.store import Entry
+from odradek.loadtest.harness.tools import BrokerError, say
+from odradek.loadtest.measurements.compaction_data import fill
 
 TOPIC = "compacted"
 SECONDS = 3600

@@ -20,9 +20,9 @@ from typing import Self
 
 import psutil
 
-from odradek.loadtest import processes, wire
-from odradek.loadtest.processes import Memory, free_port
-from odradek.loadtest.tools import KAFKA_VERSION, BrokerError, kafka_jars, rabbitmq
+from odradek.loadtest.harness import processes, wire
+from odradek.loadtest.harness.processes import Memory, free_port
+from odradek.loadtest.harness.tools import KAFKA_VERSION, BrokerError, kafka_jars, rabbitmq
 
 __all__ = ["KINDS", "ApacheKafka", "Broker", "BrokerError", "Odradek", "RabbitMQ", "cluster_id", "kafka_jars"]
 
