@@ -17,12 +17,13 @@ from odradek.pipeline.jobs.archive import contents, shapes, sums
 from odradek.pipeline.jobs.archive.contents import Reading
 from odradek.pipeline.jobs.archive.manifest import File, State
 from odradek.pipeline.jobs.restoring import PREFIX, Plan, RestorePlan
-from odradek.pipeline.options import KAFKA, WriteOptions, bare
+from odradek.pipeline.options import KAFKA, bare
 from odradek.pipeline.parsing import positive
 from odradek.pipeline.reading import subscription
 from odradek.pipeline.types import Range
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.writing import producer_settings
+from odradek.pipeline.writing.write_options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,8 +14,9 @@ from odradek.pipeline.jobs.archive import consuming, contents, shapes, sums
 from odradek.pipeline.jobs.archive.differences import Report
 from odradek.pipeline.jobs.archive.manifest import File
 from odradek.pipeline.jobs.causes import cause, caused_by
-from odradek.pipeline.options import ReadOptions, bare
+from odradek.pipeline.options import bare
 from odradek.pipeline.reading import offsets
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.types import EARLIEST, LATEST, Range
 from odradek.pipeline.wire.brokers import Brokers
 

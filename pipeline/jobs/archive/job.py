@@ -19,8 +19,8 @@ from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import Store
 from odradek.pipeline.jobs.causes import caused_by, told
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
+from odradek.pipeline.reading.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,8 +18,8 @@ from odradek.pipeline.jobs.archive.manifest import Commit, Configs, File, Skippe
 from odradek.pipeline.jobs.archive.staging import Staged
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import CHECKPOINT, Move, Store
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.source import SCHEMA_WITH_HEADERS
 from odradek.pipeline.types import Partition, Range
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.jobs.archive.manifest import ABORTED, COMPACTED, CONTROL, LOST, UNKNOWN
 from odradek.pipeline.jobs.causes import cause, expected
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import skipped, splits, tasks
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.skipped import Skipped
 from odradek.pipeline.reading.splits import Split
 from odradek.pipeline.types import Partition, Range

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
 from odradek.pipeline.jobs.archive.manifest import State
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import losses
 from odradek.pipeline.reading.losses import Loss
 from odradek.pipeline.reading.offsets import names
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
 

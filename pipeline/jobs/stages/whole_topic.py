@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from odradek.pipeline.jobs.in_arrow import mapped
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.batch import BatchReader
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.splits import Split
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from odradek.pipeline.jobs.archive.sink import Sink
 from odradek.pipeline.jobs.archive.sink import _check as check_written
 from odradek.pipeline.jobs.archive.store import Store
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading.read_options import ReadOptions
 
 from ...clients.admin import create_named, create_topic, topic_id, unique
 from ..test_source import delete_before
