@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -33,10 +34,9 @@ class Columns:
         """Try it on an empty frame; returns the digest of each topic's columns. Raises OptionError, one line."""
         from pyspark.errors import PySparkException
 
-        from odradek.pipeline.jobs.archive.staging import digest
         from odradek.pipeline.source import SCHEMA_WITH_HEADERS
 
-        self.formats.check()
+        shapes.check(self.formats)
         empty = spark.createDataFrame([], SCHEMA_WITH_HEADERS)
         digests: dict[str, str] = {}
         for shape, names in self._groups(topics):
@@ -93,3 +93,8 @@ class Columns:
         ours = f"if(unix_millis(timestamp) = {_NO_TIME}, null, timestamp)"
         time = F.expr(self.event_time or ours).cast("timestamp")
         return F.when(time.between(F.lit(_FIRST).cast("timestamp"), F.lit(_LAST).cast("timestamp")), time)
+
+
+def digest(frame: DataFrame) -> str:
+    """Equal for the files of frames with the same columns."""
+    return hashlib.sha256(frame.drop(*FOLDERS).schema.json().encode()).hexdigest()[:16]

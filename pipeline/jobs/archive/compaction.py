@@ -15,8 +15,7 @@ from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import progress
 from odradek.pipeline.jobs.archive import staging
 from odradek.pipeline.jobs.archive.contents import CHECKSUMS
-from odradek.pipeline.jobs.archive.manifest import Commit, File, Span, State
-from odradek.pipeline.jobs.archive.sink import now_ms
+from odradek.pipeline.jobs.archive.manifest import Commit, File, Span, State, now_ms
 from odradek.pipeline.jobs.archive.staging import Staged
 from odradek.pipeline.jobs.archive.store import Store
 

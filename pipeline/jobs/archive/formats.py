@@ -68,14 +68,6 @@ class Formats:
         """Topics with their own format that are not among these, sorted."""
         return sorted({*self.keys, *self.values} - {"", *topics})
 
-    def check(self) -> None:
-        """Check what needs a session: whether the types of JSON are valid. OptionError."""
-        from odradek.pipeline.jobs.archive import texts
-
-        for one in {*self.keys.values(), *self.values.values()}:
-            if one.kind == JSON:
-                texts.types(one.schema)
-
 
 def _with_settings(formats: Mapping[str, Format], given: settings.Settings) -> dict[str, Format]:
     return {

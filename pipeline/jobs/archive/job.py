@@ -14,7 +14,8 @@ from odradek.pipeline.jobs import ending, progress
 from odradek.pipeline.jobs.archive import compaction, latest, start
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.delta import Delta
-from odradek.pipeline.jobs.archive.sink import Rows, Sink, now_ms
+from odradek.pipeline.jobs.archive.manifest import now_ms
+from odradek.pipeline.jobs.archive.sink import Rows, Sink
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import Store
 from odradek.pipeline.jobs.causes import caused_by, told

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -313,3 +314,8 @@ def _file_out(file: File) -> dict[str, Any]:
 def _file_in(got: Mapping[str, Any]) -> File:
     spans = {int(index): Span(*span) for index, span in got["partitions"].items()}
     return File(got["path"], got["topic"], spans, got["size"], got["modified_ms"], got["schema"])
+
+
+def now_ms() -> int:
+    """The time for commits and files, in ms since 1970."""
+    return int(time.time() * 1000)

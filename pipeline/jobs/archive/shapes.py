@@ -66,6 +66,13 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_formats
 
 
+def check(formats: Formats) -> None:
+    """Check what needs a session: whether the types of JSON are valid. OptionError."""
+    for one in {*formats.keys.values(), *formats.values.values()}:
+        if one.kind == JSON:
+            texts.types(one.schema)
+
+
 def shape(df: DataFrame, wanted: Shape) -> DataFrame:
     """Key and value in the formats of `wanted`, each followed by key_raw or value_raw; other columns unchanged."""
     for name, form in zip(COLUMNS, (wanted.key, wanted.value), strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -13,8 +12,8 @@ from uuid import uuid4
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import progress
 from odradek.pipeline.jobs.archive import direct, skips, staging, start
-from odradek.pipeline.jobs.archive.columns import FOLDERS, Columns
-from odradek.pipeline.jobs.archive.manifest import Commit, Configs, File, Skipped, topic_of
+from odradek.pipeline.jobs.archive.columns import FOLDERS, Columns, digest
+from odradek.pipeline.jobs.archive.manifest import Commit, Configs, File, Skipped, now_ms, topic_of
 from odradek.pipeline.jobs.archive.staging import Staged
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import CHECKPOINT, Move, Store
@@ -116,10 +115,10 @@ class Sink:
     def _told(self, frame: DataFrame) -> list[tuple[Move, File]]:
         empty = frame.sparkSession.createDataFrame([], SCHEMA_WITH_HEADERS)
         staged, name = direct.staged(self._store.files, frame, self._folder), uuid4().hex
-        return [self._placed(each, f"{number}-{name}", staging.digest(empty)) for number, each in enumerate(staged)]
+        return [self._placed(each, f"{number}-{name}", digest(empty)) for number, each in enumerate(staged)]
 
     def _written(self, shaped: DataFrame) -> list[tuple[Move, File]]:
-        name, schema = uuid4().hex, staging.digest(shaped)
+        name, schema = uuid4().hex, digest(shaped)
         staged = staging.write(self._store.files, shaped, f"{self._store.staging}/{name}", FOLDERS)
         return [self._placed(each, f"{number}-{name}", schema) for number, each in enumerate(staged)]
 
@@ -157,8 +156,3 @@ def _check(files: list[File], ranges: Ranges) -> None:
                     f"{file.topic}-{index}: offsets {span.first} to {span.last} were written instead of {begin} to "
                     f"{end - 1}; nothing of this batch is archived"
                 )
-
-
-def now_ms() -> int:
-    """The time, in ms since 1970."""
-    return int(time.time() * 1000)

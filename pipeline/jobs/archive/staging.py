@@ -5,11 +5,9 @@ No shuffle and no sort: a task's rows are of one partition, and it writes those 
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from odradek.pipeline.jobs.archive.columns import FOLDERS
 from odradek.pipeline.jobs.archive.contents import CHECKSUMS
 from odradek.pipeline.jobs.archive.manifest import Span
 
@@ -49,11 +47,6 @@ def write(files: Files, frame: DataFrame, folder: str, by: tuple[str, ...]) -> l
         inner = path.removeprefix(f"{folder}/")
         staged.append(Staged(path, inner.rpartition("/")[0], spans[inner], size, modified_ms))
     return staged
-
-
-def digest(frame: DataFrame) -> str:
-    """Equal for the files of frames with the same columns."""
-    return hashlib.sha256(frame.drop(*FOLDERS).schema.json().encode()).hexdigest()[:16]
 
 
 def _spans(spark: SparkSession, uri: str) -> dict[str, dict[int, Span]]:

@@ -22,7 +22,8 @@ from odradek.pipeline.jobs.archive import manifest
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.formats import Formats, parse
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.sink import note, now_ms
+from odradek.pipeline.jobs.archive.manifest import now_ms
+from odradek.pipeline.jobs.archive.sink import note
 from odradek.pipeline.jobs.files import Files
 
 from ...clients.admin import create_topic, unique

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import compaction, shapes, staging
+from odradek.pipeline.jobs.archive.columns import digest
 from odradek.pipeline.jobs.archive.formats import Format, Shape
 from odradek.pipeline.jobs.archive.manifest import Commit, File, Span, State
 from odradek.pipeline.jobs.archive.store import Store
@@ -69,7 +70,7 @@ def put(spark: SparkSession, store: Store, frame: DataFrame, times: int) -> None
         part = frame.where(f"offset % {times} = {number}").coalesce(1)
         [staged] = staging.write(store.files, part, f"{store.staging}/{number}", ("topic", "date", "hour"))
         path = f"{staged.folder}/{store.state.number + 1}.parquet"
-        file = File(path, "t", staged.partitions, staged.size, staged.modified_ms, staging.digest(part))
+        file = File(path, "t", staged.partitions, staged.size, staged.modified_ms, digest(part))
         store.commit([(staged.path, path)], Commit("s", number, {}, (file,)))
 
 
