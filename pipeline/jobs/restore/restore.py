@@ -1,4 +1,4 @@
-"""Restore an archive to topics: each record once, in order, with its bytes, headers and time; also for spark-submit."""
+"""Restore an archive to topics: each record once, in order, with its bytes, headers and time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import click
 
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs import command as commands
-from odradek.pipeline.jobs import merging, progress, restoring, targets, topics
+from odradek.pipeline.jobs import progress, topics
 from odradek.pipeline.jobs.archive import contents, shapes, sums
 from odradek.pipeline.jobs.archive.contents import Reading
 from odradek.pipeline.jobs.archive.manifest import File, State
-from odradek.pipeline.jobs.restoring import PREFIX, Plan, RestorePlan
+from odradek.pipeline.jobs.restore import merging, restoring, targets
+from odradek.pipeline.jobs.restore.restoring import PREFIX, Plan, RestorePlan
 from odradek.pipeline.options import KAFKA, bare
 from odradek.pipeline.parsing import positive
 from odradek.pipeline.reading import subscription
@@ -215,7 +216,3 @@ def _time(option: str, text: str | None) -> int | None:
     except ValueError:
         raise OptionError(f"{option} must be a time such as 2026-11-23T01:00 (UTC), not '{text}'") from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-if __name__ == "__main__":
-    commands.main(command)
