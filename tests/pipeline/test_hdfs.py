@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.verify import verify
+from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.jobs.restore import restore
 from odradek.pipeline.jobs.restore.restore import RestorePlan

@@ -13,9 +13,11 @@ import click
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs import command as commands
 from odradek.pipeline.jobs import progress, topics
-from odradek.pipeline.jobs.archive import contents, shapes, sums
-from odradek.pipeline.jobs.archive.contents import Reading
-from odradek.pipeline.jobs.archive.manifest import File, State
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.store import contents
+from odradek.pipeline.jobs.archive.store.contents import Reading
+from odradek.pipeline.jobs.archive.store.manifest import File, State
+from odradek.pipeline.jobs.archive.verify import sums
 from odradek.pipeline.jobs.restore import merging, restoring, targets
 from odradek.pipeline.jobs.restore.restoring import PREFIX, Plan, RestorePlan
 from odradek.pipeline.options import KAFKA, bare

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive import contents
-from odradek.pipeline.jobs.archive.manifest import File, State
+from odradek.pipeline.jobs.archive.store import contents
+from odradek.pipeline.jobs.archive.store.manifest import File, State
 from odradek.pipeline.jobs.restore import targets
 from odradek.pipeline.types import EARLIEST, LATEST, Partition, Range
 from odradek.pipeline.wire.brokers import Brokers

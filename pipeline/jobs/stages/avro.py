@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import in_arrow
-from odradek.pipeline.jobs.archive import avro_columns
-from odradek.pipeline.jobs.archive.avro import Codec
-from odradek.pipeline.jobs.archive.writers import Writers
+from odradek.pipeline.jobs.archive.formats import avro_columns
+from odradek.pipeline.jobs.archive.formats.avro import Codec
+from odradek.pipeline.jobs.archive.formats.writers import Writers
 from odradek.pipeline.jobs.stages.sql import RECORD
 from odradek.pipeline.registry import client
 

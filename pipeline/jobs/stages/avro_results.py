@@ -16,8 +16,8 @@ from pyspark.sql import types as T
 
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import in_arrow
-from odradek.pipeline.jobs.archive import avro_columns
-from odradek.pipeline.jobs.archive.avro import Codec
+from odradek.pipeline.jobs.archive.formats import avro_columns
+from odradek.pipeline.jobs.archive.formats.avro import Codec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive import compaction, shapes, staging
-from odradek.pipeline.jobs.archive.columns import digest
-from odradek.pipeline.jobs.archive.formats import Format, Shape
-from odradek.pipeline.jobs.archive.manifest import Commit, File, Span, State
-from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.formats.formats import Format, Shape
+from odradek.pipeline.jobs.archive.sink import compaction, staging
+from odradek.pipeline.jobs.archive.sink.columns import digest
+from odradek.pipeline.jobs.archive.store.manifest import Commit, File, Span, State
+from odradek.pipeline.jobs.archive.store.store import Store
 from odradek.pipeline.jobs.files import Files
 
 from .archives import assert_whole

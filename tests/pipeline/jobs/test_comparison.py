@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.errors import DataLoss, OptionError, PipelineError
-from odradek.pipeline.jobs.archive import sums
-from odradek.pipeline.jobs.archive.comparison import Comparison
-from odradek.pipeline.jobs.archive.differences import Report
+from odradek.pipeline.jobs.archive.verify import sums
+from odradek.pipeline.jobs.archive.verify.comparison import Comparison
+from odradek.pipeline.jobs.archive.verify.differences import Report
 from odradek.pipeline.jobs.causes import caused_by
 
 from ...clients.admin import create_topic, unique

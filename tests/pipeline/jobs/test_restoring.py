@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import topics
-from odradek.pipeline.jobs.archive.manifest import State
+from odradek.pipeline.jobs.archive.store.manifest import State
 from odradek.pipeline.jobs.restore import restoring
 from odradek.pipeline.jobs.restore.restoring import Plan, RestorePlan
 from odradek.pipeline.types import Partition

@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs.archive import shapes
-from odradek.pipeline.jobs.archive.avro import Codec
-from odradek.pipeline.jobs.archive.avro_columns import Decoding, Encoding
-from odradek.pipeline.jobs.archive.formats import Format, Formats, Shape, parse
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.formats.avro import Codec
+from odradek.pipeline.jobs.archive.formats.avro_columns import Decoding, Encoding
+from odradek.pipeline.jobs.archive.formats.formats import Format, Formats, Shape, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

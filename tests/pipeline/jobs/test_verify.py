@@ -15,13 +15,13 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek.pipeline.jobs import topics
-from odradek.pipeline.jobs.archive import sums
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.comparison import Comparison
-from odradek.pipeline.jobs.archive.differences import Report
-from odradek.pipeline.jobs.archive.formats import Format, Formats
+from odradek.pipeline.jobs.archive.formats.formats import Format, Formats
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.verify import verify
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.verify import sums
+from odradek.pipeline.jobs.archive.verify.comparison import Comparison
+from odradek.pipeline.jobs.archive.verify.differences import Report
+from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.files import Files
 
 from ...clients.admin import create_topic, unique

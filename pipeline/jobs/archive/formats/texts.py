@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.archive.formats import STRING, Format
+from odradek.pipeline.jobs.archive.formats.formats import STRING, Format
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

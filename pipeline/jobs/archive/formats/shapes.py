@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.pipeline.jobs.archive import avro_columns, texts
-from odradek.pipeline.jobs.archive.formats import (
+from odradek.pipeline.jobs.archive.formats import avro_columns, texts
+from odradek.pipeline.jobs.archive.formats.formats import (
     AVRO,
     CONFLUENT,
     FORMS,
@@ -37,7 +37,7 @@ from odradek.pipeline.jobs.archive.formats import (
     Formats,
     Shape,
 )
-from odradek.pipeline.jobs.archive.formats import parse as parse_formats
+from odradek.pipeline.jobs.archive.formats.formats import parse as parse_formats
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

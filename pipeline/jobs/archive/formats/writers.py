@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from odradek.pipeline.jobs.archive.avro import tried
-from odradek.pipeline.jobs.archive.avro_resolution import resolution
+from odradek.pipeline.jobs.archive.formats.avro import tried
+from odradek.pipeline.jobs.archive.formats.avro_resolution import resolution
 from odradek.pipeline.registry import by_id
 from odradek.pipeline.registry.settings import Registry
 

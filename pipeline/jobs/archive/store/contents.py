@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive import manifest
-from odradek.pipeline.jobs.archive.manifest import File, State
+from odradek.pipeline.jobs.archive.store import manifest
+from odradek.pipeline.jobs.archive.store.manifest import File, State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

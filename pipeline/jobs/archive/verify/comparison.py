@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from odradek.pipeline.errors import DataLoss, PipelineError, Unreadable
 from odradek.pipeline.jobs import topics
-from odradek.pipeline.jobs.archive import consuming, contents, shapes, sums
-from odradek.pipeline.jobs.archive.differences import Report
-from odradek.pipeline.jobs.archive.manifest import File
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.store import contents
+from odradek.pipeline.jobs.archive.store.manifest import File
+from odradek.pipeline.jobs.archive.verify import consuming, sums
+from odradek.pipeline.jobs.archive.verify.differences import Report
 from odradek.pipeline.jobs.causes import cause, caused_by
 from odradek.pipeline.options import bare
 from odradek.pipeline.reading import offsets

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import in_arrow
-from odradek.pipeline.jobs.archive.avro import Codec
-from odradek.pipeline.jobs.archive.formats import CONFLUENT, REGISTRY, Format
-from odradek.pipeline.jobs.archive.writers import Writers
+from odradek.pipeline.jobs.archive.formats.avro import Codec
+from odradek.pipeline.jobs.archive.formats.formats import CONFLUENT, REGISTRY, Format
+from odradek.pipeline.jobs.archive.formats.writers import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,12 +11,12 @@ from uuid import uuid4
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import progress
-from odradek.pipeline.jobs.archive import direct, skips, staging, start
-from odradek.pipeline.jobs.archive.columns import FOLDERS, Columns, digest
-from odradek.pipeline.jobs.archive.manifest import Commit, Configs, File, Skipped, now_ms, topic_of
-from odradek.pipeline.jobs.archive.staging import Staged
-from odradek.pipeline.jobs.archive.start import Start
-from odradek.pipeline.jobs.archive.store import CHECKPOINT, Move, Store
+from odradek.pipeline.jobs.archive.sink import direct, skips, staging, start
+from odradek.pipeline.jobs.archive.sink.columns import FOLDERS, Columns, digest
+from odradek.pipeline.jobs.archive.sink.staging import Staged
+from odradek.pipeline.jobs.archive.sink.start import Start
+from odradek.pipeline.jobs.archive.store.manifest import Commit, Configs, File, Skipped, now_ms, topic_of
+from odradek.pipeline.jobs.archive.store.store import CHECKPOINT, Move, Store
 from odradek.pipeline.reading import offsets
 from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.source import SCHEMA_WITH_HEADERS

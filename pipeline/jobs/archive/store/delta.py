@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs.archive import delta_actions
-from odradek.pipeline.jobs.archive.delta_actions import FOLDERS
-from odradek.pipeline.jobs.archive.manifest import File, State
+from odradek.pipeline.jobs.archive.store import delta_actions
+from odradek.pipeline.jobs.archive.store.delta_actions import FOLDERS
+from odradek.pipeline.jobs.archive.store.manifest import File, State
 from odradek.pipeline.jobs.causes import cause
 
 if TYPE_CHECKING:

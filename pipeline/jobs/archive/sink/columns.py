@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.archive import shapes
-from odradek.pipeline.jobs.archive.formats import Formats, Shape
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.formats.formats import Formats, Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
-from odradek.pipeline.jobs.archive.manifest import State
+from odradek.pipeline.jobs.archive.store.manifest import State
 from odradek.pipeline.reading import losses
 from odradek.pipeline.reading.losses import Loss
 from odradek.pipeline.reading.offsets import names

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from odradek.pipeline.jobs.archive.manifest import File
+from odradek.pipeline.jobs.archive.store.manifest import File
 
 if TYPE_CHECKING:
     from odradek.pipeline.jobs.files import Files

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipeline.jobs.archive.manifest import File, now_ms
+from odradek.pipeline.jobs.archive.store.manifest import File, now_ms
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema

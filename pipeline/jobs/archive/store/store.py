@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs.archive import manifest, views
-from odradek.pipeline.jobs.archive.lease import Lease
-from odradek.pipeline.jobs.archive.manifest import COMMITS, Commit, State
+from odradek.pipeline.jobs.archive.store import manifest, views
+from odradek.pipeline.jobs.archive.store.lease import Lease
+from odradek.pipeline.jobs.archive.store.manifest import COMMITS, Commit, State
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.archive.delta import Delta
+    from odradek.pipeline.jobs.archive.store.delta import Delta
     from odradek.pipeline.jobs.files import Files
 
 OURS = "_odradek"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.archive.avro import Codec
+from odradek.pipeline.jobs.archive.formats.avro import Codec
 from odradek.pipeline.registry import settings
 from odradek.pipeline.registry.settings import Registry
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.formats import Format
-from odradek.pipeline.jobs.archive.manifest import Span
-from odradek.pipeline.jobs.archive.staging import Staged
+from odradek.pipeline.jobs.archive.formats.formats import Format
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.sink.staging import Staged
+from odradek.pipeline.jobs.archive.store.manifest import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

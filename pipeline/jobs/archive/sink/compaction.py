@@ -13,11 +13,11 @@ from uuid import uuid4
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import progress
-from odradek.pipeline.jobs.archive import staging
-from odradek.pipeline.jobs.archive.contents import CHECKSUMS
-from odradek.pipeline.jobs.archive.manifest import Commit, File, Span, State, now_ms
-from odradek.pipeline.jobs.archive.staging import Staged
-from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.archive.sink import staging
+from odradek.pipeline.jobs.archive.sink.staging import Staged
+from odradek.pipeline.jobs.archive.store.contents import CHECKSUMS
+from odradek.pipeline.jobs.archive.store.manifest import Commit, File, Span, State, now_ms
+from odradek.pipeline.jobs.archive.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from odradek.pipeline.jobs import in_arrow
-from odradek.pipeline.jobs.archive.manifest import ABORTED, COMPACTED, CONTROL, LOST, UNKNOWN
+from odradek.pipeline.jobs.archive.store.manifest import ABORTED, COMPACTED, CONTROL, LOST, UNKNOWN
 from odradek.pipeline.jobs.causes import cause, expected
 from odradek.pipeline.reading import skipped, splits, tasks
 from odradek.pipeline.reading.read_options import ReadOptions

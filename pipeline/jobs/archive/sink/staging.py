@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from odradek.pipeline.jobs.archive.contents import CHECKSUMS
-from odradek.pipeline.jobs.archive.manifest import Span
+from odradek.pipeline.jobs.archive.store.contents import CHECKSUMS
+from odradek.pipeline.jobs.archive.store.manifest import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

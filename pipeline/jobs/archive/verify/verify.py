@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from odradek.pipeline.jobs import progress
-from odradek.pipeline.jobs.archive import contents, shapes, sums
-from odradek.pipeline.jobs.archive.comparison import Comparison
-from odradek.pipeline.jobs.archive.contents import Reading
-from odradek.pipeline.jobs.archive.differences import Report
-from odradek.pipeline.jobs.archive.formats import Shape
-from odradek.pipeline.jobs.archive.manifest import File, Span, State
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.formats.formats import Shape
+from odradek.pipeline.jobs.archive.store import contents
+from odradek.pipeline.jobs.archive.store.contents import Reading
+from odradek.pipeline.jobs.archive.store.manifest import File, Span, State
+from odradek.pipeline.jobs.archive.verify import sums
+from odradek.pipeline.jobs.archive.verify.comparison import Comparison
+from odradek.pipeline.jobs.archive.verify.differences import Report
 from odradek.pipeline.jobs.causes import cause
 
 if TYPE_CHECKING:
