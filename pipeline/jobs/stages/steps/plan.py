@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.pipeline.jobs.stages import records
-from odradek.pipeline.jobs.stages.aggregate import aggregated
-from odradek.pipeline.jobs.stages.avro_results import Output
-from odradek.pipeline.jobs.stages.declaration import Stage
-from odradek.pipeline.jobs.stages.deduplicate import deduplicated
-from odradek.pipeline.jobs.stages.enrich import enriched
-from odradek.pipeline.jobs.stages.normalise import normalised
-from odradek.pipeline.jobs.stages.parse import Reading, parsed
-from odradek.pipeline.jobs.stages.sql import REASON
-from odradek.pipeline.jobs.stages.timing import stamped, timed, watched
-from odradek.pipeline.jobs.stages.validate import validated
+from odradek.pipeline.jobs.stages.declaration.declaration import Stage
+from odradek.pipeline.jobs.stages.declaration.sql import REASON
+from odradek.pipeline.jobs.stages.steps import records
+from odradek.pipeline.jobs.stages.steps.aggregate import aggregated
+from odradek.pipeline.jobs.stages.steps.avro_results import Output
+from odradek.pipeline.jobs.stages.steps.deduplicate import deduplicated
+from odradek.pipeline.jobs.stages.steps.enrich import enriched
+from odradek.pipeline.jobs.stages.steps.normalise import normalised
+from odradek.pipeline.jobs.stages.steps.parse import Reading, parsed
+from odradek.pipeline.jobs.stages.steps.timing import stamped, timed, watched
+from odradek.pipeline.jobs.stages.steps.validate import validated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from odradek.pipeline.jobs.stages.sql import quoted
+from odradek.pipeline.jobs.stages.declaration.sql import quoted
 
 _SPAN = re.compile(r"\d+ (microsecond|millisecond|second|minute|hour|day|week)s?")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.stages import avro
-from odradek.pipeline.jobs.stages.avro_declared import AVRO
-from odradek.pipeline.jobs.stages.declaration import Parse
-from odradek.pipeline.jobs.stages.sql import REASON, RECORD, Blame, every, first, literal, quoted
+from odradek.pipeline.jobs.stages.declaration.avro_declared import AVRO
+from odradek.pipeline.jobs.stages.declaration.declaration import Parse
+from odradek.pipeline.jobs.stages.declaration.sql import REASON, RECORD, Blame, every, first, literal, quoted
+from odradek.pipeline.jobs.stages.steps import avro
 
 _TEXT = f"string({RECORD}.value)"
 # Spark's parsers stop after the first value and ignore the rest. So a text is one value only where it fills one place

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from odradek.pipeline.jobs.stages.declaration import Enrich
-from odradek.pipeline.jobs.stages.parse import Reading, parsed
-from odradek.pipeline.jobs.stages.sql import REASON, RECORD, quoted
+from odradek.pipeline.jobs.stages.declaration.declaration import Enrich
+from odradek.pipeline.jobs.stages.declaration.sql import REASON, RECORD, quoted
+from odradek.pipeline.jobs.stages.steps.parse import Reading, parsed
 
 _KEY, _ON = "__key", "__on"
 

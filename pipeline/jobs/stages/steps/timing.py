@@ -9,9 +9,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from odradek.pipeline.jobs.stages.declaration import Stage
-from odradek.pipeline.jobs.stages.sql import EVENT_TIME, REASON, Blame, literal, quoted, whole
-from odradek.pipeline.jobs.stages.validate import blamed
+from odradek.pipeline.jobs.stages.declaration.declaration import Stage
+from odradek.pipeline.jobs.stages.declaration.sql import EVENT_TIME, REASON, Blame, literal, quoted, whole
+from odradek.pipeline.jobs.stages.steps.validate import blamed
 
 
 def timed(rows: DataFrame, stage: Stage) -> DataFrame:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.stages import begin, enrich, plan, records, whole_topic
-from odradek.pipeline.jobs.stages.analysis import Known
-from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
+from odradek.pipeline.jobs.stages.analysis.analysis import Known
+from odradek.pipeline.jobs.stages.declaration.declaration import Pipeline, Stage
+from odradek.pipeline.jobs.stages.running import begin, whole_topic
+from odradek.pipeline.jobs.stages.steps import enrich, plan, records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

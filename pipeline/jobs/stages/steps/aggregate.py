@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from odradek.pipeline.jobs.stages.declaration import Aggregate
-from odradek.pipeline.jobs.stages.sql import EVENT_TIME, RECORD, TIMESTAMP, quoted
+from odradek.pipeline.jobs.stages.declaration.declaration import Aggregate
+from odradek.pipeline.jobs.stages.declaration.sql import EVENT_TIME, RECORD, TIMESTAMP, quoted
 
 _WINDOW = "__window"
 START, END = "window_start", "window_end"

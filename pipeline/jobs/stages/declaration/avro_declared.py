@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.stages.tables import Table
+from odradek.pipeline.jobs.stages.declaration.tables import Table
 from odradek.pipeline.registry import settings
 from odradek.pipeline.registry.settings import Registry, Settings
 

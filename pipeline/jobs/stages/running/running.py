@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from odradek.pipeline.jobs import ending, progress
-from odradek.pipeline.jobs.stages import cluster, lateness
-from odradek.pipeline.jobs.stages.declaration import Stage
-from odradek.pipeline.jobs.stages.streams import Streams
+from odradek.pipeline.jobs.stages.declaration.declaration import Stage
+from odradek.pipeline.jobs.stages.running import cluster, lateness
+from odradek.pipeline.jobs.stages.running.streams import Streams
 
 
 def run(streams: Streams, every_ms: int | None) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from odradek.pipeline.jobs.stages import avro_results, enrich, plan, records
-from odradek.pipeline.jobs.stages.avro_declared import AVRO
-from odradek.pipeline.jobs.stages.avro_results import Output
-from odradek.pipeline.jobs.stages.declaration import Parse, Pipeline, Stage
-from odradek.pipeline.jobs.stages.parse import Reading, parsed
-from odradek.pipeline.jobs.stages.sql import HIDDEN, quoted
-from odradek.pipeline.jobs.stages.trial import Trial, Wrong
+from odradek.pipeline.jobs.stages.analysis.trial import Trial, Wrong
+from odradek.pipeline.jobs.stages.declaration.avro_declared import AVRO
+from odradek.pipeline.jobs.stages.declaration.declaration import Parse, Pipeline, Stage
+from odradek.pipeline.jobs.stages.declaration.sql import HIDDEN, quoted
+from odradek.pipeline.jobs.stages.steps import avro_results, enrich, plan, records
+from odradek.pipeline.jobs.stages.steps.avro_results import Output
+from odradek.pipeline.jobs.stages.steps.parse import Reading, parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.stages import json_schema, order
-from odradek.pipeline.jobs.stages.avro_declared import AVRO, Write, registered, write
-from odradek.pipeline.jobs.stages.mistakes import Mistakes
-from odradek.pipeline.jobs.stages.sql import RECORD
-from odradek.pipeline.jobs.stages.tables import SPAN, TOPIC, Table
+from odradek.pipeline.jobs.stages.declaration import json_schema, order
+from odradek.pipeline.jobs.stages.declaration.avro_declared import AVRO, Write, registered, write
+from odradek.pipeline.jobs.stages.declaration.mistakes import Mistakes
+from odradek.pipeline.jobs.stages.declaration.sql import RECORD
+from odradek.pipeline.jobs.stages.declaration.tables import SPAN, TOPIC, Table
 from odradek.pipeline.registry import settings
 from odradek.pipeline.registry.settings import Registry
 

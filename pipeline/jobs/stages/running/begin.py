@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.stages.declaration import Stage
+from odradek.pipeline.jobs.stages.declaration.declaration import Stage
 from odradek.pipeline.reading import offsets
 from odradek.pipeline.reading.offsets import All
 from odradek.pipeline.reading.subscription import Subscription

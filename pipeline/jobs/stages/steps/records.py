@@ -8,10 +8,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from odradek.pipeline.jobs.stages import avro_results
-from odradek.pipeline.jobs.stages.avro_results import Output
-from odradek.pipeline.jobs.stages.declaration import Stage
-from odradek.pipeline.jobs.stages.sql import HIDDEN, REASON, RECORD, TIMESTAMP, literal, quoted, whole
+from odradek.pipeline.jobs.stages.declaration.declaration import Stage
+from odradek.pipeline.jobs.stages.declaration.sql import HIDDEN, REASON, RECORD, TIMESTAMP, literal, quoted, whole
+from odradek.pipeline.jobs.stages.steps import avro_results
+from odradek.pipeline.jobs.stages.steps.avro_results import Output
 
 HEADERS = "array<struct<key: string, value: binary>>"
 READ = f"key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, headers {HEADERS}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from odradek.pipeline.jobs.stages.sql import REASON, Blame, every, literal, whole
+from odradek.pipeline.jobs.stages.declaration.sql import REASON, Blame, every, literal, whole
 
 
 def validated(rows: DataFrame, rules: Mapping[str, str]) -> DataFrame:

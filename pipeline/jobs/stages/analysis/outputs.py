@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.stages.analysis import Known
-from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
-from odradek.pipeline.jobs.stages.mistakes import Mistakes
+from odradek.pipeline.jobs.stages.analysis.analysis import Known
+from odradek.pipeline.jobs.stages.declaration.declaration import Pipeline, Stage
+from odradek.pipeline.jobs.stages.declaration.mistakes import Mistakes
 from odradek.pipeline.registry import client
 
 

@@ -16,14 +16,14 @@ from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.jobs.archive.formats import avro_columns
 from odradek.pipeline.jobs.archive.formats.avro import Codec
 from odradek.pipeline.jobs.archive.formats.writers import Writers
-from odradek.pipeline.jobs.stages.sql import RECORD
+from odradek.pipeline.jobs.stages.declaration.sql import RECORD
 from odradek.pipeline.registry import client
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from odradek.pipeline.jobs.stages.declaration import Parse
+    from odradek.pipeline.jobs.stages.declaration.declaration import Parse
 
 WHY, FIELDS = "why", "fields"
 """Fields of a value's struct: a reason, null where there is none, and the columns."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from odradek.pipeline.jobs import topics
-from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
+from odradek.pipeline.jobs.stages.declaration.declaration import Pipeline, Stage
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
 

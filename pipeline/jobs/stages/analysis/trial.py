@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.stages.avro_declared import AVRO
-from odradek.pipeline.jobs.stages.declaration import Parse
-from odradek.pipeline.jobs.stages.parse import Reading
-from odradek.pipeline.jobs.stages.sql import HIDDEN
+from odradek.pipeline.jobs.stages.declaration.avro_declared import AVRO
+from odradek.pipeline.jobs.stages.declaration.declaration import Parse
+from odradek.pipeline.jobs.stages.declaration.sql import HIDDEN
+from odradek.pipeline.jobs.stages.steps.parse import Reading
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
