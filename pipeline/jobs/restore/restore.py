@@ -17,7 +17,7 @@ from odradek.pipeline.jobs.archive.formats import shapes
 from odradek.pipeline.jobs.archive.store import contents
 from odradek.pipeline.jobs.archive.store.contents import Reading
 from odradek.pipeline.jobs.archive.store.manifest import File, State
-from odradek.pipeline.jobs.archive.verify import sums
+from odradek.pipeline.jobs.archive.verify import checksums
 from odradek.pipeline.jobs.restore import merging, restoring, targets
 from odradek.pipeline.jobs.restore.restoring import PREFIX, Plan, RestorePlan
 from odradek.pipeline.options import KAFKA, bare
@@ -156,7 +156,7 @@ class _Topic:
             return None
         contents.check(self._files, chosen)
         parts = [shapes.unshape(frame) for _, frame in contents.frames(self._spark, self._files, chosen)]
-        rows = sums.within(reduce(lambda one, more: one.unionByName(more), parts), ranges)
+        rows = checksums.within(reduce(lambda one, more: one.unionByName(more), parts), ranges)
         for bound, operator in ((self._request.since, ">="), (self._request.until, "<")):
             if bound is not None:
                 rows = rows.where(f"timestamp {operator} timestamp_millis({bound})")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.pipeline.jobs.archive.formats import avro_columns, texts
+from odradek.pipeline.jobs.archive.formats import avro_columns, text_codecs
 from odradek.pipeline.jobs.archive.formats.formats import (
     AVRO,
     CONFLUENT,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 COLUMNS = ("key", "value")
 _FOREIGN = "_odradek_foreign_"
 _KIND, _SCHEMA = "odradek.format", "odradek.schema"  # in the metadata of a column
-_BY: dict[str, ModuleType] = dict.fromkeys((STRING, JSON), texts)
+_BY: dict[str, ModuleType] = dict.fromkeys((STRING, JSON), text_codecs)
 _BY |= dict.fromkeys((AVRO, CONFLUENT, REGISTRY), avro_columns)
 
 
@@ -70,7 +70,7 @@ def check(formats: Formats) -> None:
     """Check what needs a session: whether the types of JSON are valid. OptionError."""
     for one in {*formats.keys.values(), *formats.values.values()}:
         if one.kind == JSON:
-            texts.types(one.schema)
+            text_codecs.types(one.schema)
 
 
 def shape(df: DataFrame, wanted: Shape) -> DataFrame:

@@ -13,7 +13,7 @@ from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.archive.formats import shapes
 from odradek.pipeline.jobs.archive.store import contents
 from odradek.pipeline.jobs.archive.store.manifest import File
-from odradek.pipeline.jobs.archive.verify import consuming, sums
+from odradek.pipeline.jobs.archive.verify import checksums, consuming
 from odradek.pipeline.jobs.archive.verify.differences import Report
 from odradek.pipeline.jobs.causes import cause, caused_by
 from odradek.pipeline.options import bare
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _ROUNDS = 5  # where retention outruns reading each time, it will do so again
 _SAID = {
-    sums.EXTRA: "in the archive but not in the log",
-    sums.MISSING: "in the log but not in the archive",
-    sums.DOUBLED: "more often in the archive than in the log",
-    sums.CHANGED: "different in log and archive",
+    checksums.EXTRA: "in the archive but not in the log",
+    checksums.MISSING: "in the log but not in the archive",
+    checksums.DOUBLED: "more often in the archive than in the log",
+    checksums.CHANGED: "different in log and archive",
 }
 Bounds = dict[int, tuple[int, int]]
 """By partition the first offset and the end."""
@@ -89,12 +89,12 @@ class Comparison:
             self._compare_with(self._log(ranges), chosen, ranges)
 
     def _compare_with(self, logged: DataFrame, chosen: list[File], ranges: dict[int, Range]) -> None:
-        archived = sums.within(self._archive(chosen, logged), ranges)
-        there, here = sums.of(logged), sums.of(archived)
+        archived = checksums.within(self._archive(chosen, logged), ranges)
+        there, here = checksums.of(logged), checksums.of(archived)
         self._found.records += sum(count for count, _ in there.values())
         apart = {index: ranges[index] for index in there.keys() | here.keys() if there.get(index) != here.get(index)}
         if apart:
-            self._tell(sums.differing(sums.within(archived, apart), sums.within(logged, apart)))
+            self._tell(checksums.differing(checksums.within(archived, apart), checksums.within(logged, apart)))
 
     # -- which offsets
 
@@ -152,7 +152,7 @@ class Comparison:
     def _tell(self, found: Iterable[tuple[int, int, int, int, int]]) -> None:
         for partition, kind, count, first, last in found:
             line = f"partition {partition}: {count} records are {_SAID[kind]}: offsets {first} to {last}"
-            if kind == sums.EXTRA and self._compacted():
+            if kind == checksums.EXTRA and self._compacted():
                 self._notes(f"{line}, as expected of a compacted topic")
             else:
                 self._differs(line)

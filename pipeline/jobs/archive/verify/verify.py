@@ -23,7 +23,7 @@ from odradek.pipeline.jobs.archive.formats.formats import Shape
 from odradek.pipeline.jobs.archive.store import contents
 from odradek.pipeline.jobs.archive.store.contents import Reading
 from odradek.pipeline.jobs.archive.store.manifest import File, Span, State
-from odradek.pipeline.jobs.archive.verify import sums
+from odradek.pipeline.jobs.archive.verify import checksums
 from odradek.pipeline.jobs.archive.verify.comparison import Comparison
 from odradek.pipeline.jobs.archive.verify.differences import Report
 from odradek.pipeline.jobs.causes import cause
@@ -129,7 +129,7 @@ def _counted(frame: DataFrame, shape: Shape | None = None) -> Counts:
     if shape is not None:
         named = shapes.shape(shapes.unshape(named), shape)
     named = shapes.without_foreign(named)
-    counts = (F.count("*"), F.min("offset"), F.max("offset"), sums.total(sums.checksum(named, frame.columns)))
+    counts = (F.count("*"), F.min("offset"), F.max("offset"), checksums.total(checksums.checksum(named, frame.columns)))
     found: Counts = {}
     for path, partition, *span, sum_ in named.groupBy(_FILE, "partition").agg(*counts).collect():
         found.setdefault(_relative(path), {})[partition] = (Span(*span), int(sum_))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from odradek.pipeline.jobs.stages.analysis.trial import Trial, Wrong
+from odradek.pipeline.jobs.stages.analysis.dry_run import DryRun, Wrong
 from odradek.pipeline.jobs.stages.declaration.avro_declared import AVRO
 from odradek.pipeline.jobs.stages.declaration.declaration import Parse, Pipeline, Stage
 from odradek.pipeline.jobs.stages.declaration.sql import HIDDEN, quoted
@@ -39,7 +39,7 @@ def analysed(spark: SparkSession, pipeline: Pipeline) -> tuple[dict[str, Known],
         how = stage.parse or _left_by(stage, pipeline.stages, found)
         if how is not None:
             try:
-                found[stage.name] = _known(spark, stage, how, Trial(stage.name, mistakes))
+                found[stage.name] = _known(spark, stage, how, DryRun(stage.name, mistakes))
             except Wrong:
                 pass
     return found, mistakes
@@ -56,62 +56,62 @@ def _left_by(stage: Stage, stages: Iterable[Stage], found: dict[str, Known]) -> 
     return Reading.of(Parse(AVRO, known.output.schema, registry=registry, subject=subject))
 
 
-def _known(spark: SparkSession, stage: Stage, how: Parse | Reading, trial: Trial) -> Known:
+def _known(spark: SparkSession, stage: Stage, how: Parse | Reading, dry_run: DryRun) -> Known:
     """Step by step: note all mistakes of one step, and stop after a step with any. Raises Wrong."""
-    reading = how if isinstance(how, Reading) else trial.reading("parse", how)
-    rows = _cleaned(spark, stage, reading, trial)
-    tables = [trial.reading(f"enrich.{each.column}.parse", each.parse) for each in stage.enrich]
+    reading = how if isinstance(how, Reading) else dry_run.reading("parse", how)
+    rows = _cleaned(spark, stage, reading, dry_run)
+    tables = [dry_run.reading(f"enrich.{each.column}.parse", each.parse) for each in stage.enrich]
     frames = [enrich.table(_nothing(spark, streaming=False), *pair) for pair in zip(stage.enrich, tables, strict=True)]
-    done = _finished(rows, stage, frames, trial)
+    done = _finished(rows, stage, frames, dry_run)
     columns = done.select(*map(quoted, records.visible(done))).schema
-    output = _output(stage, columns, trial)
-    trial.made("", lambda: _supported(spark, plan.written(rows, stage, frames, output)))
+    output = _output(stage, columns, dry_run)
+    dry_run.made("", lambda: _supported(spark, plan.written(rows, stage, frames, output)))
     return Known(reading, tables, columns, output)
 
 
-def _output(stage: Stage, columns: StructType, trial: Trial) -> Output | None:
+def _output(stage: Stage, columns: StructType, dry_run: DryRun) -> Output | None:
     if stage.write is None:
         return None
     name = stage.write.name
-    return Output(trial.made("write", lambda: avro_results.schema(columns, name)))
+    return Output(dry_run.made("write", lambda: avro_results.schema(columns, name)))
 
 
-def _cleaned(spark: SparkSession, stage: Stage, reading: Reading, trial: Trial) -> DataFrame:
-    trial.names("parse.schema", reading.columns.names)
-    trial.sound()
+def _cleaned(spark: SparkSession, stage: Stage, reading: Reading, dry_run: DryRun) -> DataFrame:
+    dry_run.names("parse.schema", reading.columns.names)
+    dry_run.sound()
     rows = parsed(_nothing(spark, streaming=True), reading)
-    trial.expressions(rows, "validate", stage.validate, ("boolean",))
-    trial.expressions(rows, "normalise", stage.normalise)
-    trial.sound()
+    dry_run.expressions(rows, "validate", stage.validate, ("boolean",))
+    dry_run.expressions(rows, "normalise", stage.normalise)
+    dry_run.sound()
     whole = plan.normalised(rows, stage.normalise, ())
-    trial.columns(whole, "drop", stage.drop)
+    dry_run.columns(whole, "drop", stage.drop)
     rest = whole.drop(*stage.drop)
     if stage.stateful:
-        trial.expression(rest, "event_time", stage.event_time, _TIMES)
-        trial.columns(rest, "deduplicate.by", stage.deduplicate)
-    trial.sound()
-    made: DataFrame = trial.made("", lambda: plan.cleaned(_nothing(spark, streaming=True), stage, reading))
+        dry_run.expression(rest, "event_time", stage.event_time, _TIMES)
+        dry_run.columns(rest, "deduplicate.by", stage.deduplicate)
+    dry_run.sound()
+    made: DataFrame = dry_run.made("", lambda: plan.cleaned(_nothing(spark, streaming=True), stage, reading))
     return made
 
 
-def _finished(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame], trial: Trial) -> DataFrame:
+def _finished(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame], dry_run: DryRun) -> DataFrame:
     for declared in stage.enrich:
-        trial.expression(rows, f"enrich.{declared.column}.on", declared.on)
+        dry_run.expression(rows, f"enrich.{declared.column}.on", declared.on)
         if declared.column.lower() in map(str.lower, (*rows.columns, *HIDDEN)):
-            trial.note(f"enrich.{declared.column}.as", "a column with this name exists")
-    trial.sound()
+            dry_run.note(f"enrich.{declared.column}.as", "a column with this name exists")
+    dry_run.sound()
     if stage.aggregate:
         before = plan.joined(plan.remembered(rows, stage), stage, tables)
-        trial.expressions(before, "aggregate.by", stage.aggregate.by)
-        trial.aggregates(before, "aggregate.values", stage.aggregate.values)
-        trial.names("aggregate.values", (*stage.aggregate.by, *stage.aggregate.values))
-    trial.sound()
-    done: DataFrame = trial.made(
+        dry_run.expressions(before, "aggregate.by", stage.aggregate.by)
+        dry_run.aggregates(before, "aggregate.values", stage.aggregate.values)
+        dry_run.names("aggregate.values", (*stage.aggregate.by, *stage.aggregate.values))
+    dry_run.sound()
+    done: DataFrame = dry_run.made(
         "aggregate" if stage.aggregate else "enrich", lambda: plan.finished(rows, stage, tables)
     )
-    trial.expression(done, "key", stage.key)
-    trial.expression(done, "timestamp", stage.timestamp, _TIMES)
-    trial.sound()
+    dry_run.expression(done, "key", stage.key)
+    dry_run.expression(done, "timestamp", stage.timestamp, _TIMES)
+    dry_run.sound()
     return done
 
 

@@ -14,7 +14,7 @@ from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.jobs.stages.analysis.analysis import Known
 from odradek.pipeline.jobs.stages.declaration.declaration import Pipeline, Stage
-from odradek.pipeline.jobs.stages.running import begin, whole_topic
+from odradek.pipeline.jobs.stages.running import start_offsets, whole_topic
 from odradek.pipeline.jobs.stages.steps import enrich, plan, records
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Streams:
 
     def _source(self, stage: Stage, limited: bool) -> DataFrame:
         reader = self.spark.readStream.format("odradek").options(**self._reading)
-        start = begin.noted(Files(self.spark, self.pipeline.checkpoint), stage, self.pipeline.kafka)
+        start = start_offsets.noted(Files(self.spark, self.pipeline.checkpoint), stage, self.pipeline.kafka)
         reader = reader.option("subscribe", ",".join(stage.sources)).option("startingOffsets", start)
         reader = reader.option("failOnDataLoss", str(stage.fail_on_data_loss).lower())
         if limited and stage.max_offsets:

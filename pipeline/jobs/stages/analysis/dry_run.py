@@ -27,8 +27,8 @@ class Wrong(Exception):
     """There are mistakes, and they are noted."""
 
 
-class Trial:
-    """The trial of the stage `name`."""
+class DryRun:
+    """The dry run of the stage `name`."""
 
     def __init__(self, name: str, mistakes: list[str]) -> None:
         self._name, self._mistakes, self._before = name, mistakes, len(mistakes)
