@@ -194,7 +194,7 @@ def test_formats_that_are_none(words: list[str], said: str) -> None:
 @pytest.mark.parametrize("types", ["a NOTHING", "INT", '{"type": "struct"}', "{"])
 def test_types_that_are_none(spark: SparkSession, types: str) -> None:
     with pytest.raises(OptionError, match=r"json: .*(invalid types|the type must be a struct)") as caught:
-        Formats({}, {"": Format("json", types)}).check()
+        shapes.check(Formats({}, {"": Format("json", types)}))
     assert "\n" not in str(caught.value)
 
 
