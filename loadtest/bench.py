@@ -1,7 +1,7 @@
 """`make bench`: compare Odradek with Apache Kafka and RabbitMQ, the same loads in turn; writes loadtest/RESULTS.md.
 
 New figures replace the former ones in results.json, and the report is written from all results: rows can be measured
-one at a time. A quick run is for development: it keeps nothing.
+one at a time. A quick run or a part of the load is for development: it keeps nothing without `--out`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from typing import Any
 
 import click
 
-from odradek.loadtest import compaction, parquet, producers, record_looks, recovery, starts
-from odradek.loadtest.brokers import KINDS, Broker
-from odradek.loadtest.clients import LoadError
 from odradek.loadtest.clusters import cluster_rows
 from odradek.loadtest.clusters.cluster_works import WORKS, Work
 from odradek.loadtest.clusters.clusters import CLUSTERS, Cluster
-from odradek.loadtest.curves import CURVES, Bench
-from odradek.loadtest.parquet import LOADS
-from odradek.loadtest.reports.report import markdown, micros, summary
+from odradek.loadtest.harness.brokers import KINDS, Broker
+from odradek.loadtest.harness.load_clients import LoadError
+from odradek.loadtest.harness.store import Entry, Results, load, save
+from odradek.loadtest.harness.tools import BrokerError, say
+from odradek.loadtest.harness.wire import WireError
+from odradek.loadtest.measurements import compaction, parquet, producers, record_looks, recovery, starts
+from odradek.loadtest.measurements.curves import CURVES, Bench
+from odradek.loadtest.measurements.parquet import LOADS
+from odradek.loadtest.measurements.rows import ROWS, Row, once, prepare
+from odradek.loadtest.reports.report import markdown
 from odradek.loadtest.reports.report_curves import PICTURE, draw
+from odradek.loadtest.reports.report_rows import micros, summary
 from odradek.loadtest.reports.report_starts import RECOVERY, SIZES
-from odradek.loadtest.rows import ROWS, Row, once, prepare
-from odradek.loadtest.store import Entry, Results, load, save
-from odradek.loadtest.tools import BrokerError, say
-from odradek.loadtest.wire import WireError
 
 QUICK_SCALE = 0.05
 HERE = Path(__file__).parent
@@ -228,6 +229,7 @@ def chosen_kinds(words: str) -> Kinds:
     "--quick", is_flag=True, help="Run a twentieth of each load in one round; print the report and keep nothing."
 )
 @click.option("--rounds", default=5, show_default=True, help="Number of measurements of each row.")
+@click.option("--scale", default=1.0, show_default=True, help="Share of each load; if it is not 1, keep nothing.")
 @click.option(
     "--rows",
     default="",
@@ -241,14 +243,15 @@ def chosen_kinds(words: str) -> Kinds:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for results and report, instead of loadtest/.")
 @click.option("--report", is_flag=True, help="Measure nothing; write the report from the kept results.")
 def main(
-    quick: bool, rounds: int, rows: str, brokers: str, folder: Path | None, out: Path | None, report: bool
+    quick: bool, rounds: int, scale: float, rows: str, brokers: str, folder: Path | None, out: Path | None, report: bool
 ) -> None:
     """Measure the cost of a message in each broker."""
     keys, kinds = chosen_keys(rows), chosen_kinds(brokers)
-    keep = out or (None if quick else HERE)
+    scale, rounds = (QUICK_SCALE, 1) if quick else (scale, rounds)
+    keep = out or (HERE if scale == 1 else None)
     results = load(keep / "results.json") if keep else Results()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-", dir=folder) as room:
-        bench = Bench(Path(room), 1 if quick else rounds, QUICK_SCALE if quick else 1)
+        bench = Bench(Path(room), rounds, scale)
         try:
             for _ in [] if report else measure(kinds, keys, bench, results, warm=not quick):
                 write(results, keep)

@@ -16,10 +16,10 @@ from pathlib import Path
 import click
 import psutil
 
-from odradek.loadtest.brokers import Broker, BrokerError, Odradek
-from odradek.loadtest.clients import LoadError
-from odradek.loadtest.rows import ROWS, Row, once
-from odradek.loadtest.tools import cache
+from odradek.loadtest.harness.brokers import Broker, BrokerError, Odradek
+from odradek.loadtest.harness.load_clients import LoadError
+from odradek.loadtest.harness.tools import cache
+from odradek.loadtest.measurements.rows import ROWS, Row, once
 
 SHOWN = 12
 RATE = 250  # samples a second

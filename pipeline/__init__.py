@@ -1,6 +1,6 @@
 """Kafka topics in Spark: the data source `odradek` for PySpark, and the jobs built on it.
 
-    source, options   the data source that Spark loads, and its options
+    source            the data source that Spark loads
     reading           offset ranges of a batch, their split into tasks, and reading them from files or over the wire
     decoding          log bytes to Arrow
     writing           rows to records, sent and acknowledged

@@ -12,7 +12,7 @@ from odradek.pipeline.jobs.command import main
 _JOBS = {
     "archive": ("archive.__main__", "Archive topics to Parquet files by topic and hour, each record exactly once."),
     "audit": ("audit.__main__", "Count records in every tier, by topic and time; report missing ones."),
-    "restore": ("restore", "Restore an archive to topics."),
+    "restore": ("restore.__main__", "Restore an archive to topics."),
     "stages": ("stages.__main__", "Run streams from topics to topics that a TOML file declares."),
 }
 

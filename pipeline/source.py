@@ -3,7 +3,8 @@
     spark.dataSource.register(OdradekDataSource)
     spark.read.format("odradek").option("kafka.bootstrap.servers", …).option("subscribe", "topic").load()
 
-`options` has the options; `reading.batch` and `reading.stream` read, `writing.writer` writes.
+`reading.read_options` and `writing.write_options` have the options; `reading.batch` and `reading.stream` read,
+`writing.writer` writes.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from pyspark.sql.types import (
 )
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.options import ReadOptions, columns
 from odradek.pipeline.reading.batch import BatchReader, FilteredReader
+from odradek.pipeline.reading.read_options import ReadOptions, columns
 from odradek.pipeline.writing import writer
 
 SCHEMA = StructType(

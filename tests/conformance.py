@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from odradek.loadtest import store
+from odradek.loadtest.harness import store
 
 from .harness.broker import Broker
 from .harness.process import die_with_parent

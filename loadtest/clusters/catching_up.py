@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from odradek.loadtest.clients import Call, LoadError, run
 from odradek.loadtest.clusters.clusters import Cluster
-from odradek.loadtest.tools import say
+from odradek.loadtest.harness.load_clients import Call, LoadError, run
+from odradek.loadtest.harness.tools import say
 
 CATCH_UP = "cluster-catch-up"
 MESSAGES, SIZE = 2_000_000, 1000

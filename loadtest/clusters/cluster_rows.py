@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from odradek.loadtest.clients import Call
 from odradek.loadtest.clusters.clusters import Cluster
-from odradek.loadtest.rows import Row, Target
+from odradek.loadtest.harness.load_clients import Call
+from odradek.loadtest.measurements.rows import Row, Target
 
 IDLE = "cluster-idle"
 IDLE_PARTITIONS, IDLE_SECONDS, SETTLE_SECONDS = 1000, 20, 10

@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.loadtest.clusters import catching_up, cluster_rows, failovers
 from odradek.loadtest.clusters.clusters import Cluster
-from odradek.loadtest.curves import Bench
+from odradek.loadtest.measurements.curves import Bench
 
 _MOST_ROUNDS = 3
 Found = dict[str, Any]

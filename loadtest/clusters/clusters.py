@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 
-from odradek.loadtest import wire
-from odradek.loadtest.brokers import JAVA_OPTIONS, ApacheKafka, Broker, Odradek
 from odradek.loadtest.clusters.zookeeper import VERSION, ZooKeeper
-from odradek.loadtest.tools import BrokerError, kafka_jars
+from odradek.loadtest.harness import wire
+from odradek.loadtest.harness.brokers import JAVA_OPTIONS, ApacheKafka, Broker, Odradek
+from odradek.loadtest.harness.tools import BrokerError, kafka_jars
 
 SIZE = 3
 _TOGETHER_SECONDS = 60

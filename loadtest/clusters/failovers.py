@@ -8,10 +8,10 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from odradek.loadtest import wire
-from odradek.loadtest.clients import LoadError
 from odradek.loadtest.clusters.clusters import Cluster
-from odradek.loadtest.tools import say
+from odradek.loadtest.harness import wire
+from odradek.loadtest.harness.load_clients import LoadError
+from odradek.loadtest.harness.tools import say
 
 FAILOVER, CONTROLLER = "cluster-failover", "cluster-controller"
 FAILOVER_PARTITIONS, CONTROLLER_PARTITIONS = (1, 100, 1000), 1000

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from odradek.loadtest import processes
-from odradek.loadtest.tools import BrokerError, kafka_jars
+from odradek.loadtest.harness import processes
+from odradek.loadtest.harness.tools import BrokerError, kafka_jars
 
 VERSION = "3.9.1"  # the last Kafka that needs ZooKeeper
 _START_SECONDS = 60

@@ -6,8 +6,8 @@ from odradek.loadtest.clusters.catching_up import CATCH_UP
 from odradek.loadtest.clusters.cluster_rows import IDLE, IDLE_PARTITIONS, ROWS
 from odradek.loadtest.clusters.failovers import CONTROLLER, CONTROLLER_PARTITIONS, FAILOVER, FAILOVER_PARTITIONS
 from odradek.loadtest.clusters.zookeeper import VERSION
-from odradek.loadtest.reports.report import summary, table
-from odradek.loadtest.store import Results
+from odradek.loadtest.harness.store import Results
+from odradek.loadtest.reports.report_rows import summary, table
 
 _KAFKA, _ODRADEK = "Apache Kafka", "Odradek"
 _IDLE_CPU, _IDLE_MEMORY, _FAILOVER_S, _CATCH_UP = 1 / 2, 1 / 5, 2.0, 0.7

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.loadtest.compaction import LOADS
-from odradek.loadtest.store import Results
+from odradek.loadtest.harness.store import Results
+from odradek.loadtest.measurements.compaction import LOADS
 
 KAFKA, ODRADEK = "Apache Kafka", "Odradek"
 _TOLD = """\

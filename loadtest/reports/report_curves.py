@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from odradek.loadtest.store import Results
+from odradek.loadtest.harness.store import Results
 
 PICTURE = "curves.png"
 FLAT = 1.2  # "flat": at most this much more at the far end

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.loadtest.parquet import LOADS, PARTITIONS, WAYS, Load
-from odradek.loadtest.store import Results
+from odradek.loadtest.harness.store import Results
+from odradek.loadtest.measurements.parquet import LOADS, PARTITIONS, WAYS, Load
 
 AGAINST = "kafka, on Apache Kafka"
 TARGETS = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.loadtest.producers import LOADS, ODRADEK, STEPS
-from odradek.loadtest.store import Results
+from odradek.loadtest.harness.store import Results
+from odradek.loadtest.measurements.producers import LOADS, ODRADEK, STEPS
 
 _TOLD = """\
 The cost of one partition's idempotent producers under its lock, for which appends wait: growth of the table to that

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from odradek.loadtest.record_looks import LOADS, LOOKED_AT, TRUSTED
-from odradek.loadtest.rows import ROWS
-from odradek.loadtest.store import Results
+from odradek.loadtest.harness.store import Results
+from odradek.loadtest.measurements.record_looks import LOADS, LOOKED_AT, TRUSTED
+from odradek.loadtest.measurements.rows import ROWS
 
 _TITLES = {row.key: row.title for row in ROWS}
 _CONTINUED = {"full-lz4": "1 KB, full batches, lz4"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.loadtest.recovery import GIGABYTES, PARTITIONS, Cost
-from odradek.loadtest.store import Results
+from odradek.loadtest.harness.store import Results
+from odradek.loadtest.measurements.recovery import GIGABYTES, PARTITIONS, Cost
 
 RECOVERY = "recovery"
 SIZES = {"start1": 1, "start1000": 1000}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import losses, offsets, planning, pushdown, splits, tasks
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.telling import tell, warn
 from odradek.pipeline.types import EARLIEST, LATEST, Range
 from odradek.pipeline.wire.brokers import Brokers

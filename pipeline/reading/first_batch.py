@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 
 from odradek.pipeline.errors import DataLoss
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
 from odradek.pipeline.reading.offsets import Exactly, Since
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.types import EARLIEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import planning
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.types import NO_ID, Leader, Partition, Place, Range
 from odradek.pipeline.wire.brokers import Brokers
 

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import first_batch, losses, offsets, planning, splits, tasks
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.telling import tell, warn
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 from odradek.pipeline.wire.brokers import Brokers

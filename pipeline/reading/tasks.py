@@ -11,8 +11,8 @@ import pyarrow as pa
 from odradek.pipeline import between_tasks
 from odradek.pipeline.decoding import arrow
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, UnknownTopic
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import losses, parquet, segments
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.splits import Split
 from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Range
 from odradek.pipeline.wire import fetching

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import losses
+from odradek.pipeline.reading.read_options import ReadOptions
 
 log = logging.getLogger(__name__)
 

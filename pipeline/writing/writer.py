@@ -24,12 +24,12 @@ from pyspark.sql.types import StructType
 
 from odradek.pipeline import between_tasks
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.options import WriteOptions
 from odradek.pipeline.writing import destination, outgoing, producer_settings, stamps, units
 from odradek.pipeline.writing.outgoing import Outgoing
 from odradek.pipeline.writing.producing import Sender, sender
 from odradek.pipeline.writing.stamps import Positions, Stamps, Travelling
 from odradek.pipeline.writing.transactions import Mark, Transaction, transaction
+from odradek.pipeline.writing.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from odradek.loadtest import store
+from odradek.loadtest.harness import store
 
 _REPORT, _PIECE = "report", "piece"
 _LONG = ("long", True)

@@ -22,7 +22,7 @@ ALLOWED = {
     "pipeline": {"pipeline", "storage", "protocol"},  # likewise, but for the files of a broker on the same machine
 }
 # It measures what is done under a lock, of which the wire shows no more than a pause.
-WITHIN = {"odradek.loadtest.producers": {"storage", "ipc", "protocol"}}
+WITHIN = {"odradek.loadtest.measurements.producers": {"storage", "ipc", "protocol"}}
 SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}
 CLOCKS = {"time", "datetime", "threading", "sched"}
 PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}

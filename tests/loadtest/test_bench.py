@@ -11,11 +11,11 @@ from typing import cast
 
 import pytest
 
-from odradek.loadtest import wire
-from odradek.loadtest.brokers import Broker as Measured
-from odradek.loadtest.clients import Call, LoadError, run
-from odradek.loadtest.curves import drop_pages
-from odradek.loadtest.rows import ROWS, Row, check_end, once
+from odradek.loadtest.harness import wire
+from odradek.loadtest.harness.brokers import Broker as Measured
+from odradek.loadtest.harness.load_clients import Call, LoadError, run
+from odradek.loadtest.measurements.curves import drop_pages
+from odradek.loadtest.measurements.rows import ROWS, Row, check_end, once
 from tests.harness.broker import Broker
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("librdkafka-dev")]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.loadtest import compaction
-from odradek.loadtest.brokers import Odradek
-from odradek.loadtest.compaction_data import fill
+from odradek.loadtest.harness.brokers import Odradek
+from odradek.loadtest.measurements import compaction
+from odradek.loadtest.measurements.compaction_data import fill
 from odradek.protocol.records import batch_v2, convert
 
 

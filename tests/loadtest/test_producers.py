@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.loadtest import producers
+from odradek.loadtest.harness.store import Entry, Results
+from odradek.loadtest.measurements import producers
 from odradek.loadtest.reports.report import markdown
 from odradek.loadtest.reports.report_producers import producers_section
-from odradek.loadtest.store import Entry, Results
 
 pytestmark = pytest.mark.live
 

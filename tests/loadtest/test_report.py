@@ -10,16 +10,17 @@ import click
 import pytest
 
 from odradek.loadtest.bench import attempt, chosen_keys, chosen_kinds
-from odradek.loadtest.clients import Call, Cost, LoadError
+from odradek.loadtest.harness.load_clients import Call, Cost, LoadError
+from odradek.loadtest.harness.store import Entry, Results, load, save
+from odradek.loadtest.measurements.rows import ROWS, Row
 from odradek.loadtest.profile import hottest
-from odradek.loadtest.reports.report import markdown, missed, ratio, summary, table, verdict
+from odradek.loadtest.reports.report import markdown
 from odradek.loadtest.reports.report_compaction import compaction_section
 from odradek.loadtest.reports.report_curves import draw, growth, told
 from odradek.loadtest.reports.report_parquet import parquet_section
 from odradek.loadtest.reports.report_record_looks import record_looks_section
+from odradek.loadtest.reports.report_rows import missed, ratio, summary, table, verdict
 from odradek.loadtest.reports.report_starts import recovery_section, starts_section
-from odradek.loadtest.rows import ROWS, Row
-from odradek.loadtest.store import Entry, Results, load, save
 
 KAFKA, ODRADEK = "Apache Kafka", "Odradek"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.batch import BatchReader
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.splits import Split
 
 from .accounting import Seen

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import job, latest
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.formats import Format, Formats
+from odradek.pipeline.jobs.archive.formats.formats import Format, Formats
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.store.store import Store
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.registry.settings import Registry
 from odradek.pipeline.session import session

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.options import ReadOptions, WriteOptions
 from odradek.pipeline.reading.offsets import All, Exactly, Since
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.subscription import Subscription
 from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.types import EARLIEST, LATEST
+from odradek.pipeline.writing.write_options import WriteOptions
 
 LEAST = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}
 

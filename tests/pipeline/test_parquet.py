@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from odradek.pipeline.decoding.arrow import SCHEMA
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import parquet
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.types import LAST_MS, Range, Target
 
 from ..clients.admin import create_topic

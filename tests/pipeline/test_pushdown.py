@@ -18,9 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import datasource
 
 from odradek.pipeline.errors import DataLoss, OptionError
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.batch import FilteredReader
 from odradek.pipeline.reading.pushdown import bounds, since
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.splits import Split
 from odradek.pipeline.types import Range
 

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.pipeline.errors import DataLoss
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.admission import AdmissionReader
 from odradek.pipeline.reading.former import FormerStreamReader
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.splits import Split
 
 from ..clients.admin import create_named, create_topic, unique

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.loadtest.parquet import WAYS, Way
-from odradek.loadtest.to_parquet import write
+from odradek.loadtest.measurements.parquet import WAYS, Way
+from odradek.loadtest.measurements.to_parquet import write
 
 from ..clients.admin import create_topic
 from .topics import send

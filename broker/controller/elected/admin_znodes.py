@@ -7,45 +7,48 @@ topics' nodes. One node is one request; a tool waits until the node is deleted b
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from odradek.broker.controller.elected.leader_election import Elections
+from odradek.broker.controller.elected.reassignment import Reassignments
 from odradek.cluster.tree import notices, znodes
-from odradek.cluster.tree.tree import NoNode, NotEmpty
-
-if TYPE_CHECKING:
-    from odradek.broker.controller.elected.elected import Elected
+from odradek.cluster.tree.tree import NoNode, NotEmpty, Tree
 
 log = logging.getLogger(__name__)
 
 PATHS = (znodes.PREFERRED_ELECTION, znodes.REASSIGN_PARTITIONS)
 
 
-def run(elected: Elected) -> None:
+def run(tree: Tree, elections: Elections, reassignments: Reassignments) -> None:
     """Carry out the requests, and watch for the next. Raises TreeUnavailable."""
-    for path, errand in zip(PATHS, (_prefer, _move), strict=True):
-        if elected.tree.exists(path, watch=True) is None:
-            continue
-        data = elected.tree.find(path)
-        if data is not None:
-            errand(elected, data)
-            _drop(elected, path)
-            elected.tree.exists(path, watch=True)
+    _run(tree, znodes.PREFERRED_ELECTION, lambda data: _elect(elections, data))
+    _run(tree, znodes.REASSIGN_PARTITIONS, lambda data: _reassign(reassignments, data))
 
 
-def _prefer(elected: Elected, data: bytes) -> None:
+def _run(tree: Tree, path: str, request: Callable[[bytes], None]) -> None:
+    if tree.exists(path, watch=True) is None:
+        return
+    data = tree.find(path)
+    if data is not None:
+        request(data)
+        _drop(tree, path)
+        tree.exists(path, watch=True)
+
+
+def _elect(elections: Elections, data: bytes) -> None:
     partitions = notices.decode_partitions(data)
-    refused = elected.elections.elect(partitions, unclean=False)
+    refused = elections.elect(partitions, unclean=False)
     log.info("preferred leader election: %d partitions requested, %d not elected", len(partitions), len(refused))
 
 
-def _move(elected: Elected, data: bytes) -> None:
-    for partition, error in elected.reassignments.request(notices.decode_reassignment(data)).items():
+def _reassign(reassignments: Reassignments, data: bytes) -> None:
+    for partition, error in reassignments.request(notices.decode_reassignment(data)).items():
         log.warning("%s-%d not reassigned: %s", *partition, error)
 
 
-def _drop(elected: Elected, path: str) -> None:
+def _drop(tree: Tree, path: str) -> None:
     try:
-        elected.tree.delete(path)
+        tree.delete(path)
     except NoNode:
         pass
     except NotEmpty:

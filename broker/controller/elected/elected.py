@@ -28,6 +28,7 @@ from odradek.broker.controller.elected.offline_replicas import OfflineReplicas
 from odradek.broker.controller.elected.reassignment import Reassignments
 from odradek.broker.controller.elected.settled_lives import SettledLives
 from odradek.broker.controller.elected.state_loader import LoadedState
+from odradek.broker.controller.elected.term import Decide
 from odradek.broker.controller.elected.topic_changes import Topics
 from odradek.broker.controller.elected.topic_deletion import Deletions
 from odradek.broker.controller.elected.topic_ids import TopicIds
@@ -45,7 +46,6 @@ _TRIES = 10
 _RETRY_S = 0.25
 
 Setting = Callable[[str, str], Any]  # a topic's effective config
-Decide = Callable[[], Sequence[Change]]
 
 
 class Elected:
@@ -71,10 +71,10 @@ class Elected:
         self.broker_requests = BrokerRequests(
             self._own, self._loaded, controller_requests, self.brokers, self.offline.record_response
         )
-        self.topics = Topics(self, self._loaded)
         self.elections = Elections(self, config)
-        self.deletions = Deletions(self)
         self.reassignments = Reassignments(self)
+        self.deletions = Deletions(self, self._read_topics)
+        self.topics = Topics(self, self._loaded, self.elections, self.reassignments, self.deletions)
 
     # -- life
 
@@ -166,7 +166,7 @@ class Elected:
         self.deletions.start_ready()
         self.reassignments.resume()
         self.offline.check()
-        admin_znodes.run(self)
+        self._run_admin_requests()
 
     @contextmanager
     def _done_or_stale(self) -> Iterator[None]:
@@ -202,9 +202,15 @@ class Elected:
         elif path == znodes.LOG_DIR_EVENTS:
             self.offline.check()
         elif path in admin_znodes.PATHS:
-            admin_znodes.run(self)
+            self._run_admin_requests()
         elif path.startswith(znodes.TOPICS + "/"):
             self.topics.topic_changed(path.removeprefix(znodes.TOPICS + "/"))
+
+    def _read_topics(self) -> None:
+        self.topics.changed()
+
+    def _run_admin_requests(self) -> None:
+        admin_znodes.run(self.tree, self.elections, self.reassignments)
 
     # -- brokers
 
@@ -256,11 +262,6 @@ class Elected:
         if not self._stale and not self._term_ended():
             self._lives.record(self.leadership.live, self.brokers.epochs)
 
-    def replicas_moved(self, partitions: Collection[Partition]) -> None:
-        """Handle partitions with replicas on live brokers that went offline or are back."""
-        self.replace_failed()
-        self.broker_requests.send_metadata(list(partitions))
-
     def replace_failed(self) -> int:
         """Elect leaders and shrink ISRs where brokers have failed; the number of changed partitions."""
         return self.settle(lambda: self.leadership.brokers_failed(self._unclean))
@@ -277,10 +278,7 @@ class Elected:
     # -- decisions
 
     def settle(self, decide: Decide, new: bool = False, stop: Mapping[Replica, bool] | None = None) -> int:
-        """Write the changes of `decide` and send them, until it returns none; the number of changed partitions.
-
-        If any changed, the replicas of `stop` get StopReplica instead of the change.
-        """
+        """Write the changes of `decide` and send them, until it returns none; the number of changed partitions."""
         with self._done_or_stale():
             return self._settled(decide, new, stop)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from odradek.broker.controller.elected.term import Term
 from odradek.cluster.decisions import admin_requests
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree.znodes import Partition
-
-if TYPE_CHECKING:
-    from odradek.broker.controller.elected.elected import Elected
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +20,8 @@ _FIRST_S = 5.0  # as Kafka: leaders scattered by a start do not wait for the int
 class Elections:
     """One controller term. Methods raise TreeUnavailable."""
 
-    def __init__(self, elected: Elected, config: Any) -> None:
-        self._elected = elected
+    def __init__(self, term: Term, config: Any) -> None:
+        self._term = term
         self._config = config
         self.due = time.monotonic() + _FIRST_S
 
@@ -37,7 +35,7 @@ class Elections:
 
     def _rebalance(self) -> None:
         most = self._config["leader.imbalance.per.broker.percentage"]
-        moves = admin_requests.imbalanced(self._elected.leadership, most)
+        moves = admin_requests.imbalanced(self._term.leadership, most)
         if moves:
             log.info("moving the leadership of %d partitions to their preferred replicas", len(moves))
             self.elect(moves, unclean=False)
@@ -45,13 +43,13 @@ class Elections:
     def elect(self, partitions: Collection[Partition], unclean: bool) -> dict[Partition, ApiError]:
         """Elect preferred leaders, or any live replica if `unclean`; returns the refused partitions."""
         elections = admin_requests.unclean if unclean else admin_requests.preferred
-        refused = elections(self._elected.leadership, partitions).refused
-        self._elected.settle(lambda: elections(self._elected.leadership, partitions).changes)
+        refused = elections(self._term.leadership, partitions).refused
+        self._term.settle(lambda: elections(self._term.leadership, partitions).changes)
         return refused
 
     def controlled_shutdown(self, broker: int, epoch: int) -> list[Partition]:
         """Move leadership off `broker`, which is about to stop; returns the partitions it still leads. ApiError."""
-        state = self._elected.leadership
+        state = self._term.leadership
         admin_requests.check_shutdown(state, broker, epoch)
         state.shutting_down.add(broker)
         self.replace(broker)
@@ -61,9 +59,9 @@ class Elections:
 
     def replace(self, broker: int) -> None:
         """Move leadership off a stopping broker where possible, and remove it from ISRs."""
-        state = self._elected.leadership
+        state = self._term.leadership
         stopped = state.controlled_shutdown(broker).stopped
         stop = {(partition, broker): False for partition in stopped}  # instead of the new leader epochs
-        changed = self._elected.settle(lambda: state.controlled_shutdown(broker).changes, stop=stop)
+        changed = self._term.settle(lambda: state.controlled_shutdown(broker).changes, stop=stop)
         # Every broker learns that all its replicas are offline, in sync or not: none may join an ISR now.
-        self._elected.broker_requests.stop_replicas({} if changed else stop, shown=stopped)
+        self._term.broker_requests.stop_replicas({} if changed else stop, shown=stopped)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from odradek.broker.controller.elected.term import Term
 from odradek.cluster.decisions import reassignment
 from odradek.cluster.decisions.broker_request_batch import Replica
 from odradek.cluster.decisions.reassignment import Assignment, Step
@@ -17,9 +17,6 @@ from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import BadVersion, NoNode, Set
 from odradek.cluster.tree.znodes import Malformed, Partition
-
-if TYPE_CHECKING:
-    from odradek.broker.controller.elected.elected import Elected
 
 log = logging.getLogger(__name__)
 
@@ -29,19 +26,19 @@ _TRIES = 10
 class Reassignments:
     """Reassignments in progress. Methods raise TreeUnavailable."""
 
-    def __init__(self, elected: Elected) -> None:
-        self._elected = elected
+    def __init__(self, term: Term) -> None:
+        self._term = term
 
     def under_way(self) -> dict[Partition, Assignment]:
         """All reassignments in progress."""
-        return reassignment.moving(self._elected.leadership)
+        return reassignment.moving(self._term.leadership)
 
     def request(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
         """Start reassigning partitions to their targets, or cancel (None); returns the refused partitions."""
         refused = {}
         for partition, target in targets.items():
             try:
-                planned = reassignment.plan(self._elected.leadership, partition, target)
+                planned = reassignment.plan(self._term.leadership, partition, target)
             except ApiError as error:
                 refused[partition] = error
                 continue
@@ -54,7 +51,7 @@ class Reassignments:
         """Retry on a changed state; `stop` accumulates, as a retry does not know the replicas dropped before."""
         stop: dict[Replica, bool] = {}
         for _ in range(_TRIES):
-            step = reassignment.begin(self._elected.leadership, partition, planned)
+            step = reassignment.begin(self._term.leadership, partition, planned)
             stop |= step.stop
             if self._do(step._replace(stop=stop)):
                 return
@@ -63,14 +60,14 @@ class Reassignments:
         """Complete the reassignments whose targets are in sync."""
         for partition in partitions:
             for _ in range(_TRIES):
-                step = reassignment.finish(self._elected.leadership, partition)
+                step = reassignment.finish(self._term.leadership, partition)
                 if step is None or self._do(step):
                     break
 
     def resume(self) -> None:
         """Continue all: this controller was elected, or brokers have started."""
         for partition in self.under_way():
-            step = reassignment.resume(self._elected.leadership, partition)
+            step = reassignment.resume(self._term.leadership, partition)
             if step is not None:
                 self._do(step)
                 self.advance([partition])
@@ -79,17 +76,17 @@ class Reassignments:
         """Write a step and send it; False if the state had changed and is read again."""
         if step.assignment is not None and not step.completes:
             self._assign(step.partition, step.assignment)
-        if step.change is not None and self._elected.refused([step.change]):
+        if step.change is not None and self._term.refused([step.change]):
             return False
         if step.assignment is not None and step.completes:
             self._assign(step.partition, step.assignment)
             log.info("%s-%d: reassignment to %s completed", *step.partition, list(step.assignment.replicas))
-        self._elected.broker_requests.send_changes([step.partition], step.new, step.stop)
+        self._term.broker_requests.send_changes([step.partition], step.new, step.stop)
         return True
 
     def _assign(self, partition: Partition, assignment: Assignment) -> None:
         """Put an assignment into the topic's node, keeping concurrent changes of it."""
-        tree, fenced, (topic, index) = self._elected.tree, self._elected.fenced, partition
+        tree, fenced, (topic, index) = self._term.tree, self._term.fenced, partition
         for _ in range(_TRIES):
             try:
                 data, stat = tree.get(znodes.topic_path(topic))
@@ -100,5 +97,5 @@ class Reassignments:
                 continue
             except (NoNode, Malformed):  # deleted, or malformed by another writer
                 return
-            self._elected.leadership.put_topic(topic, node)
+            self._term.leadership.put_topic(topic, node)
             return

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from odradek.broker.controller.elected.leader_election import Elections
+from odradek.broker.controller.elected.reassignment import Reassignments
 from odradek.broker.controller.elected.state_loader import LoadedState
+from odradek.broker.controller.elected.term import Term
+from odradek.broker.controller.elected.topic_deletion import Deletions
 from odradek.cluster.tree.znodes import Partition
-
-if TYPE_CHECKING:
-    from odradek.broker.controller.elected.elected import Elected
 
 
 class Topics:
     """One controller term. Methods raise TreeUnavailable."""
 
-    def __init__(self, elected: Elected, loaded: LoadedState) -> None:
-        self._elected = elected
+    def __init__(
+        self,
+        term: Term,
+        loaded: LoadedState,
+        elections: Elections,
+        reassignments: Reassignments,
+        deletions: Deletions,
+    ) -> None:
+        self._term = term
         self._loaded = loaded
+        self._elections = elections
+        self._reassignments = reassignments
+        self._deletions = deletions
 
     def changed(self) -> None:
         """Topics were created or deleted; or a malformed node is valid now, and brokers may have logs of its topic."""
@@ -24,13 +33,13 @@ class Topics:
         for name in state.topics.keys() - names:
             state.drop_topic(name)
         found = self._loaded.read_topics(sorted(names - state.topics.keys()))
-        self._elected.deletions.readable(found)  # first: a topic being deleted gets no states, and so no leaders
+        self._deletions.readable(found)  # first: a topic being deleted gets no states, and so no leaders
         known = [partition for partition in state.partitions(found) if partition in state.partition_states]
         for name in found:
             self._make_new(name)
-        self._elected.broker_requests.send_changes(known)
+        self._term.broker_requests.send_changes(known)
         if known:
-            self._elected.replace_failed()
+            self._term.replace_failed()
 
     def topic_changed(self, name: str) -> None:
         """A topic got more partitions or another assignment; or it was deleted, and perhaps recreated already."""
@@ -50,20 +59,20 @@ class Topics:
             self._make_new(name)
 
     def _make_new(self, name: str) -> None:
-        self._elected.settle(lambda: self._loaded.leadership.new_partitions(name), new=True)
+        self._term.settle(lambda: self._loaded.leadership.new_partitions(name), new=True)
 
     def isrs_changed(self) -> None:
         """Leaders have changed their ISRs: inform every broker."""
-        named = self._loaded.take_notices(self._elected.fenced.epoch_check)
+        named = self._loaded.take_notices(self._term.fenced.epoch_check)
         changed = [partition for partition in named if partition in self._loaded.leadership.partition_states]
         self._loaded.read_states(changed)
         if changed:
-            self._elected.broker_requests.send_metadata(changed)
-            self._elected.reassignments.advance(changed)
+            self._term.broker_requests.send_metadata(changed)
+            self._reassignments.advance(changed)
         if any(self._has_dead_member(partition) for partition in changed):
-            self._elected.replace_failed()
+            self._term.replace_failed()
         for broker in self._shutting_down_members(changed):
-            self._elected.elections.replace(broker)
+            self._elections.replace(broker)
 
     def _has_dead_member(self, partition: Partition) -> bool:
         """Whether the leader, not yet informed, has added a dead broker to the ISR."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from odradek.broker.controller.elected.term import Term
 from odradek.broker.controller.replicas.controller_requests import Errors
 from odradek.cluster.decisions.controller_state import Leadership
 from odradek.cluster.rules.errors import ApiError
@@ -24,7 +25,6 @@ from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Delete, NoNode, Operation, TreeError, TreeUnavailable
 
 if TYPE_CHECKING:
-    from odradek.broker.controller.elected.elected import Elected
     from odradek.cluster.tree.znodes import TopicNode
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,10 @@ class _Begun:
 class Deletions:
     """Topics being deleted."""
 
-    def __init__(self, elected: Elected) -> None:
-        self._elected = elected
+    def __init__(self, term: Term, read_topics: Callable[[], None]) -> None:
+        """`read_topics` reads which topics there are: one may be deleted as soon as it was created."""
+        self._term = term
+        self._read_topics = read_topics
         self._pending: dict[str, _Begun] = {}
         self._malformed_topics: set[str] = set()  # topics to delete whose nodes are malformed
         self._waiting: dict[str, dict[int, Done]] = {}
@@ -55,7 +57,7 @@ class Deletions:
 
     @property
     def _leadership(self) -> Leadership:
-        return self._elected.leadership
+        return self._term.leadership
 
     def when_deleted(self, topic: str, done: Done) -> Callable[[], object]:
         """Call `done(None)` when the topic's nodes are gone, unless the returned function is called before."""
@@ -70,7 +72,7 @@ class Deletions:
         self._read_marks()
 
     def _read_marks(self) -> None:
-        names = self._elected.tree.children(znodes.DELETE_TOPICS, watch=True)
+        names = self._term.tree.children(znodes.DELETE_TOPICS, watch=True)
         self._malformed_topics = self._leadership.malformed_topics.intersection(names)
         for name in names:
             if name not in self._leadership.topics and name not in self._malformed_topics:
@@ -79,7 +81,7 @@ class Deletions:
 
     def changed(self) -> None:
         """Handle new deletion requests."""
-        self._elected.topics.changed()
+        self._read_topics()
         self._restart_requested()
 
     def readable(self, topics: Collection[str]) -> None:
@@ -123,9 +125,9 @@ class Deletions:
         self._pending[topic], replicas = _Begun(node, set(brokers)), node.replicas
         stop = {((topic, index), broker): True for index, some in replicas.items() for broker in some}
         shown = [(topic, index) for index in replicas]
-        self._elected.broker_requests.stop_replicas(stop, shown, lambda *answer: self._answered(topic, *answer))
+        self._term.broker_requests.stop_replicas(stop, shown, lambda *answer: self._answered(topic, *answer))
         if not brokers:
-            self._elected.attempt(lambda: self._finish(topic))
+            self._term.attempt(lambda: self._finish(topic))
 
     def _answered(self, topic: str, broker: int, error: int, errors: Errors) -> None:
         begun = self._pending.get(topic)
@@ -137,12 +139,12 @@ class Deletions:
             return
         begun.missing.discard(broker)
         if not begun.missing:
-            self._elected.attempt(lambda: self._finish(topic))
+            self._term.attempt(lambda: self._finish(topic))
 
     def _finish(self, topic: str) -> None:
         """Delete the mark together with the topic's node, after all else: the name may be reused from then on."""
         paths = (f"{znodes.DELETE_TOPICS}/{topic}", znodes.topic_path(topic))
-        removals = [self._elected.tree.removal(path) for path in paths]
+        removals = [self._term.tree.removal(path) for path in paths]
         below = [operation for removal in removals for operation in removal[:-1]]
         for start in range(0, len(below), _TOGETHER):
             self._delete(below[start : start + _TOGETHER])
@@ -157,15 +159,15 @@ class Deletions:
     def _delete(self, operations: Sequence[Operation]) -> None:
         """Fenced: another controller may have finished already, and a new topic may have the name."""
         try:
-            self._elected.tree.multi([self._elected.fenced.epoch_check, *operations])
+            self._term.tree.multi([self._term.fenced.epoch_check, *operations])
         except TreeError as error:
-            self._elected.fenced.check_refusal(error)
+            self._term.fenced.check_refusal(error)
             raise TreeUnavailable(f"{error!r}: the topic to delete has changed") from error
 
     def _drop_node(self, path: str) -> None:
         try:
-            self._elected.tree.multi([self._elected.fenced.epoch_check, Delete(path)])
+            self._term.tree.multi([self._term.fenced.epoch_check, Delete(path)])
         except TreeError as error:  # another client may have added children
-            self._elected.fenced.check_refusal(error)
+            self._term.fenced.check_refusal(error)
             if not isinstance(error, NoNode):
                 log.warning("cannot delete %s: %r", path, error)

@@ -9,12 +9,14 @@ import click
 
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs import command, progress
-from odradek.pipeline.jobs.archive import delta, shapes, start
 from odradek.pipeline.jobs.archive import job as jobs
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.formats import Formats
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.formats.formats import Formats
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.staging import SETTINGS
+from odradek.pipeline.jobs.archive.sink import start
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.sink.staging import SETTINGS
+from odradek.pipeline.jobs.archive.store import delta
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.options import KAFKA
 from odradek.pipeline.parsing import duration, positive, size
@@ -132,7 +134,7 @@ def _check_names(formats: Formats, found: list[str], pattern: str | None) -> Non
 
 def _verify(spark: SparkSession, files: Files, kafka: dict[str, str], topics: list[str], named: bool) -> None:
     """Exit code 1 when there is a difference; prints each one to stdout, and what was not compared to stderr."""
-    from odradek.pipeline.jobs.archive.verify import verify
+    from odradek.pipeline.jobs.archive.verify.verify import verify
 
     report = verify(spark, files, kafka, topics, named)
     for line in report.notes:

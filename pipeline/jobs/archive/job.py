@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import ending, progress
-from odradek.pipeline.jobs.archive import compaction, latest, start
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.delta import Delta
-from odradek.pipeline.jobs.archive.sink import Rows, Sink, now_ms
-from odradek.pipeline.jobs.archive.start import Start
-from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.archive import latest
+from odradek.pipeline.jobs.archive.sink import compaction, start
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.sink.sink import Rows, Sink
+from odradek.pipeline.jobs.archive.sink.start import Start
+from odradek.pipeline.jobs.archive.store.delta import Delta
+from odradek.pipeline.jobs.archive.store.manifest import now_ms
+from odradek.pipeline.jobs.archive.store.store import Store
 from odradek.pipeline.jobs.causes import caused_by, told
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
+from odradek.pipeline.reading.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

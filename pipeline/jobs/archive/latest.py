@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.archive import shapes
-from odradek.pipeline.jobs.archive.avro import Codec
-from odradek.pipeline.jobs.archive.formats import REGISTRY, Format, Formats, Shape
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.formats.avro import Codec
+from odradek.pipeline.jobs.archive.formats.formats import REGISTRY, Format, Formats, Shape
 from odradek.pipeline.registry import client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from odradek.pipeline.jobs.archive.store import Store
+    from odradek.pipeline.jobs.archive.store.store import Store
 
 log = logging.getLogger(__name__)
 

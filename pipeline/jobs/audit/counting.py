@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.pipeline.auditing import Counts
-from odradek.pipeline.jobs.archive import manifest
+from odradek.pipeline.jobs.archive.store import manifest
 from odradek.pipeline.jobs.audit.period import Period
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.jobs.progress import described

@@ -12,14 +12,14 @@ import click
 from odradek.pipeline import parsing
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.command import spark_options, start
-from odradek.pipeline.jobs.stages import declaration
-from odradek.pipeline.jobs.stages.declaration import Pipeline
-from odradek.pipeline.jobs.stages.mistakes import Mistakes
+from odradek.pipeline.jobs.stages.declaration import declaration
+from odradek.pipeline.jobs.stages.declaration.declaration import Pipeline
+from odradek.pipeline.jobs.stages.declaration.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from odradek.pipeline.jobs.stages.streams import Streams
+    from odradek.pipeline.jobs.stages.running.streams import Streams
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "false",  # a failed cast gives null and does not end the query
@@ -59,7 +59,7 @@ def _run(file: Path, conf: dict[str, str], check: bool, every_ms: int | None) ->
         click.echo(f"{file}: {len(pipeline.stages)} stages, no errors")
         return
     streams = _ready(streams, new)
-    from odradek.pipeline.jobs.stages import running
+    from odradek.pipeline.jobs.stages.running import running
 
     running.run(streams, every_ms)
 
@@ -67,7 +67,7 @@ def _run(file: Path, conf: dict[str, str], check: bool, every_ms: int | None) ->
 def _expected(pipeline: Pipeline) -> dict[str, int]:
     """The topics to create. Raises Mistakes for other missing ones, OptionError for invalid settings."""
     from odradek.pipeline.jobs import topics
-    from odradek.pipeline.jobs.stages import cluster
+    from odradek.pipeline.jobs.stages.running import cluster
     from odradek.pipeline.wire.brokers import Brokers
     from odradek.pipeline.writing import producer_settings
 
@@ -90,8 +90,8 @@ def _place(checkpoint: str) -> None:
 
 
 def _streams(spark: SparkSession, pipeline: Pipeline) -> Streams:
-    from odradek.pipeline.jobs.stages.analysis import analysed
-    from odradek.pipeline.jobs.stages.streams import Streams
+    from odradek.pipeline.jobs.stages.analysis.analysis import analysed
+    from odradek.pipeline.jobs.stages.running.streams import Streams
 
     known, mistakes = analysed(spark, pipeline)
     Mistakes.check(mistakes)
@@ -101,7 +101,8 @@ def _streams(spark: SparkSession, pipeline: Pipeline) -> Streams:
 def _ready(streams: Streams, new: dict[str, int]) -> Streams:
     """Everything that can fail before the first query; returns the streams with the ids of the results' schemas."""
     from odradek.pipeline.jobs.files import Files
-    from odradek.pipeline.jobs.stages import cluster, outputs
+    from odradek.pipeline.jobs.stages.analysis import outputs
+    from odradek.pipeline.jobs.stages.running import cluster
 
     Files(streams.spark, streams.pipeline.checkpoint).check_writable()
     known = outputs.registered(streams.pipeline, streams.known)

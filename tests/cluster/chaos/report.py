@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from odradek.loadtest import store
+from odradek.loadtest.harness import store
 
 _HEAD = """# Chaos
 

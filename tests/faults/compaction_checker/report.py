@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from odradek.loadtest import store
+from odradek.loadtest.harness import store
 
 from .trial import Summary
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from odradek.pipeline.jobs.archive import job, manifest
+from odradek.pipeline.jobs.archive import job
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.manifest import State
-from odradek.pipeline.jobs.archive.staging import SETTINGS
+from odradek.pipeline.jobs.archive.sink.staging import SETTINGS
+from odradek.pipeline.jobs.archive.store import manifest
+from odradek.pipeline.jobs.archive.store.manifest import State
 from odradek.pipeline.jobs.files import Files
 
 from ..topics import Sent

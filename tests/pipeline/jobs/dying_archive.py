@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 
 from odradek.pipeline.jobs.archive import job
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.staging import SETTINGS
+from odradek.pipeline.jobs.archive.sink.staging import SETTINGS
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.admission import AdmissionReader
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
 

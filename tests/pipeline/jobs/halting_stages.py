@@ -18,11 +18,11 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from odradek.pipeline.jobs import topics
-from odradek.pipeline.jobs.stages import cluster, running
-from odradek.pipeline.jobs.stages.analysis import analysed
+from odradek.pipeline.jobs.stages.analysis.analysis import analysed
 from odradek.pipeline.jobs.stages.command import SETTINGS
-from odradek.pipeline.jobs.stages.declaration import load
-from odradek.pipeline.jobs.stages.streams import Streams
+from odradek.pipeline.jobs.stages.declaration.declaration import load
+from odradek.pipeline.jobs.stages.running import cluster, running
+from odradek.pipeline.jobs.stages.running.streams import Streams
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.wire.brokers import Brokers

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import tasks
 from odradek.pipeline.reading.admission import AdmissionReader
 from odradek.pipeline.reading.batch import BatchReader
+from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.source import OdradekDataSource
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipeline.jobs.stages import records
 from odradek.pipeline.jobs.stages.command import SETTINGS
-from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage, declared
+from odradek.pipeline.jobs.stages.declaration.declaration import Pipeline, Stage, declared
+from odradek.pipeline.jobs.stages.steps import records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

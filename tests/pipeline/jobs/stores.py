@@ -11,9 +11,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from odradek.pipeline.jobs.archive.compaction import together
-from odradek.pipeline.jobs.archive.manifest import Commit, File, Span
-from odradek.pipeline.jobs.archive.store import STAGING, Move, Store
+from odradek.pipeline.jobs.archive.sink.compaction import together
+from odradek.pipeline.jobs.archive.store.manifest import Commit, File, Span
+from odradek.pipeline.jobs.archive.store.store import STAGING, Move, Store
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.types import Partition
 

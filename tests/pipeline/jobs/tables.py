@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from odradek.pipeline.jobs.archive.delta import APP
-from odradek.pipeline.jobs.archive.manifest import State
+from odradek.pipeline.jobs.archive.store.delta import APP
+from odradek.pipeline.jobs.archive.store.manifest import State
 
 from .archives import Ids, live, read_ids
 

@@ -18,11 +18,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs.archive import manifest
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.formats import Formats, parse
+from odradek.pipeline.jobs.archive.formats.formats import Formats, parse
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.sink import note, now_ms
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.sink.sink import note
+from odradek.pipeline.jobs.archive.store import manifest
+from odradek.pipeline.jobs.archive.store.manifest import now_ms
 from odradek.pipeline.jobs.files import Files
 
 from ...clients.admin import create_topic, unique

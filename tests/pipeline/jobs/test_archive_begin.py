@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.pipeline.jobs.archive import start
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.start import Start
+from odradek.pipeline.jobs.archive.sink import start
+from odradek.pipeline.jobs.archive.sink.start import Start
 
 from ...clients.admin import create_topic, unique
 from ...harness.process import wait_until

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive import compaction, shapes, staging
-from odradek.pipeline.jobs.archive.formats import Format, Shape
-from odradek.pipeline.jobs.archive.manifest import Commit, File, Span, State
-from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.formats.formats import Format, Shape
+from odradek.pipeline.jobs.archive.sink import compaction, staging
+from odradek.pipeline.jobs.archive.sink.columns import digest
+from odradek.pipeline.jobs.archive.store.manifest import Commit, File, Span, State
+from odradek.pipeline.jobs.archive.store.store import Store
 from odradek.pipeline.jobs.files import Files
 
 from .archives import assert_whole
@@ -71,7 +73,7 @@ def put(spark: SparkSession, store: Store, frame: DataFrame, times: int) -> None
         part = frame.where(f"offset % {times} = {number}").coalesce(1)
         [staged] = staging.write(store.files, part, f"{store.staging}/{number}", ("topic", "date", "hour"))
         path = f"{staged.folder}/{store.state.number + 1}.parquet"
-        file = File(path, "t", staged.partitions, staged.size, staged.modified_ms, staging.digest(part))
+        file = File(path, "t", staged.partitions, staged.size, staged.modified_ms, digest(part))
         store.commit([(staged.path, path)], Commit("s", number, {}, (file,)))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive import contents
-from odradek.pipeline.jobs.archive.contents import Reading
-from odradek.pipeline.jobs.archive.manifest import COMMITS, Commit, File, Span, State, commit_name, commit_to_json
+from odradek.pipeline.jobs.archive.store import contents
+from odradek.pipeline.jobs.archive.store.contents import Reading
+from odradek.pipeline.jobs.archive.store.manifest import COMMITS, Commit, File, Span, State, commit_name, commit_to_json
 from odradek.pipeline.jobs.files import Entry
 
 from .test_archive_manifest import Folder

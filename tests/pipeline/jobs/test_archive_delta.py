@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 
 from odradek.pipeline.errors import OptionError, UnknownTopic
 from odradek.pipeline.jobs.archive.__main__ import command
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.delta import Delta
-from odradek.pipeline.jobs.archive.formats import Formats, parse
+from odradek.pipeline.jobs.archive.formats.formats import Formats, parse
 from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.store.delta import Delta
 from odradek.pipeline.jobs.files import Files
 
 from ...clients.admin import create_topic, unique

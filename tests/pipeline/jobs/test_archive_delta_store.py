@@ -15,9 +15,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive.delta import Delta
-from odradek.pipeline.jobs.archive.manifest import State
-from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.archive.store.delta import Delta
+from odradek.pipeline.jobs.archive.store.manifest import State
+from odradek.pipeline.jobs.archive.store.store import Store
 from odradek.pipeline.jobs.files import Files
 
 from .archives import Ids, assert_whole, listed, visible

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive import compaction, direct
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.store import Store
-from odradek.pipeline.jobs.archive.verify import verify
+from odradek.pipeline.jobs.archive.sink import compaction, direct
+from odradek.pipeline.jobs.archive.store.store import Store
+from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.files import Files
 
 from ...clients.admin import create_named, create_topic

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive import lease
-from odradek.pipeline.jobs.archive.lease import LEASE, PATIENCE, Lease
-from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.archive.store import lease
+from odradek.pipeline.jobs.archive.store.lease import LEASE, PATIENCE, Lease
+from odradek.pipeline.jobs.archive.store.store import Store
 from odradek.pipeline.jobs.files import Files
 
 from ...harness.process import wait_until

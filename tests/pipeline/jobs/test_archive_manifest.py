@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive import manifest
-from odradek.pipeline.jobs.archive.manifest import COMMITS, Commit, File, Span, State
+from odradek.pipeline.jobs.archive.store import manifest
+from odradek.pipeline.jobs.archive.store.manifest import COMMITS, Commit, File, Span, State
 from odradek.pipeline.types import Partition
 
 SPANS = st.dictionaries(st.integers(0, 9), st.builds(Span, *[st.integers(0, 2**60)] * 3), max_size=3)

@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs import restore
 from odradek.pipeline.jobs.archive.__main__ import command
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.formats import REGISTRY, Format, Formats, parse
+from odradek.pipeline.jobs.archive.formats.formats import REGISTRY, Format, Formats, parse
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.verify import verify
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.causes import cause
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.restoring import RestorePlan
+from odradek.pipeline.jobs.restore import restore
+from odradek.pipeline.jobs.restore.restoring import RestorePlan
 from odradek.pipeline.registry.settings import Registry
 
 from ...clients.admin import create_topic

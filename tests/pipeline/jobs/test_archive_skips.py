@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.pipeline.jobs.archive import manifest
-from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.manifest import State
-from odradek.pipeline.jobs.archive.verify import verify
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.store import manifest
+from odradek.pipeline.jobs.archive.store.manifest import State
+from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.files import Files
 
 from ..accounting import ABORTED, COMPACTED, CONTROL, RECORD, account

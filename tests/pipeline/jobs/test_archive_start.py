@@ -9,15 +9,15 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from odradek.pipeline.errors import DataLoss, PipelineError
-from odradek.pipeline.jobs.archive import start
-from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.manifest import File, Span, State
-from odradek.pipeline.jobs.archive.sink import Sink
-from odradek.pipeline.jobs.archive.sink import _check as check_written
-from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.archive.sink import start
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.sink.sink import Sink
+from odradek.pipeline.jobs.archive.sink.sink import _check as check_written
+from odradek.pipeline.jobs.archive.store.manifest import File, Span, State
+from odradek.pipeline.jobs.archive.store.store import Store
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading.read_options import ReadOptions
 
 from ...clients.admin import create_named, create_topic, topic_id, unique
 from ..test_source import delete_before

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive import manifest
-from odradek.pipeline.jobs.archive.store import PENDING, Store
+from odradek.pipeline.jobs.archive.store import manifest
+from odradek.pipeline.jobs.archive.store.store import PENDING, Store
 from odradek.pipeline.jobs.files import Files
 
 from .archives import Ids, assert_whole, lying, visible

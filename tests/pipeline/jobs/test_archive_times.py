@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.pipeline.jobs import restore
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.formats import Format, Formats
+from odradek.pipeline.jobs.archive.formats.formats import Format, Formats
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.verify import verify
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.restoring import RestorePlan
+from odradek.pipeline.jobs.restore import restore
+from odradek.pipeline.jobs.restore.restoring import RestorePlan
 from odradek.pipeline.types import LAST_MS
 
 from ...clients.admin import create_topic

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive.manifest import Commit, State
-from odradek.pipeline.jobs.archive.store import PENDING, Store
+from odradek.pipeline.jobs.archive.store.manifest import Commit, State
+from odradek.pipeline.jobs.archive.store.store import PENDING, Store
 from odradek.pipeline.jobs.files import Files
 
 from .archives import assert_whole, listed, lying, visible

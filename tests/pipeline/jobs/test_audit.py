@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from odradek.pipeline.auditing import Audit, Message
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs.archive import manifest
+from odradek.pipeline.jobs.archive.store import manifest
 from odradek.pipeline.jobs.audit.__main__ import command
 from odradek.pipeline.jobs.audit.period import Period
 from odradek.pipeline.jobs.audit.produced import add_up, messages

@@ -9,8 +9,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from odradek.pipeline.jobs.archive.avro import Codec
-from odradek.pipeline.jobs.archive.avro_resolution import Resolution, resolution
+from odradek.pipeline.jobs.archive.formats.avro import Codec
+from odradek.pipeline.jobs.archive.formats.avro_resolution import Resolution, resolution
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.errors import DataLoss, OptionError, PipelineError
-from odradek.pipeline.jobs.archive import sums
-from odradek.pipeline.jobs.archive.comparison import Comparison
-from odradek.pipeline.jobs.archive.differences import Report
+from odradek.pipeline.jobs.archive.verify import checksums
+from odradek.pipeline.jobs.archive.verify.comparison import Comparison
+from odradek.pipeline.jobs.archive.verify.differences import Report
 from odradek.pipeline.jobs.causes import caused_by
 
 from ...clients.admin import create_topic, unique
@@ -23,7 +23,7 @@ def told(broker: Any, topic: str) -> Report:
     """Of one record that the log has not."""
     nobody: Any = None
     comparison = Comparison(nobody, nobody, {"kafka.bootstrap.servers": broker.bootstrap, **OF_READERS}, topic)
-    comparison._tell([(0, sums.EXTRA, 1, 2, 2)])
+    comparison._tell([(0, checksums.EXTRA, 1, 2, 2)])
     return comparison._found
 
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek.pipeline.errors import DataLoss, MissingOffsets
-from odradek.pipeline.jobs.archive import consuming
+from odradek.pipeline.jobs.archive.verify import consuming
 from odradek.pipeline.types import Range
 
 from ...clients.admin import create_topic

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.pipeline.jobs import merging
+from odradek.pipeline.jobs.restore import merging
 from odradek.pipeline.types import Range
 
 Times = dict[int, list[int | None]]

@@ -17,12 +17,13 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs import restore, topics
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.formats import Format, Formats
+from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs.archive.formats.formats import Format, Formats
 from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.sink.columns import Columns
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.restoring import RestorePlan
+from odradek.pipeline.jobs.restore import restore
+from odradek.pipeline.jobs.restore.restoring import RestorePlan
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
 

@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs import restoring, topics
-from odradek.pipeline.jobs.archive.manifest import State
-from odradek.pipeline.jobs.restoring import Plan, RestorePlan
+from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs.archive.store.manifest import State
+from odradek.pipeline.jobs.restore import restoring
+from odradek.pipeline.jobs.restore.restoring import Plan, RestorePlan
 from odradek.pipeline.types import Partition
 from odradek.pipeline.wire.brokers import Brokers
 

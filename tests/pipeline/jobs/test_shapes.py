@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs.archive import shapes
-from odradek.pipeline.jobs.archive.avro import Codec
-from odradek.pipeline.jobs.archive.avro_columns import Decoding, Encoding
-from odradek.pipeline.jobs.archive.formats import Format, Formats, Shape, parse
+from odradek.pipeline.jobs.archive.formats import shapes
+from odradek.pipeline.jobs.archive.formats.avro import Codec
+from odradek.pipeline.jobs.archive.formats.avro_columns import Decoding, Encoding
+from odradek.pipeline.jobs.archive.formats.formats import Format, Formats, Shape, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -195,7 +195,7 @@ def test_formats_that_are_none(words: list[str], said: str) -> None:
 @pytest.mark.parametrize("types", ["a NOTHING", "INT", '{"type": "struct"}', "{"])
 def test_types_that_are_none(spark: SparkSession, types: str) -> None:
     with pytest.raises(OptionError, match=r"json: .*(invalid types|the type must be a struct)") as caught:
-        Formats({}, {"": Format("json", types)}).check()
+        shapes.check(Formats({}, {"": Format("json", types)}))
     assert "\n" not in str(caught.value)
 
 

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.pipeline.jobs import topics
-from odradek.pipeline.jobs.stages import cluster
-from odradek.pipeline.jobs.stages.analysis import analysed
+from odradek.pipeline.jobs.stages.analysis.analysis import analysed
 from odradek.pipeline.jobs.stages.command import command
-from odradek.pipeline.jobs.stages.streams import Streams
+from odradek.pipeline.jobs.stages.running import cluster
+from odradek.pipeline.jobs.stages.running.streams import Streams
 from odradek.pipeline.wire.brokers import Brokers
 
 from ...clients.admin import create_topic, unique

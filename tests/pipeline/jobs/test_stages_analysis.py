@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.pipeline.jobs.stages.analysis import analysed
+from odradek.pipeline.jobs.stages.analysis.analysis import analysed
 
 from .stages import as_the_job_has_it, pipeline, stage
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.stages.declaration import Aggregate, Enrich, Parse, declared, load
-from odradek.pipeline.jobs.stages.json_schema import SchemaError, ddl
-from odradek.pipeline.jobs.stages.mistakes import Mistakes
+from odradek.pipeline.jobs.stages.declaration.declaration import Aggregate, Enrich, Parse, declared, load
+from odradek.pipeline.jobs.stages.declaration.json_schema import SchemaError, ddl
+from odradek.pipeline.jobs.stages.declaration.mistakes import Mistakes
 
 HEAD = """
 checkpoint = "file:///var/stages"

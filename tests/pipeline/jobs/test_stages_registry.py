@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 from pyspark.sql import types as T
 
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs.stages import avro_results
-from odradek.pipeline.jobs.stages.avro_results import Encoding, Output
 from odradek.pipeline.jobs.stages.command import command
-from odradek.pipeline.jobs.stages.mistakes import Mistakes
+from odradek.pipeline.jobs.stages.declaration.mistakes import Mistakes
+from odradek.pipeline.jobs.stages.steps import avro_results
+from odradek.pipeline.jobs.stages.steps.avro_results import Encoding, Output
 
 from ...clients.admin import create_topic, unique
 from ...clients.transactions import await_stable

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from odradek.pipeline.jobs.stages.analysis import analysed
-from odradek.pipeline.jobs.stages.streams import Streams
+from odradek.pipeline.jobs.stages.analysis.analysis import analysed
+from odradek.pipeline.jobs.stages.running.streams import Streams
 
 from ...clients.admin import create_topic, unique
 from ..written import committed

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.pipeline.jobs.stages import enrich, plan, records
-from odradek.pipeline.jobs.stages.aggregate import aggregated
-from odradek.pipeline.jobs.stages.declaration import Parse
-from odradek.pipeline.jobs.stages.parse import Reading, parsed
-from odradek.pipeline.jobs.stages.sql import HIDDEN, REASON
-from odradek.pipeline.jobs.stages.timing import timed
+from odradek.pipeline.jobs.stages.declaration.declaration import Parse
+from odradek.pipeline.jobs.stages.declaration.sql import HIDDEN, REASON
+from odradek.pipeline.jobs.stages.steps import enrich, plan, records
+from odradek.pipeline.jobs.stages.steps.aggregate import aggregated
+from odradek.pipeline.jobs.stages.steps.parse import Reading, parsed
+from odradek.pipeline.jobs.stages.steps.timing import timed
 
 from .stages import as_the_job_has_it, only, received
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs import targets, topics
+from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs.restore import targets
 
 from ...clients.admin import unique
 

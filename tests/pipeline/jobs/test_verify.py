@@ -15,13 +15,13 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek.pipeline.jobs import topics
-from odradek.pipeline.jobs.archive import sums
-from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.comparison import Comparison
-from odradek.pipeline.jobs.archive.differences import Report
-from odradek.pipeline.jobs.archive.formats import Format, Formats
+from odradek.pipeline.jobs.archive.formats.formats import Format, Formats
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.verify import verify
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+from odradek.pipeline.jobs.archive.verify import checksums
+from odradek.pipeline.jobs.archive.verify.comparison import Comparison
+from odradek.pipeline.jobs.archive.verify.differences import Report
+from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.files import Files
 
 from ...clients.admin import create_topic, unique
@@ -170,10 +170,10 @@ def test_any_change_is_seen(spark: SparkSession) -> None:
     rows[6][4] = None
     rows[7][4] = []
     other = spark.createDataFrame([tuple(row) for row in rows], COLUMNS)
-    assert sums.differing(other, frame) == [(0, sums.CHANGED, 7, 1, 7)]
-    assert sums.of(other) != sums.of(frame) == sums.of(frame.repartition(3))
-    checksums = other.select(sums.checksum(other, other.drop("offset").columns)).distinct()
-    assert checksums.count() == 8
+    assert checksums.differing(other, frame) == [(0, checksums.CHANGED, 7, 1, 7)]
+    assert checksums.of(other) != checksums.of(frame) == checksums.of(frame.repartition(3))
+    found = other.select(checksums.checksum(other, other.drop("offset").columns)).distinct()
+    assert found.count() == 8
 
 
 def assert_says(report: Report, said: str) -> None:

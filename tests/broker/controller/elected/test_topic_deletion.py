@@ -17,7 +17,8 @@ def _deletions() -> Deletions:
     tree = SimpleNamespace(removal=lambda path: [path], multi=multi)
     leadership = SimpleNamespace(topics={}, drop_topic=lambda topic: None)
     fenced = SimpleNamespace(epoch_check="epoch check")
-    return Deletions(SimpleNamespace(tree=tree, leadership=leadership, fenced=fenced))  # type: ignore[arg-type]
+    term: Any = SimpleNamespace(tree=tree, leadership=leadership, fenced=fenced)
+    return Deletions(term, read_topics=lambda: None)
 
 
 def test_whoever_gave_up_is_neither_told_nor_kept() -> None:
@@ -57,8 +58,8 @@ def test_who_dies_after_its_answer_is_asked_again() -> None:
         stopped.append(replicas)
         answers.append(answered)
 
-    deletions._elected.broker_requests = SimpleNamespace(stop_replicas=stop)  # type: ignore[assignment]
-    deletions._elected.attempt = lambda action: action()  # type: ignore[method-assign]
+    deletions._term.broker_requests = SimpleNamespace(stop_replicas=stop)  # type: ignore[assignment]
+    deletions._term.attempt = lambda action: action()  # type: ignore[method-assign]
     gone: list[object] = []
     deletions.when_deleted("t", gone.append)
     deletions.start_ready()
@@ -85,12 +86,11 @@ class Scene:
         self.stopped: list[str] = []  # topics, in order
         self.answers: list[Any] = []
         self.marked: list[str] = []
-        elected: Any = self.deletions._elected
-        elected.tree.children = lambda path, watch: list(self.marked)
-        elected.topics = SimpleNamespace(changed=lambda: None)
-        elected.broker_requests = SimpleNamespace(stop_replicas=self._stop)
-        elected.attempt = lambda action: action()
-        self.leadership: Any = elected.leadership
+        term: Any = self.deletions._term
+        term.tree.children = lambda path, watch: list(self.marked)
+        term.broker_requests = SimpleNamespace(stop_replicas=self._stop)
+        term.attempt = lambda action: action()
+        self.leadership: Any = term.leadership
         self.leadership.live, self.leadership.deleting, self.leadership.malformed_topics = {1: 0, 2: 0}, set(), set()
         self.leadership.drop_topic = self._drop
 

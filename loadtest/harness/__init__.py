@@ -1,0 +1,1 @@
+"""What every measurement needs: the brokers, the clients that load them, their tools, and the results kept."""
