@@ -76,7 +76,7 @@ def test_kafka_python_writes_what_we_read(records, magic, codec) -> None:
     for offset, time, key, value, _ in records:
         builder.append(offset, time, key, value, [])
     data = bytes(builder.build())
-    (stored,) = validate.normalise(data, now_ms=NOW)
+    (stored,) = validate.normalise(data, validate.Rules(now_ms=NOW))
     assert plain(batch_v2.iterate(stored)) == timeless(records, magic)
     assert batch_v2.check(stored, dense=True).codec == codec
 
@@ -109,7 +109,7 @@ def test_damage_never_escapes(records, magic, junk, cut) -> None:
             except RecordError:
                 pass
         try:
-            validate.normalise(spoilt, now_ms=NOW)
+            validate.normalise(spoilt, validate.Rules(now_ms=NOW))
         except RecordError:
             pass
 
@@ -133,7 +133,7 @@ def test_zstd_after_something_readable_only_ends_the_set() -> None:
 
 def code_of(data: bytes, **rules) -> int:
     with pytest.raises(RecordError) as caught:
-        validate.normalise(data, now_ms=NOW, **rules)
+        validate.normalise(data, validate.Rules(now_ms=NOW, **rules))
     return caught.value.code
 
 
@@ -143,7 +143,8 @@ SET = message_sets.build(mixed(20, headers=False), 1)
 
 def test_sizes() -> None:
     assert code_of(BATCH, max_message_bytes=len(BATCH) - 1) == MESSAGE_TOO_LARGE
-    assert validate.normalise(BATCH, now_ms=NOW, max_message_bytes=len(BATCH), segment_bytes=len(BATCH)) == [BATCH]
+    just = validate.Rules(now_ms=NOW, max_message_bytes=len(BATCH), segment_bytes=len(BATCH))
+    assert validate.normalise(BATCH, just) == [BATCH]
     assert code_of(BATCH, segment_bytes=len(BATCH) - 1) == RECORD_LIST_TOO_LARGE
     biggest = max(map(len, convert.split(SET)))
     assert code_of(SET, max_message_bytes=biggest) == MESSAGE_TOO_LARGE, "each fits, the batch of them does not"
@@ -158,7 +159,8 @@ def test_crc_and_shape() -> None:
     assert code_of(b"\0" * 100) == CORRUPT_MESSAGE
     assert code_of(batch_v2.build(mixed(3, base=5))) == INVALID_RECORD
     assert code_of(BATCH + SET) == INVALID_RECORD
-    assert validate.normalise(b"", now_ms=NOW) == validate.normalise(BATCH[:-1], now_ms=NOW) == []
+    rules = validate.Rules(now_ms=NOW)
+    assert validate.normalise(b"", rules) == validate.normalise(BATCH[:-1], rules) == []
 
 
 def test_old_formats_have_no_headers_and_no_sequences() -> None:
@@ -169,7 +171,7 @@ def test_old_formats_have_no_headers_and_no_sequences() -> None:
 
 def test_refused_records_are_named() -> None:
     with pytest.raises(RecordError) as caught:
-        validate.normalise(batch_v2.build(mixed(6), codec=4), now_ms=NOW, compacted=True)
+        validate.normalise(batch_v2.build(mixed(6), codec=4), validate.Rules(now_ms=NOW, compacted=True))
     assert caught.value.code == INVALID_RECORD
     assert [index for index, _ in caught.value.record_errors] == [0, 4]
 
@@ -208,9 +210,9 @@ def test_more_messages_than_a_worker_has_the_time_for(monkeypatch: pytest.Monkey
         read.clear()
         data = message_sets.build([(at, NOW, None, b"v", ()) for at in range(count)], magic, codec=codec)
         if count == 20:
-            assert validate.normalise(data, now_ms=NOW)
+            assert validate.normalise(data, validate.Rules(now_ms=NOW))
             continue
         with pytest.raises(RecordError) as caught:
-            validate.normalise(data, now_ms=NOW)
+            validate.normalise(data, validate.Rules(now_ms=NOW))
         assert caught.value.code == MESSAGE_TOO_LARGE
         assert len(read) <= 22
