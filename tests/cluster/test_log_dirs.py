@@ -12,7 +12,7 @@ import pytest
 
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
-from odradek.workers.dispatch.api import message_class as message
+from odradek.protocol.library import message_class as message
 
 from ..clients.admin import create_named
 from ..faults.failing import fail

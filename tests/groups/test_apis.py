@@ -15,8 +15,8 @@ from odradek.groups.events import Answer
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol.errors import Error
+from odradek.protocol.library import message_class
 from odradek.workers.apis.table import load_rows
-from odradek.workers.dispatch.api import message_class
 from odradek.workers.dispatch.dispatch import serve
 
 from .world import RANGE, World

@@ -9,8 +9,8 @@ import pytest
 
 from odradek.groups.offsets import Committed
 from odradek.groups.records import OffsetValue
+from odradek.protocol.library import message_class
 from odradek.workers.apis.table import load_rows
-from odradek.workers.dispatch.api import message_class
 from odradek.workers.dispatch.context import Context
 
 from ..harness import effort

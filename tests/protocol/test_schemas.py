@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.workers.dispatch.api import message_class
+from odradek.protocol.library import message_class
 from tests.harness import java
 
 JAVA = Path(__file__).with_name("java")

@@ -13,8 +13,8 @@ from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.planning import Defaults, TopicPlan
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree.embedded import EmbeddedTree
+from odradek.protocol.library import message_class
 from odradek.workers.apis.table import load_rows
-from odradek.workers.dispatch.api import message_class
 from odradek.workers.dispatch.context import Context
 
 from ..harness import effort
