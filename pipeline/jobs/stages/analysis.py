@@ -12,6 +12,7 @@ from odradek.pipeline.jobs.stages import avro_results, enrich, plan, records
 from odradek.pipeline.jobs.stages.avro_declared import AVRO
 from odradek.pipeline.jobs.stages.avro_results import Output
 from odradek.pipeline.jobs.stages.declaration import Parse, Pipeline, Stage
+from odradek.pipeline.jobs.stages.normalise import normalised
 from odradek.pipeline.jobs.stages.parse import Reading, parsed
 from odradek.pipeline.jobs.stages.sql import HIDDEN, quoted
 from odradek.pipeline.jobs.stages.trial import Trial, Wrong
@@ -83,7 +84,7 @@ def _cleaned(spark: SparkSession, stage: Stage, reading: Reading, trial: Trial) 
     trial.expressions(rows, "validate", stage.validate, ("boolean",))
     trial.expressions(rows, "normalise", stage.normalise)
     trial.sound()
-    whole = plan.normalised(rows, stage.normalise, ())
+    whole = normalised(rows, stage.normalise, ())
     trial.columns(whole, "drop", stage.drop)
     rest = whole.drop(*stage.drop)
     if stage.stateful:
