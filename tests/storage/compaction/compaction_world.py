@@ -18,6 +18,7 @@ from odradek.protocol import errors
 from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2
 from odradek.storage.compaction import compaction
+from odradek.storage.compaction.cleanable import Range
 from odradek.storage.compaction.compaction import BUSY, Compaction, Memory, Moved
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import CheckpointError
@@ -232,7 +233,7 @@ class World:
 
     # --- the cleaner
 
-    def _look(self) -> compaction.Range | None:
+    def _look(self) -> Range | None:
         note_flushed(self.partition)
         try:
             offsets = checkpoints.read_offsets(self.root, checkpoints.CLEANER)
