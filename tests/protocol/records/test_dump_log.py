@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from odradek.protocol.records import batch_v2, control, message_sets, validate
@@ -11,7 +13,7 @@ from .strategies import NOW, mixed
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_dump_log_segments(tmp_path) -> None:
+def test_dump_log_segments(tmp_path: Path) -> None:
     parts, offset = [], 0
     for codec in range(5):
         old = message_sets.build(mixed(30, headers=False), codec % 2, codec=codec % 4)
