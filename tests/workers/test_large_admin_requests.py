@@ -138,9 +138,11 @@ def steps(controller: Controller, key: int, version: int, request: Any) -> tuple
     begun: list[Any] = []
     lines: list[int] = []
     context = Context(key, version, "c", "127.0.0.1", "PLAINTEXT", answers.append, begin=begun.append)
-    lines.append(effort.lines(lambda: begun.append(load_rows()[key].handle(controller, request, context))))
+    handle = load_rows()[key].handle
+    assert handle is not None
+    lines.append(effort.lines(lambda: begun.append(handle(controller, request, context))))
     while begun:
-        work, ended = begun.pop(0), []
+        work, ended = begun.pop(0), list[bool]()
         while not any(ended):
             lines.append(effort.lines(lambda: ended.append(next(work, work) is work)))  # noqa: B023 (called at once)
     (answer,) = answers
