@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from .conftest import Run
 
 
-def _described(run: Run, name: str) -> dict:
+def _described(run: Run, name: str) -> dict[str, Any]:
     return json.loads(run("topics", "--describe", "--topic", name, "--json").stdout)[0]
 
 
