@@ -195,7 +195,7 @@ def test_the_coordinator_of_a_group_loses_its_directory(disks: Disks) -> None:
         victim = next(
             broker
             for number, broker in enumerate(cluster.brokers)
-            if which(cluster, "__consumer_offsets", lambda row, n=number: row.leader_id == n) & offsets[broker.port]
+            if which(cluster, "__consumer_offsets", lambda row, n=number: row.leader_id == n) & offsets[broker.port]  # type: ignore[misc]
         )
         disks.break_(victim, "pwritev", "pwrite", "fsync")
         number = victim.properties["broker.id"]
