@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from odradek.pipeline.errors import OptionError, UnknownTopic
-from odradek.pipeline.jobs.archive.__main__ import command
 from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.command import archive as command
 from odradek.pipeline.jobs.archive.delta import Delta
 from odradek.pipeline.jobs.archive.formats import Formats, parse
 from odradek.pipeline.jobs.archive.job import Job

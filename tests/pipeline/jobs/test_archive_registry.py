@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import restore
-from odradek.pipeline.jobs.archive.__main__ import command
 from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.command import archive as command
 from odradek.pipeline.jobs.archive.formats import REGISTRY, Format, Formats, parse
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.verify import verify
