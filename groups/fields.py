@@ -39,20 +39,20 @@ class Reader:
         self._errors = errors
         self.flexible = flexible
 
-    def take(self, layout: struct.Struct) -> tuple:
+    def take(self, layout: struct.Struct) -> tuple[int, ...]:
         """The numbers of `layout`."""
         fields = layout.unpack_from(self._data, self._at)
         self._at += layout.size
         return fields
 
     def i16(self) -> int:
-        return int(self.take(I16)[0])
+        return self.take(I16)[0]
 
     def i32(self) -> int:
-        return int(self.take(I32)[0])
+        return self.take(I32)[0]
 
     def i64(self) -> int:
-        return int(self.take(I64)[0])
+        return self.take(I64)[0]
 
     def varint(self) -> int:
         value, self._at = wire.uvarint(self._data, self._at)

@@ -10,6 +10,7 @@ Cooperative rebalancing (KIP-429) runs the same steps twice: the assignments con
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from odradek.groups.errors import for_store
 from odradek.groups.events import Append, Now, SyncResult
@@ -220,7 +221,7 @@ def remove_member(group: Group, member: Member, reason: str, now: Now) -> None:
 
 
 # The handler of each kind of deadline; only the first two use the member id.
-EXPIRY = {
+EXPIRY: dict[str, Callable[[Group, str, Now], None]] = {
     "member": expire_member,
     "pending": expire_pending,
     "join": lambda group, _member_id, now: expire_join(group, now),

@@ -69,7 +69,8 @@ class ByteLocks:
     def held(self, byte: int) -> bool:
         """Whether *another* open file description holds `byte` now."""
         answer = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, byte))
-        return _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK
+        kind: int = _FLOCK.unpack(answer)[0]
+        return kind != fcntl.F_UNLCK
 
     def close(self) -> None:
         """Close the file, which frees every byte held here. Dropping the object does so too."""

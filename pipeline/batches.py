@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from odradek.protocol.batch import COMPRESSION, CRC_START, LEAST_LENGTH, LOG_OVERHEAD, OLD_ATTRIBUTES_AT
-from odradek.protocol.records import batch_v2
 
 _HEAD = Struct(">qi4xb6xi")  # offset, length; magic; last offset delta of magic 2 (protocol.batch has all of it)
 _FRONT = Struct(">qi4xb")  # without the delta: a message of magic 0 may be shorter than _HEAD
@@ -115,4 +116,4 @@ def checked(data: bytes) -> Iterator[tuple[int, int]]:
 
 def _is_sound(batch: bytes) -> bool:
     (crc,) = _CRC.unpack_from(batch)
-    return bool(batch_v2.crc32c.crc32c(batch[CRC_START:]) == crc)
+    return bool(crc32c(batch[CRC_START:]) == crc)

@@ -319,7 +319,7 @@ class Worker:
         if process.connect():
             link = process.channel
             assert link is not None
-            self.loop.watch(link.fileno(), lambda events, p=process: self._upstream(p, events))  # type: ignore[misc]
+            self.loop.watch(link.fileno(), partial(self._upstream, process))
             self._watch_writes(process)
         process.tick()
 

@@ -225,7 +225,7 @@ class MetadataOwner:
             yield WAITS
         for start in range(TOGETHER, len(indexes), TOGETHER):
             some = indexes[start : start + TOGETHER]
-            self._stored(lambda some=some: self.state.write_states(name, some))  # type: ignore[misc]
+            self._stored(partial(self.state.write_states, name, some))
             yield
         topic = self.state.topics[name]
         topic_id, rows = bytes.fromhex(topic["id"]), topic["partitions"]

@@ -41,6 +41,7 @@ from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
 from odradek.protocol.errors import Error
+from odradek.protocol.library import message_class
 from odradek.workers.apis import table
 from odradek.workers.dispatch import api, dispatch
 from odradek.workers.dispatch.catalog import Catalog
@@ -318,7 +319,7 @@ def _warm_up() -> None:
     """Load the message classes before the first client needs them, and exclude them from garbage collection."""
     for row in table.load_rows().values():
         if row.runs_in == api.COORDINATOR or row.route is not None:
-            api.message_class(row.name + "Response")
+            message_class(row.name + "Response")
     gc.collect()
     gc.freeze()
 

@@ -136,7 +136,8 @@ def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) 
 
 def settling_s(config: BrokerConfig) -> float:
     """How long `settle` may take: two connections, a wait for another registration, and one call without an answer."""
-    return (2 * _connect_ms(config) + 2 * config["zookeeper.session.timeout.ms"]) / 1000 + _GRACE_S
+    session_ms: int = config["zookeeper.session.timeout.ms"]
+    return (2 * _connect_ms(config) + 2 * session_ms) / 1000 + _GRACE_S
 
 
 def _broker_id(tree: Tree, config: BrokerConfig, former: int | None) -> int:

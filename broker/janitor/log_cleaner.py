@@ -13,7 +13,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -77,7 +77,7 @@ class _Running:
     """A log that is being compacted."""
 
     compaction: Compaction
-    steps: Iterator[int]
+    steps: Generator[int, None, None]
     began: float
 
 
@@ -184,7 +184,7 @@ class Cleaner:
     def close(self) -> None:
         """Abort running compactions and remove what they wrote."""
         while self._running:
-            self._running.pop().steps.close()  # type: ignore[attr-defined]
+            self._running.pop().steps.close()
 
     def _next(self, running: _Running) -> float:
         """Run a step of this log; the next step is of another."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def request(run_dir: Path, name: str, command: str, timeout_ms: int = 5000, **ar
     return dict(answer)
 
 
-def events(run_dir: Path, timeout_ms: int = 1000) -> Iterator[dict[str, Any] | None]:
+def events(run_dir: Path, timeout_ms: int = 1000) -> Generator[dict[str, Any] | None, None, None]:
     """Every event from now on, with None for each `timeout_ms` without one."""
     with _socket(zmq.SUB, timeout_ms) as listening:
         listening.setsockopt(zmq.SUBSCRIBE, b"")

@@ -135,7 +135,8 @@ def _rates(former: Sample, now: Sample) -> dict[str, float]:
 
 
 def _total(sample: Sample, column: str) -> float:
-    return sum(row[column] for row in sample.processes)
+    counts: list[float] = [row[column] for row in sample.processes]
+    return sum(counts)
 
 
 def render(sample: Sample, most_partitions: int = 20) -> str:

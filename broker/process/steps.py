@@ -114,7 +114,7 @@ class Line(_Works):
 def _step(work: Iterator[None]) -> object:
     """Run a step; returns what it yields, _OVER at the end."""
     try:
-        return next(work)  # type: ignore[func-returns-value]
+        return next(work)
     except StopIteration:
         return _OVER
     except Exception:

@@ -15,6 +15,7 @@ import time
 import zlib
 from pathlib import Path
 
+from odradek.broker.config import BrokerConfig
 from odradek.broker.interbroker.connection import Address
 from odradek.broker.interbroker.connection import Limits as LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
@@ -217,7 +218,7 @@ class Replicator:
         )  # fmt: skip
 
 
-def limits(config: process.BrokerConfig) -> Limits:
+def limits(config: BrokerConfig) -> Limits:
     """The limits of fetch requests, from a broker's configuration."""
     return Limits(
         replica=config["broker.id"],
@@ -229,7 +230,7 @@ def limits(config: process.BrokerConfig) -> Limits:
     )
 
 
-def link_limits(config: process.BrokerConfig) -> LinkLimits:
+def link_limits(config: BrokerConfig) -> LinkLimits:
     """The limits of connections. A leader sends a whole batch, however large; it received the batch in a request."""
     usual = config["replica.fetch.response.max.bytes"] + SLACK
     given = "replica.socket.receive.buffer.bytes" in config.given

@@ -81,7 +81,7 @@ class Cuts:
             except Empty:
                 return
             error = future.exception()
-            done(future.result() if error is None else error)  # type: ignore[arg-type]
+            done(error if isinstance(error, Exception) else future.result())
 
     def close(self) -> None:
         """Wait for running cuts; drop those that have not begun."""

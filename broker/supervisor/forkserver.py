@@ -141,7 +141,9 @@ def _become(role: int, request: dict[str, object], fds: list[int], supervisor: i
         if os.read(begun, 1) == _GO:
             run_dir = Path(str(request["run_dir"]))
             _enter_child(role, run_dir, supervisor)
-            _receive_sockets(fds, [str(name) for name in request["names"]])  # type: ignore[attr-defined]
+            names = request["names"]
+            assert isinstance(names, list)
+            _receive_sockets(fds, names)
             code = _run_role(role, run_dir)
     except BaseException:
         traceback.print_exc()

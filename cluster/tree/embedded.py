@@ -138,7 +138,8 @@ class EmbeddedTree(Tree):
             db.executescript("BEGIN IMMEDIATE;" + "".join(scripts) + marks + "COMMIT;")
 
     def _counter(self, name: str) -> int:
-        return self._db.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()[0]
+        value: int = self._db.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()[0]
+        return value
 
     def _begin_session(self) -> None:
         rows = self._db.execute("SELECT path FROM nodes WHERE owner != 0 ORDER BY path DESC").fetchall()

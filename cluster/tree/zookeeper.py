@@ -174,7 +174,8 @@ class ZooKeeperTree(Tree):
     @property
     def credentials(self) -> tuple[int, bytes] | None:
         """The session's id and password, with which another process can resume it."""
-        return self._client.client_id
+        client_id: tuple[int, bytes] | None = self._client.client_id
+        return client_id
 
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         return self._results(operations, self._send(operations))

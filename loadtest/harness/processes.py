@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,12 +61,19 @@ def family(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def spawn(command: list[str], log: Path, **more: object) -> psutil.Popen:
+def spawn(command: list[str], log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> psutil.Popen:
     """Start `command` with its output in `log`; it is killed when the bench dies, for any reason."""
     with log.open("ab") as out:
-        # A separate session: Ctrl-C reaches only the bench, which stops the process when done.
-        own = {"start_new_session": True, "preexec_fn": _die_with_parent}
-        return psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **own, **more)
+        return psutil.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,  # Ctrl-C reaches only the bench, which stops the process when done
+            preexec_fn=_die_with_parent,
+        )
 
 
 def _die_with_parent() -> None:

@@ -90,7 +90,8 @@ class Spark:
         line = self._answer()
         if not line:
             raise LoadError(f"{way.format}: {self._last_words()}")
-        return json.loads(line) | {name: seconds - before[name] for name, seconds in self._cpu().items()}
+        written: dict[str, float] = json.loads(line)
+        return written | {name: seconds - before[name] for name, seconds in self._cpu().items()}
 
     def _cpu(self) -> dict[str, float]:
         """Driver and executor are one JVM here; Python includes the driver's and the tasks'."""

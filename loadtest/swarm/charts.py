@@ -7,13 +7,16 @@ feed the others.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import locust.stats
 
 from odradek.loadtest.swarm import metrics
 from odradek.loadtest.swarm.chart_script import PERCENTILES, into_script
+
+if TYPE_CHECKING:
+    from flask import Flask, Response
 
 EVERY_SECONDS = 2
 _OURS = {
@@ -53,8 +56,10 @@ def into_page(web_ui: Any, runner: Any) -> None:
     """Put our charts and their values into the web page's responses."""
     from flask import request
 
-    @web_ui.app.after_request
-    def extend(response: Any) -> Any:
+    app: Flask = web_ui.app
+
+    @app.after_request
+    def extend(response: Response) -> Response:
         if request.path.endswith("/stats/requests") and response.is_json:
             answer = response.get_json()
             answer.setdefault("current_response_time_percentiles", {}).update(now(runner.stats))

@@ -129,7 +129,8 @@ class Reader:
     def read(self) -> list[Message]:
         """Available records at once, else after a short wait."""
         try:
-            return self._batches.get(timeout=WAIT_SECONDS)
+            messages: list[Message] = self._batches.get(timeout=WAIT_SECONDS)
+            return messages
         except Empty:
             return []
 

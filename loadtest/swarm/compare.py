@@ -83,21 +83,27 @@ def _lost(acked: np.ndarray, read: np.ndarray) -> np.ndarray:
         return acked
     at = np.minimum(np.searchsorted(read["offset"], acked["offset"]), len(read) - 1)
     same = (read["offset"][at] == acked["offset"]) & (read["digest"][at] == acked["digest"])
-    return acked[~same]
+    lost: np.ndarray = acked[~same]
+    return lost
 
 
 def _holes(read: np.ndarray) -> np.ndarray:
     """Offsets that do not follow the previous one; no topic is compacted or transactional here."""
-    return read["offset"][1:][np.diff(read["offset"]) != 1]
+    holes: np.ndarray = read["offset"][1:][np.diff(read["offset"]) != 1]
+    return holes
 
 
 def _doubled(read: np.ndarray) -> np.ndarray:
     """Records whose user and number came before; a retry stays in its partition."""
     by_number = read[np.lexsort((read["offset"], read["number"], read["user"]))]
-    return by_number[1:][(np.diff(by_number["number"]) == 0) & (by_number["user"][1:] == by_number["user"][:-1])]
+    again = (np.diff(by_number["number"]) == 0) & (by_number["user"][1:] == by_number["user"][:-1])
+    doubled: np.ndarray = by_number[1:][again]
+    return doubled
 
 
 def _disordered(read: np.ndarray) -> np.ndarray:
     """Records after a later one of the same user; duplicates are another fault. Covers every key's order too."""
     by_user = read[np.lexsort((read["offset"], read["user"]))]
-    return by_user[1:][(np.diff(by_user["number"]) < 0) & (by_user["user"][1:] == by_user["user"][:-1])]
+    back = (np.diff(by_user["number"]) < 0) & (by_user["user"][1:] == by_user["user"][:-1])
+    disordered: np.ndarray = by_user[1:][back]
+    return disordered

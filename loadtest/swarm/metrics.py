@@ -23,7 +23,7 @@ def fine_buckets() -> None:
     def bucket(value: float) -> float:
         return coarse(value) if value >= 10 else round(value, 1 if value >= 1 else 2)
 
-    locust.stats.bucket_response_time = bucket  # type: ignore[assignment]
+    locust.stats.bucket_response_time = bucket  # type: ignore[assignment]  # any number is a key
 
 
 def acked(environment: Any, name: str, seconds: float, size: int) -> None:

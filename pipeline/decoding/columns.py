@@ -97,7 +97,8 @@ def _field(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
 def _offsets(heads: np.ndarray, batch: np.ndarray, steps: np.ndarray) -> np.ndarray:
     if ((steps < 0) | (steps > heads["last_offset_delta"][batch])).any():
         raise wrong("an offset is outside its batch")
-    return heads["base_offset"][batch] + steps
+    offsets: np.ndarray = heads["base_offset"][batch] + steps
+    return offsets
 
 
 def _times(heads: np.ndarray, batch: np.ndarray, deltas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

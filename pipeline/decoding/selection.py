@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from crc32c import crc32c
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
@@ -22,7 +23,6 @@ from odradek.protocol.batch import (
     TO_MAGIC,
     TRANSACTIONAL,
 )
-from odradek.protocol.records import batch_v2
 from odradek.protocol.records.bulk import heads
 
 _LEAST = dict(enumerate(LEAST_LENGTH))
@@ -40,7 +40,8 @@ class Batches(NamedTuple):
         return Batches(self.data, self.heads[chosen], self.starts[chosen], self.ends[chosen])
 
     def last_offsets(self) -> np.ndarray:
-        return self.heads["base_offset"] + self.heads["last_offset_delta"]
+        last: np.ndarray = self.heads["base_offset"] + self.heads["last_offset_delta"]
+        return last
 
 
 class OldMessages(NamedTuple):
@@ -129,7 +130,7 @@ class Selection:
         self._last = int(before[-1])
 
     def _check_checksums(self, batches: Batches) -> None:
-        data, checksum, skipped = batches.data, batch_v2.crc32c.crc32c, CRC_START
+        data, checksum, skipped = batches.data, crc32c, CRC_START
         wanted = batches.heads["crc"].tolist()
         for index, (start, end) in enumerate(zip(batches.starts.tolist(), batches.ends.tolist(), strict=True)):
             if checksum(data[start + skipped : end]) != wanted[index]:

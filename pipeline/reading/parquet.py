@@ -89,7 +89,7 @@ def _together(mixed: list[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch
 def _hours(batch: pa.RecordBatch) -> np.ndarray:
     """Each row's hour since 1970; _NEVER for a row without one."""
     times = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    hours = times // _HOUR
+    hours: np.ndarray = times // _HOUR
     hours[(times == _NO_TIME) | (hours < _HOURS.start) | (hours >= _HOURS.stop)] = _NEVER
     return hours
 
@@ -182,8 +182,9 @@ class _Sheet:
         self._first = offsets[0].as_py() if self._first is None else self._first
         self._last, self._rows = offsets[-1].as_py(), self._rows + len(offsets)
         self._parts.append(part)
-        self.waiting += part.nbytes
-        return part.nbytes
+        added: int = part.nbytes
+        self.waiting += added
+        return added
 
     def flush(self) -> int:
         """Write what waits; returns its bytes."""

@@ -36,6 +36,7 @@ def expect(settings: Mapping[str, str], topic: str) -> None:
 
 def _error(producer: Producer, servers: str, topic: str) -> KafkaError | None:
     try:
-        return producer.list_topics(topic, ANSWER_SECONDS).topics[topic].error
-    except KafkaException as error:
-        raise PipelineError(f"no broker of {servers} responds: {error.args[0].str()}") from None
+        error: KafkaError | None = producer.list_topics(topic, ANSWER_SECONDS).topics[topic].error
+        return error
+    except KafkaException as raised:
+        raise PipelineError(f"no broker of {servers} responds: {raised.args[0].str()}") from None

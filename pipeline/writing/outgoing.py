@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import pairwise, repeat
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -157,6 +158,7 @@ def _sizes(batch: pa.RecordBatch) -> pa.Array:
     return found[0] if len(found) == 1 else pc.add(*(sizes.cast(pa.int64()) for sizes in found))
 
 
-def _list(column: pa.Array) -> list:
+def _list(column: pa.Array) -> list[Any]:
     """Like `to_pylist`, but in C: a quarter of its time."""
-    return column.to_numpy(zero_copy_only=False).tolist()
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values

@@ -54,7 +54,8 @@ class Travelling:
         column = batch.column(COLUMN)
         if column.null_count:
             raise PipelineError(f"null in the column '{COLUMN}', which holds the stamp of each record of a stream")
-        return column.cast(pa.large_binary()).to_pylist()
+        ids: list[bytes] = column.cast(pa.large_binary()).to_pylist()
+        return ids
 
 
 Stamps = Positions | Travelling

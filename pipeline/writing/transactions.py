@@ -303,5 +303,6 @@ def _error(call: Callable[[float], None], seconds: float) -> KafkaError | None:
     try:
         call(seconds)
     except KafkaException as raised:
-        return raised.args[0]
+        error: KafkaError = raised.args[0]
+        return error
     return None

@@ -194,13 +194,13 @@ class BatchWriter(DataSourceArrowWriter):
         _report("written", total(messages))
 
 
-class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc] # their commits differ
+class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc]  # their commits differ
     """The writer of `df.writeStream`. Also an Arrow writer, to get Arrow batches: Spark's worker checks the class."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task of one micro-batch."""
         return write(self._plan, iterator)
 

@@ -6,7 +6,7 @@ length -1 is null.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import crc32c
@@ -30,12 +30,13 @@ from odradek.protocol.records import codecs, varint
 from odradek.protocol.records.errors import RecordError
 from odradek.protocol.wire import INT64_MAX
 
+Headers = Sequence[tuple[bytes, bytes | None]]
 # offset, timestamp, key, value, headers
-Record = tuple[int, int, bytes | None, bytes | None, "tuple | list"]
+Record = tuple[int, int, bytes | None, bytes | None, Headers]
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 EARLIEST, LATEST = -INT64_MAX - 1, INT64_MAX  # a base plus a delta may exceed 64 bits
-NO_HEADERS: tuple = ()
+NO_HEADERS: Headers = ()
 
 
 class Header(NamedTuple):
@@ -167,7 +168,7 @@ def encode_records(records: Iterable[Record], base_offset: int | None = None) ->
     return join(out), Span(base, offset - base, base_timestamp, highest, count)
 
 
-def _encode_headers(headers) -> bytes:
+def _encode_headers(headers: Headers) -> bytes:
     out = [varint.encode(len(headers))]
     for key, value in headers:
         out += varint.encode(len(key)), key
@@ -264,7 +265,7 @@ def walk(body: bytes, head: Header) -> Iterator[Record]:
             if n >= 0:
                 value = body[position : position + n]
                 position += n
-            headers: tuple | list = NO_HEADERS
+            headers = NO_HEADERS
             if body[position]:
                 headers, position = _decode_headers(body, position, end)
             else:
@@ -278,11 +279,11 @@ def walk(body: bytes, head: Header) -> Iterator[Record]:
         raise RecordError(INVALID_RECORD, "There are more records than the declared count")
 
 
-def _decode_headers(body: bytes, position: int, end: int) -> tuple[list, int]:
+def _decode_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
     count, position = varint.decode(body, position, varint.INT)
     if not 0 <= count <= end - position:
         raise RecordError(INVALID_RECORD, f"A record claims {count} headers")
-    out = []
+    out: list[tuple[bytes, bytes | None]] = []
     for _ in range(count):
         size, position = varint.decode(body, position, varint.INT)
         if size < 0:

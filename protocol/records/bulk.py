@@ -34,7 +34,8 @@ def wrong(what: str) -> RecordError:
 
 def heads(flat: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """The headers (of type HEAD) of the batches that start at `starts` in the bytes `flat`."""
-    return np.lib.stride_tricks.sliding_window_view(flat, WIRE.itemsize)[starts].view(WIRE)[:, 0].astype(HEAD)
+    found: np.ndarray = np.lib.stride_tricks.sliding_window_view(flat, WIRE.itemsize)[starts].view(WIRE)[:, 0]
+    return found.astype(HEAD)
 
 
 def varints(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

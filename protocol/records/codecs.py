@@ -27,6 +27,8 @@ WORKER_RECORDS = 1 << 17
 _GZIP_STEP = 1 << 12
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
+DecompressInto = Callable[[bytes | memoryview, bytearray], int]
+
 
 class TooLong(Exception):
     """The output exceeds the limit."""
@@ -93,7 +95,7 @@ def _zstd(data: bytes, level: int | None, magic: int) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
 
 
-def into_buffer(decompress_into: Callable, data: bytes | memoryview, limit: int) -> bytes:
+def into_buffer(decompress_into: DecompressInto, data: bytes | memoryview, limit: int) -> bytes:
     """Unpack with a cramjam `decompress_into`, which cannot write past its buffer; grow it up to `limit`.
 
     The streaming decoders of cramjam append to a buffer of their own without bound, hence the retry: at

@@ -42,6 +42,8 @@ def read_key(key: bytes | None) -> int:
     """The type of a control record (ABORT, COMMIT, or a number this version does not know)."""
     if key is None or len(key) < _KEY.size:
         raise RecordError(INVALID_RECORD, "A control record's key has fewer than four bytes")
+    version: int
+    kind: int
     version, kind = _KEY.unpack_from(key)
     if version < 0:
         raise RecordError(INVALID_RECORD, f"A control record's key has version {version}")

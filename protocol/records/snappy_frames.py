@@ -6,6 +6,7 @@ Streams may be concatenated: a header where a length should be starts the next (
 """
 
 import struct
+from collections.abc import Iterator
 
 import cramjam
 
@@ -40,7 +41,7 @@ def decompress(data: bytes | memoryview, limit: int) -> bytes | None:
     return b"".join([bytes(cramjam.snappy.decompress_raw(block)) for block in blocks])
 
 
-def _blocks(view: memoryview):
+def _blocks(view: memoryview) -> Iterator[memoryview]:
     position = len(HEADER)
     while position < len(view):
         if view[position : position + len(MAGIC)] == MAGIC:

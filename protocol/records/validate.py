@@ -63,15 +63,13 @@ class Rules:
     unpack_limit: int = codecs.DEFAULT_LIMIT
 
 
-def normalise(records: bytes | memoryview, **rules) -> list[bytes]:
+def normalise(records: bytes | memoryview, rule: Rules) -> list[bytes]:
     """The records of one partition in a Produce request, in the form to store; [] if there are none.
 
-    rules: the fields of `Rules`, `now_ms` at least. The result is one batch (magic 2) or one message set
-    (magic_expected 0 or 1), offsets dense from `base_offset`. A caller may then move a magic 2 batch to any other
-    base offset and epoch in place. RecordError with Kafka's code, and with `record_errors` for single bad records.
-    `check_request` checks against the API version.
+    The result is one batch (magic 2) or one message set (magic_expected 0 or 1), offsets dense from `base_offset`. A
+    caller may then move a magic 2 batch to any other base offset and epoch in place. RecordError with Kafka's code, and
+    with `record_errors` for single bad records. `check_request` checks against the API version.
     """
-    rule = Rules(**rules)
     batches = list(_whole_batches(records, rule))
     if not batches:
         return []

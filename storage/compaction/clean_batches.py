@@ -118,7 +118,7 @@ class BatchCleaner:
         if len(kept) == len(rows):
             return payload
         codec, appended = batch.attributes & COMPRESSION, batch.attributes & TIMESTAMP_TYPE
-        kind = (message_sets.LOG_APPEND_TIME, batch.max_timestamp) if appended and batch.magic else (0, -1)
+        kind = (batch_v2.LOG_APPEND_TIME, batch.max_timestamp) if appended and batch.magic else (0, -1)
         return message_sets.build(kept, batch.magic, codec=codec, timestamp_type=kind[0], append_time=kind[1])
 
     def _legacy_stays(self, rows: list[Record]) -> list[bool]:

@@ -122,7 +122,8 @@ class ChunkCleaner:
         """Which of the batches hold a tombstone that is the latest record of its key."""
         first = int(begin[0])
         so_far = np.concatenate(([0], np.cumsum(self._offsets.tombstones(first, int(end[-1])))))
-        return so_far[end - first] > so_far[begin - first]
+        held: np.ndarray = so_far[end - first] > so_far[begin - first]
+        return held
 
     def _empty(self, chunk: Chunk, index: int, changed: dict[int, bytes]) -> None:
         payload = chunk.payload(index)

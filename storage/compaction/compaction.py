@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -141,7 +141,7 @@ class Compaction:
         self._ends: dict[int, int] = {}  # segment's base → base of the next one
         self._writing = -1  # base of the segment that has `.cleaned` files
 
-    def steps(self) -> Iterator[int]:
+    def steps(self) -> Generator[int, None, None]:
         """Run the round step by step: yields the bytes read and written since the last yield, or BUSY.
 
         Raises Gone when the partition was deleted, Moved, Unclean, and OSError from the disk. Closing it early removes

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek.ipc import renewal, roles, slots
 from odradek.ipc.locks import TAKEN
@@ -168,9 +168,9 @@ class Partition:
         self._pid = owner.pid
         self._lock, self._unlock = owner.locks.calls(slot.number)
         self.producers = Producers(owner.shared.prefix, slot.number, incarnation)
-        self.pending: list = []  # a worker's batches to append in this pass
+        self.pending: list[Any] = []  # a worker's batches to append in this pass
         self.deferred = False  # they wait for the lock
-        self.unverified: list = []  # those that the last append left out: see storage.log.transactions.may_open
+        self.unverified: list[Any] = []  # those that the last append left out: see storage.log.transactions.may_open
         self.lowest_sequences = LowestSequences()  # of batches refused as unverified
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
         self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.log.transactions

@@ -179,7 +179,7 @@ def _whole_batches(
 
 
 def _first_batch(file: OpenFile, position: int) -> int:
-    header = HEADER.unpack(os.pread(file.fd, HEADER_SIZE, position))
+    header: tuple[int, ...] = HEADER.unpack(os.pread(file.fd, HEADER_SIZE, position))
     return header[1] + LOG_OVERHEAD
 
 

@@ -34,7 +34,8 @@ class Chunk(NamedTuple):
 
     @property
     def last_offsets(self) -> np.ndarray:
-        return self.heads["base_offset"] + self.heads["last_offset_delta"]
+        last: np.ndarray = self.heads["base_offset"] + self.heads["last_offset_delta"]
+        return last
 
     @property
     def last_offset(self) -> int:

@@ -50,7 +50,8 @@ class _Column:
         data = os.pread(self._fd, self._field.size, row * self._size + self._at)
         if len(data) < self._field.size:
             raise self._fail(f"the index ends before entry {row}")
-        return self._field.unpack(data)[0]
+        fields: tuple[int] = self._field.unpack(data)
+        return fields[0]
 
 
 def _opened(path: str, entry: struct.Struct, fail: Fail) -> tuple[OpenFile | None, int]:

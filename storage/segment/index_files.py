@@ -180,4 +180,5 @@ def _ends(path: Path, entry: Struct) -> tuple[tuple[int, ...], tuple[int, ...]]:
             raise ValueError(f"{size} bytes are not whole entries of {entry.size}")
         if not size:
             return (), ()
-        return tuple(entry.unpack(pread_exact(fd, entry.size, at)) for at in (0, size - entry.size))  # type: ignore[return-value]
+        first, last = (entry.unpack(pread_exact(fd, entry.size, at)) for at in (0, size - entry.size))
+        return first, last

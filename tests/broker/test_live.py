@@ -11,8 +11,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from ..harness.broker import Broker, answers
+from ..harness.broker import Broker
 from ..harness.process import wait_until
+from ..harness.wire import answers
 
 pytestmark = pytest.mark.live
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from odradek.broker import config as configuration
 from odradek.broker import logs
-from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits, connection_overrides
+from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits
 from odradek.broker.journald import JournalHandler
 from odradek.broker.process import sd_notify
 from odradek.broker.supervisor import limits, spawn
@@ -31,6 +31,7 @@ from odradek.broker.supervisor.children import (
     Death,
     is_fatal,
 )
+from odradek.cluster.configs.broker_configs import connection_overrides
 from odradek.ipc import roles
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.processes import TABLE_WORDS, ProcessTable

@@ -65,7 +65,7 @@ def topic_id(wire: Wire, name: str) -> uuid.UUID:
     return answer.topics[0].topic_id
 
 
-def alter_broker(wire: Wire, broker: str = "", **configs: str | None) -> tuple[int, str | None]:
+def alter_broker(wire: Wire, broker: str = "", /, **configs: str | None) -> tuple[int, str | None]:
     """IncrementalAlterConfigs for the cluster or one broker: the code and message. `_` in a name stands for `.`."""
     row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
     changes = [

@@ -207,7 +207,7 @@ def test_of_an_idempotent_producer(broker: Any, wire: Wire, name: str) -> None:
     make, code = POISONS[name]
     topic, (producer, epoch) = create_topic(broker), producer_id(wire)
     for sequence in (0, 2):
-        mine = {"producer": producer, "epoch": epoch, "sequence": sequence}
+        mine: dict[str, Any] = {"producer": producer, "epoch": epoch, "sequence": sequence}
         assert produce(wire, topic, make(**mine)).error_code == code
         good = produce(wire, topic, batch(VALUES, **mine))
         assert (good.error_code, good.base_offset) == (0, sequence)
@@ -220,7 +220,7 @@ def test_within_a_transaction(broker: Any, wire: Wire, name: str) -> None:
     topic, producer = create_topic(broker), Raw(wire)
     assert producer.add(topic) == [0]
     for _ in range(2):
-        mine = {"producer": producer.id, "epoch": producer.epoch, "sequence": producer.sequence}
+        mine: dict[str, Any] = {"producer": producer.id, "epoch": producer.epoch, "sequence": producer.sequence}
         data = make(attributes=TRANSACTIONAL, **mine)
         assert produce(wire, topic, data, transactional_id=producer.name).error_code == code
         assert producer.write(topic, *VALUES).error_code == 0

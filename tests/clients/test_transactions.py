@@ -147,7 +147,9 @@ def test_consume_transform_produce(broker: Any) -> None:
             worker.begin()
             for message in messages:
                 assert not message.error(), message.error()
-                worker.send(sink, b"<" + message.value() + b">")
+                value = message.value()
+                assert value is not None
+                worker.send(sink, b"<" + value + b">")
             positions = consumer.position(consumer.assignment())
             worker._producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT)
             worker.flush()  # an abort throws away what was not sent yet, and would leave nothing to hide
@@ -193,7 +195,7 @@ def test_offsets_outside_a_transaction_are_refused(broker: Any, wire: Wire) -> N
 def test_offsets_of_members_that_were_replaced_are_refused(broker: Any, wire: Wire) -> None:
     topic, group, raw = create_topic(broker), unique("group"), Raw(wire)
     assert raw.add_offsets(group) == 0
-    member = {"member_id": "nobody", "generation_id": 1, "group_instance_id": None}
+    member: dict[str, Any] = {"member_id": "nobody", "generation_id": 1, "group_instance_id": None}
     assert raw.commit_offset(group, topic, 1, **member) == 25
     assert raw.commit_offset(group, topic, 1, version=0) == 0
     assert raw.commit_offset(group, topic, 1, **member) == 25
@@ -231,7 +233,8 @@ def test_describe_and_list(broker: Any, wire: Wire) -> None:
     assert (found.transaction_state, found.producer_id, found.producer_epoch) == ("Ongoing", raw.id, raw.epoch)
     assert [(row.topic, row.partitions) for row in found.topics] == [(topic, [0])]
     assert missing.error_code == 105
-    for version, fields in enumerate([{}, {"duration_filter": 0}, {"transactional_id_pattern": raw.name[:-1] + "."}]):
+    filters: list[dict[str, Any]] = [{}, {"duration_filter": 0}, {"transactional_id_pattern": raw.name[:-1] + "."}]
+    for version, fields in enumerate(filters):
         more = {"duration_filter": -1, **fields} if version else {}
         answer = wire.call(ListTransactionsRequest[version](state_filters=["Ongoing"], producer_id_filters=[], **more))
         assert raw.name in [row.transactional_id for row in answer.transaction_states]
@@ -299,7 +302,7 @@ def test_the_coordinator_dies_around_the_decision(fresh_broker: Any) -> None:
         await_stable(broker, topic)
     kept = [b"%d" % number for number in decided if number % 2 == 0]
     for partition in range(3):
-        wait_until(lambda p=partition: read(broker, topic, "read_committed", p) == kept, WAIT, "all are decided")
+        wait_until(lambda p=partition: read(broker, topic, "read_committed", p) == kept, WAIT, "all are decided")  # type: ignore[misc]
     with broker.wire() as wire:
         wait_until(lambda: offsets_of(wire, group, topic, stable=True) == (2, 0), WAIT, "the offsets, too")
 

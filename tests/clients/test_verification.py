@@ -60,8 +60,9 @@ def test_without_a_transactional_id_the_whole_request_is_refused(broker: Any, wi
 
 def test_without_a_transactional_id_whatever_else_is_wrong(broker: Any, wire: Wire) -> None:
     topic, raw = create_topic(broker), Raw(wire)
-    fields = {"producer": raw.id, "epoch": raw.epoch, "sequence": 0, "attributes": TRANSACTIONAL}
-    for wrong in ({"break_crc": True}, {"count": 7}, {"payload": b"x"}):
+    fields: dict[str, Any] = {"producer": raw.id, "epoch": raw.epoch, "sequence": 0, "attributes": TRANSACTIONAL}
+    several: list[dict[str, Any]] = [{"break_crc": True}, {"count": 7}, {"payload": b"x"}]
+    for wrong in several:
         answer = produce(wire, topic, batch([b"x"], **fields, **wrong))
         assert answer.error_code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED, wrong
 

@@ -74,15 +74,17 @@ def read(broker: Any, topic: str, isolation: str, partition: int = 0) -> list[by
     config = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "enable.auto.commit": False, **config})
     consumer.assign([TopicPartition(topic, partition, 0)])
-    found = []
+    found: list[bytes] = []
     try:
         while True:
             message = consumer.poll(WAIT)
             assert message is not None, f"{len(found)} records and then nothing"
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 return found
-            found.append(message.value())
+            value = message.value()
+            assert value is not None
+            found.append(value)
     finally:
         consumer.close()
 

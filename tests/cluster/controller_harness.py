@@ -20,8 +20,8 @@ from odradek.ipc.forward import Forwarded
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import worker_role
 from odradek.ipc.shm import Shared
+from odradek.protocol.library import message_class
 from odradek.storage.files.checkpoints import MetaProperties, write_meta_properties
-from odradek.workers.dispatch.api import message_class
 
 from ..harness.process import die_with_parent, readable, wait_until
 

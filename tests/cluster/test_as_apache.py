@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.workers.dispatch.api import message_class as message
+from odradek.protocol.library import message_class as message
 
 from ..harness.apache import Apache
 from ..harness.broker import Broker, ExternalBroker

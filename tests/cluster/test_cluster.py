@@ -80,7 +80,7 @@ class Sender:
         if error is not None:
             self.errors.append(error)
         else:
-            self.acked[int(message.value())] = message.offset()
+            self.acked[int(message.value() or b"")] = message.offset()
 
     def finish(self) -> dict[int, int]:
         """Wait for all answers."""
@@ -95,12 +95,12 @@ def read_all(cluster: Cluster, topic: str) -> list[int]:
         "enable.auto.commit": False,
     })  # fmt: skip
     consumer.assign([TopicPartition(topic, 0, 0)])
-    numbers = []
+    numbers: list[int] = []
     try:
         while (message := consumer.poll(30)) is not None:
             if message.error():
                 return numbers
-            numbers.append(int(message.value()))
+            numbers.append(int(message.value() or b""))
     finally:
         consumer.close()
     raise AssertionError("the partition does not end")
@@ -246,7 +246,7 @@ def test_a_topic_is_deleted_when_all_its_brokers_are_there(cluster: Cluster, tre
     assert tree.exists(znodes.topic_path(topic)) is None
     assert tree.exists(f"{znodes.TOPIC_CONFIGS}/{topic}") is None
     for broker in cluster.brokers:
-        wait_until(lambda b=broker: not Path(b.data_dir, f"{topic}-0").exists(), 30, "its directories to go")
+        wait_until(lambda b=broker: not Path(b.data_dir, f"{topic}-0").exists(), 30, "its directories to go")  # type: ignore[misc]
 
 
 def test_a_topic_has_more_partitions(cluster: Cluster) -> None:

@@ -15,9 +15,9 @@ from odradek.ipc import slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.producers import ProducerTable, RegionError
 from odradek.protocol import errors
+from odradek.protocol.library import message_class
 from odradek.storage.files import checkpoints, names
 from odradek.storage.tools import check
-from odradek.workers.dispatch.api import message_class
 
 from ..harness.process import wait_until
 from .controller_harness import CLUSTER_ID, ControllerHarness, create_request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from odradek.cluster.configs import configdef
 from odradek.cluster.decisions import alter, planning
 from odradek.cluster.decisions.alter import APPEND, DELETE, SET, SUBTRACT, Change
 from odradek.cluster.decisions.assignment import assign
-from odradek.cluster.decisions.planning import Defaults, TopicRequest, plan_partitions, plan_topic
+from odradek.cluster.decisions.planning import Defaults, TopicPlan, TopicRequest, plan_partitions, plan_topic
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
@@ -36,7 +37,7 @@ def cluster(brokers: dict[int, str | None], topics: dict[str, list[list[int]]] |
     return Snapshot(raw_snapshot(1, "c", 0, described, raw_topics, {}))
 
 
-def refused(call) -> ApiError:
+def refused(call: Callable[[], object]) -> ApiError:
     with pytest.raises(ApiError) as error:
         call()
     return error.value
@@ -103,7 +104,9 @@ def test_racks_as_in_kafkas_own_example() -> None:
     start=st.integers(-1, 12),
     data=st.data(),
 )
-def test_assignments_are_even_and_without_repetition(brokers, racked, partitions, start, data) -> None:
+def test_assignments_are_even_and_without_repetition(
+    brokers: list[int], racked: bool, partitions: int, start: int, data: st.DataObject
+) -> None:
     factor = data.draw(st.integers(1, min(len(brokers), MOST_REPLICAS)))
     racks = {b: f"r{b % 3}" if racked else None for b in brokers}
     assigned = assign(racks, partitions, factor, start % len(brokers) if start >= 0 else -1)
@@ -184,23 +187,23 @@ def test_defaults_and_given_assignments_make_plans() -> None:
 def test_compaction_lags_must_not_cross_those_of_the_broker() -> None:
     """As in Kafka; but what brokers have is not the fault of a topic that says nothing of it."""
     wrong = {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}
-    broker = {"id": 0, "rack": None, "endpoints": {}}
+    broker: dict[str, Any] = {"id": 0, "rack": None, "endpoints": {}}
     there = Snapshot(raw_snapshot(1, "c", 0, [broker], {}, {"": wrong}), {"broker.id": 0})
 
-    def plan(**lags: str) -> TopicRequest:
+    def plan(**lags: str) -> TopicPlan:
         configs = {f"{name}.compaction.lag.ms": value for name, value in lags.items()}
         return plan_topic(TopicRequest("n", 1, 1, {}, configs), there, Defaults())
 
     for lags in ({"min": "6"}, {"max": "8"}, {"min": "2", "max": "1"}):
-        error = refused(lambda lags=lags: plan(**lags))
-        assert error.code == errors.INVALID_CONFIG and "conflict topic config setting" in error.message
+        error = refused(lambda lags=lags: plan(**lags))  # type: ignore[misc]
+        assert error.code == errors.INVALID_CONFIG and "conflict topic config setting" in (error.message or "")
     for lags in ({}, {"min": "5"}, {"max": "9"}, {"min": "1", "max": "2"}):
         plan(**lags)
 
 
 def test_a_broker_that_is_not_registered_has_its_own_configs() -> None:
     topic = {"t": {"id": "0" * 32, "internal": False, "config": {}, "partitions": []}}
-    other = {"id": 1, "rack": None, "endpoints": {}}
+    other: dict[str, Any] = {"id": 1, "rack": None, "endpoints": {}}
     dynamic = {"1": {"log.retention.ms": "1"}, "2": {"log.retention.ms": "2"}}
     there = Snapshot(raw_snapshot(1, "c", 1, [other], topic, dynamic), {"broker.id": 2})
     assert there.topic_config("t")["retention.ms"] == 2
@@ -237,7 +240,9 @@ def test_internal_topics_fit_the_brokers_there_are() -> None:
         ("old", 3, [[]], errors.INVALID_REPLICA_ASSIGNMENT, "Inconsistent"),
     ],
 )
-def test_partitions_that_cannot_be_added(topic, count, given_, code, says) -> None:
+def test_partitions_that_cannot_be_added(
+    topic: str, count: int, given_: list[list[int]] | None, code: int, says: str
+) -> None:
     error = refused(lambda: plan_partitions(topic, count, given_, ONE))
     assert error.code == code
     assert says in (error.message or "")
@@ -295,7 +300,7 @@ def test_incremental_changes() -> None:
         ([Change("a", 7, "x")], errors.INVALID_REQUEST, "Unknown operations type 7"),
     ],
 )
-def test_malformed_changes(changes, code, says) -> None:
+def test_malformed_changes(changes: list[Change], code: int, says: str) -> None:
     error = refused(lambda: alter.check_changes(changes))
     assert error.code == code
     assert says in (error.message or "")
@@ -304,7 +309,7 @@ def test_malformed_changes(changes, code, says) -> None:
 def test_only_lists_can_be_appended_to() -> None:
     for operation, word in ((APPEND, "append"), (SUBTRACT, "subtract")):
         error = refused(
-            lambda operation=operation: alter.apply_changes(
+            lambda operation=operation: alter.apply_changes(  # type: ignore[misc]
                 {}, [Change("retention.ms", operation, "1")], configdef.TOPIC
             )
         )
@@ -316,7 +321,7 @@ def test_brokers_are_named_by_number() -> None:
     assert alter.broker_of("", {0: 0}) is None
     assert alter.broker_of("0", {0: 0}) == 0
     for name in ("x", "5", "-1"):
-        assert refused(lambda name=name: alter.broker_of(name, {0: 0})).code == errors.INVALID_REQUEST
+        assert refused(lambda name=name: alter.broker_of(name, {0: 0})).code == errors.INVALID_REQUEST  # type: ignore[misc]
 
 
 # -- slots

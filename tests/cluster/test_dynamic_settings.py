@@ -47,7 +47,7 @@ def test_least_in_sync_replicas(cluster: Cluster) -> None:
         cluster.wait_isr(topics[2], 0, 1)
         with changed_brokers(cluster.broker(1), min_insync_replicas="2"):
             for leader, code in ((1, 0), (2, NOT_ENOUGH_REPLICAS)):
-                wait_until(lambda n=leader, code=code: produced(cluster, n, topics[n]) == code, what=f"code {code}")
+                wait_until(lambda n=leader, code=code: produced(cluster, n, topics[n]) == code, what=f"code {code}")  # type: ignore[misc]
         wait_until(lambda: produced(cluster, 2, topics[2]) == 0, what="one is enough again")
     finally:
         cluster.restart(0)

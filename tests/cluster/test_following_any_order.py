@@ -238,7 +238,7 @@ class Machine(RuleBasedStateMachine):
         assert all(self.own[key] == self.leader.ends[key] for key in self.assigned)
         request = self.machine.request(self.now)
         assert (request is None) == (not self.assigned)
-        assert request is None or (isinstance(request, FetchRequest) and request.parts == request.forgotten == [])
+        assert request is None or (isinstance(request, FetchRequest) and not request.parts and not request.forgotten)
 
     def take_well(self, key: Key, one: FetchPart) -> None:
         if self.machine.classify(self.leader.error_of(key, one), None) == LOST_PLACE:

@@ -182,9 +182,9 @@ def test_a_log_that_ends_before_the_leaders_begins_anew(end: int) -> None:
     machine, seek = seeking(A, B)
     assert machine.offsets_found(seek, {A: (0, end), B: (0, 4)}, 0) == [Cut(B, TRUNCATE, 4)]
     machine.resume_at(B, at(4))
-    seek = machine.request(0)
-    assert seek == Seek(EARLIEST, [(A, 3)])
-    assert machine.offsets_found(seek, {A: (0, 11)}, 0) == [Cut(A, RESTART, 11)]
+    second = machine.request(0)
+    assert isinstance(second, Seek) and second == Seek(EARLIEST, [(A, 3)])
+    assert machine.offsets_found(second, {A: (0, 11)}, 0) == [Cut(A, RESTART, 11)]
     machine.resume_at(A, at(11))
     assert sorted(fetched(machine).parts) == [part(A, 11), part(B, 4)]
 
@@ -193,9 +193,9 @@ def test_a_log_that_ends_before_the_leaders_begins_anew(end: int) -> None:
 def test_a_leader_that_has_what_it_said_it_had_not(start: int) -> None:
     machine, seek = seeking(A)
     assert machine.offsets_found(seek, {A: (0, 10)}, 0) == []
-    seek = machine.request(0)
-    assert isinstance(seek, Seek)
-    assert machine.offsets_found(seek, {A: (0, start)}, 0) == []
+    second = machine.request(0)
+    assert isinstance(second, Seek)
+    assert machine.offsets_found(second, {A: (0, start)}, 0) == []
     assert machine.request(999) is None
     machine.retry_delayed()
     assert machine.request(999) is None, "it is a strike"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -61,7 +61,9 @@ def confuse(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("end", [terminate, confuse])
-def test_a_controller_process_that_ends_alone_leaves_the_session(broker: Broker, tree: ZooKeeperTree, end) -> None:  # type: ignore[no-untyped-def]
+def test_a_controller_process_that_ends_alone_leaves_the_session(
+    broker: Broker, tree: ZooKeeperTree, end: Callable[[Broker], None]
+) -> None:
     """Nobody elects other leaders for a broker that serves on; only the office is vacated at once."""
     registered = await_registered(broker, tree, 1)
     wait_until(lambda: tree.exists(znodes.CONTROLLER) is not None, 30, "it to be elected")

@@ -12,7 +12,7 @@ import pytest
 
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
-from odradek.workers.dispatch.api import message_class as message
+from odradek.protocol.library import message_class as message
 
 from ..clients.admin import create_named
 from ..faults.failing import fail
@@ -195,7 +195,7 @@ def test_the_coordinator_of_a_group_loses_its_directory(disks: Disks) -> None:
         victim = next(
             broker
             for number, broker in enumerate(cluster.brokers)
-            if which(cluster, "__consumer_offsets", lambda row, n=number: row.leader_id == n) & offsets[broker.port]
+            if which(cluster, "__consumer_offsets", lambda row, n=number: row.leader_id == n) & offsets[broker.port]  # type: ignore[misc]
         )
         disks.break_(victim, "pwritev", "pwrite", "fsync")
         number = victim.properties["broker.id"]

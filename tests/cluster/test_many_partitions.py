@@ -10,7 +10,7 @@ import pytest
 
 from odradek.cluster import internal
 from odradek.ipc import slots
-from odradek.workers.dispatch.api import message_class
+from odradek.protocol.library import message_class
 
 from ..harness.process import wait_until
 from .controller_harness import ControllerHarness, create_request

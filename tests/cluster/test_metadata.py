@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.protocol import errors
-from odradek.workers.dispatch.api import message_class as message
+from odradek.protocol.library import message_class as message
 
 from ..harness.broker import Broker, ExternalBroker
 from ..harness.wire import Wire

@@ -71,7 +71,7 @@ def consume(mixed: Mixed, topic: str, count: int) -> list[int]:
     found = []
     for message in reader.consume(count, 60):
         assert message.error() is None
-        found.append(int(message.value()))
+        found.append(int(message.value() or b""))
     reader.close()
     return found
 

@@ -129,7 +129,9 @@ def make(admin: AdminClient, *topics: str) -> None:
     for topic in topics:
         new = NewTopic(topic, 1, replica_assignment=[[0, 1, 2]])
         wait_until(
-            lambda new=new: admin.create_topics([new])[new.topic].exception(30) is None, 60, f"{topic} to be made"
+            lambda new=new: admin.create_topics([new])[new.topic].exception(30) is None,  # type: ignore[misc]
+            60,
+            f"{topic} to be made",
         )
 
 

@@ -186,7 +186,7 @@ def test_a_topic_that_is_made_when_a_former_one_has_just_gone_stays_as_it_is(clu
     elected.tick(cluster.world.now)
     tree.create(f"{znodes.TOPIC_CONFIGS}/t", znodes.encode_config({"retention.ms": "1"}))
     admin_writes.delete_topic(other, "t")
-    multi, made = tree.multi, []
+    multi, made = tree.multi, list[Any]()
 
     def write(operations: Any) -> Any:
         if made and lost:
@@ -286,7 +286,7 @@ def test_who_dies_once_it_has_answered_does_what_it_was_told(cluster: Any) -> No
     for one in cluster.brokers.values():  # the first is elected
         one.start()
         world.run(world.now + 5.0)
-    take, died = broker.order, []
+    take, died = broker.order, list[str]()
 
     def order(name: str, version: int, client: str, request: Any, reply: Any) -> bool:
         def answer(response: Any) -> None:

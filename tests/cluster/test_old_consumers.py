@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
-from odradek.workers.dispatch.api import message_class as message
+from odradek.protocol.library import message_class as message
 
 from ..harness import java
 from ..harness.cluster import Cluster

@@ -398,7 +398,7 @@ def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr
         until(cluster, lambda: cluster.state("u", 0).isr == [leader.number])
         cluster.produce("u", 0, to=leader.number, acks_all=True)
         until(cluster, lambda: cluster.counts["acknowledged"] == 1)
-        write, done = leader.session.each, []
+        write, done = leader.session.each, list[Any]()
 
         def is_back() -> bool:
             there = cluster.zookeeper.nodes.get(f"{znodes.BROKER_IDS}/{other.number}")

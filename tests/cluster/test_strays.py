@@ -133,7 +133,7 @@ def test_a_topic_whose_node_makes_no_sense_is_no_stray(scene: Scene, starts: str
     former = scene.cluster.zookeeper.nodes[path].data
     scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
     scene.until(lambda: scene.cluster.zookeeper.nodes[path].data == b"{", "nonsense")
-    elected = next(one for one in scene.cluster.brokers.values() if one.controller.owner.elected is not None)
+    elected = next(one for one in scene.cluster.brokers.values() if one.is_elected)
     dead = {"nobody": [elected], "a broker": [scene.cluster.brokers[3]], "all": list(scene.cluster.brokers.values())}
     for broker in dead[starts]:
         broker.die("is killed")
@@ -197,7 +197,7 @@ def test_a_topic_half_deleted_begins_no_other_life(scene: Scene) -> None:
 def test_a_known_topic_whose_node_makes_no_sense_any_more_is_led_on(scene: Scene) -> None:
     scene.create("t", [3, 1], [1, 3])
     brokers = scene.cluster.brokers
-    office = next(number for number, one in brokers.items() if one.controller.owner.elected is not None)
+    office = next(number for number, one in brokers.items() if one.is_elected)
     path = znodes.topic_path("t")
     scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
     scene.cluster.world.run(scene.cluster.world.now + 1.0)
@@ -210,9 +210,7 @@ def test_a_topic_is_led_on_though_its_node_makes_no_sense_to_another_process(sce
     """The controller process that follows one that died reads everything anew; the elected one has nothing to tell."""
     scene.create("t", [3, 1], [1, 3])
     brokers, path = scene.cluster.brokers, znodes.topic_path("t")
-    index, leader = next(
-        (index, leader) for index, leader in ((0, 3), (1, 1)) if brokers[leader].controller.owner.elected is None
-    )
+    index, leader = next((index, leader) for index, leader in ((0, 3), (1, 1)) if not brokers[leader].is_elected)
     former = brokers[leader].workers.log.get("t", index).slot.state()
     scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
     scene.until(lambda: scene.cluster.zookeeper.nodes[path].data == b"{", "nonsense")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ..harness.cluster import Cluster
@@ -80,10 +80,10 @@ class Copier(Thread):
         except KafkaException as exception:
             self._recover(exception)
 
-    def _copy(self, messages: list) -> None:
+    def _copy(self, messages: list[Message]) -> None:
         self._producer.begin_transaction()
         for message in messages:
-            number = int(message.value())
+            number = int(message.value() or b"")
             self._producer.produce(self._target, b"%d" % number, partition=number % 7 % PARTITIONS)
         offsets = self._consumer.position(self._consumer.assignment())
         self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), 30)
@@ -131,7 +131,7 @@ class Reader(Thread):
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
 
     def turn(self) -> None:
-        self.seen.update(int(m.value()) for m in self._consumer.consume(100, 0.1) if not m.error())
+        self.seen.update(int(m.value() or b"") for m in self._consumer.consume(100, 0.1) if not m.error())
 
     def close(self) -> None:
         self._consumer.close()

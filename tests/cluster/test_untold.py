@@ -59,6 +59,7 @@ def test_it_is_ready_when_it_has_been_told(zookeeper: ZooKeeper, tree: ZooKeeper
         others = (roles.FIRST_WORKER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
         running = lambda: all(table.get(role, "state") == processes.RUNNING for role in others)  # noqa: E731
         wait_until(running, 30, "all processes but the controller to run")
+        assert broker.process is not None
         await_turns(broker.process.pid)
         assert "READY" not in broker.log
         tree.delete(znodes.CONTROLLER)

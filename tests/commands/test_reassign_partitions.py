@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.commands.reassign_partitions.moves import Reassignment
 from odradek.broker.commands.reassign_partitions.throttles import FOLLOWERS, LEADERS, Move, _replicas, moves
+from odradek.broker.commands.reassign_partitions.under_reassignment import Reassignment
 
 from .conftest import Run
 

@@ -23,7 +23,8 @@ BAD = Dir("/b", "KAFKA_STORAGE_ERROR", 0, -1, -1)
 
 
 def row(leader: int | None, replicas: list[int], isr: list[int], **more: Any) -> Row:
-    return Row(leader, replicas, isr, **({"offline": [], "adding": [], "min_isr": 1} | more))
+    fields: dict[str, Any] = {"offline": [], "adding": [], "min_isr": 1}
+    return Row(leader, replicas, isr, **fields | more)
 
 
 def node(*dirs: Dir, rack: str | None = None) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from .conftest import Run
 pytestmark = pytest.mark.live
 
 
-def _described(run: Run, name: str) -> dict:
+def _described(run: Run, name: str) -> dict[str, Any]:
     return json.loads(run("topics", "--describe", "--topic", name, "--json").stdout)[0]
 
 

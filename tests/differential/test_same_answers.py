@@ -56,7 +56,7 @@ class Brokers:
         self._versions = _common(*wires)
         for wire in wires:
             for kind in (0, 1):
-                wait_until(lambda wire=wire, kind=kind: _coordinates(wire, kind), 60)
+                wait_until(lambda wire=wire, kind=kind: _coordinates(wire, kind), 60)  # type: ignore[misc]
             producer_id(wire)  # the first is 0, which answers have where there is none, too
             wire.close()
 

@@ -33,7 +33,7 @@ class Request(NamedTuple):
 
     partition: int
     first: int
-    count: int
+    size: int
     records: bytes
 
 
@@ -190,7 +190,7 @@ class Producer(Client):
             self.problems.append(f"answer {answer.correlation} came instead of {correlation}")
         elif not answer.error:
             acked = self.history.acked.setdefault(request.partition, {})
-            acked.update({request.first + at: answer.base_offset + at for at in range(request.count)})
+            acked.update({request.first + at: answer.base_offset + at for at in range(request.size)})
         else:
             self._refused(request, answer.error)
 
@@ -202,7 +202,7 @@ class Producer(Client):
         if self.history.idempotent:
             self._again.append(request)
         else:
-            numbers = range(request.first, request.first + request.count)
+            numbers = range(request.first, request.first + request.size)
             self.history.refused.setdefault(request.partition, set()).update(numbers)
 
     def _lost(self) -> None:

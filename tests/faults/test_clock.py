@@ -74,7 +74,7 @@ def test_jumps(skewed: Any, whose: str) -> None:
     def take() -> int:
         message = consumer.poll(0.2)
         if message is not None and not message.error():
-            read.append(int(message.value()))
+            read.append(int(message.value() or b""))
         return read[-1] if read else -1
 
     def heartbeats() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ FIRST, SECOND, TOMBSTONE = Found(0, b"a", b"1"), Found(1, b"a", b"2"), Found(1, 
         ((OLD, NEW), (FIRST, Found(1, b"b", b"2")), "was written as"),
     ],
 )
-def test_what_it_says(written: tuple, found: tuple[Found, ...], said: str) -> None:
+def test_what_it_says(written: tuple[Any, ...], found: tuple[Found, ...], said: str) -> None:
     faults = _ledger(*written).differences(Reading(0, 2, list(found)), True)
     assert bool(faults) == bool(said)
     assert not said or any(said in fault for fault in faults), faults

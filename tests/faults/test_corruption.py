@@ -148,8 +148,8 @@ def test_every_damage_at_once(killed: tuple[Any, str]) -> None:
     assert not wrong, "\n".join(wrong)
     broker.stop()
     left = {Path(fault.path).parent.name for fault in check(broker.data_dir)}
-    named = [index for index, (name, damage) in enumerate(DAMAGES.items()) if damage.left == -1 or name == "all-empty"]
-    assert left <= {partition_dir(topic, index) for index in named}
+    known = [index for index, (name, damage) in enumerate(DAMAGES.items()) if damage.left == -1 or name == "all-empty"]
+    assert left <= {partition_dir(topic, index) for index in known}
 
 
 def as_expected(found: list[int] | None, left: int) -> bool:

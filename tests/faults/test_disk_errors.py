@@ -62,7 +62,7 @@ class World:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("calls", [("pwritev",), ("fsync",), ("pread", "preadv")])
 def test_one_of_two_fails(fresh_broker: Any, tmp_path: Path, calls: tuple[str, ...]) -> None:
-    config = {"flush_messages": 1} if "fsync" in calls else {}
+    config: dict[str, Any] = {"flush_messages": 1} if "fsync" in calls else {}
     world = World(fresh_broker(start=False), tmp_path, **config)
     broker = world.broker
     assert [world.put(index) for index in range(PARTITIONS)] == [0] * PARTITIONS

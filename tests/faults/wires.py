@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek.protocol.records import varint
 
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 def record_batch(producer: int, first: int, count: int, identity: tuple[int, int] | None) -> bytes:
     """`count` records from number `first` on; with `identity` (producer id, epoch) their sequences as well."""
-    named = {"producer": identity[0], "epoch": identity[1], "sequence": first} if identity else {}
+    named: dict[str, Any] = {"producer": identity[0], "epoch": identity[1], "sequence": first} if identity else {}
     named["timestamp"] = time.time_ns() // 1_000_000
     values = [b"%d %d" % (producer, number) + b"." * 50 for number in range(first, first + count)]
     rows = [record(at, value, key_of(producer, first + at)) for at, value in enumerate(values)]

@@ -164,7 +164,7 @@ class _Body:
         rng = self._dice
         if rng.random() < 0.2:
             return message(b"old", b"k", magic=rng.choice((0, 1)), attributes=self._number("int8"))
-        fields = {name: self._number(kind) for name, kind in _HEADER_FIELDS.items() if self._edge()}
+        fields: dict[str, Any] = {name: self._number(kind) for name, kind in _HEADER_FIELDS.items() if self._edge()}
         good = batch([b"v" * rng.choice((0, 10, 200))] * rng.choice((1, 1, 3)), break_crc=self._edge(), **fields)
         return bytes(good) if not self._edge() else mangled(good, rng)
 

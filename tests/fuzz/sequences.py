@@ -140,7 +140,7 @@ class _Client:
                 return
             self._take(asked)
         except (EOFError, ConnectionError):  # refused: the broker looks after itself, and `Watch` looks how
-            self._sock.close()
+            asked.sock.close()
             self._sock = None
 
     def _take_late(self) -> None:

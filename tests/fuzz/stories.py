@@ -65,7 +65,8 @@ def large_offsets(rng: random.Random) -> list[tuple[str, Given]]:
 def shared_id(rng: random.Random) -> list[tuple[str, Given]]:
     """Producers that fence each other and end transactions in epochs of before."""
     names = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "EndTxn")
-    return [("InitProducerId", {})] * 3 + [(rng.choice(names), {}) for _ in range(25)]
+    begun: list[tuple[str, Given]] = [("InitProducerId", {})] * 3
+    return begun + [(rng.choice(names), {}) for _ in range(25)]
 
 
 def crowd(rng: random.Random) -> list[tuple[str, Given]]:

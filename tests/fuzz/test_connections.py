@@ -61,8 +61,8 @@ def ask_all(socks: list[socket.socket], frame: bytes, seconds: float) -> list[by
     answers: dict[socket.socket, bytes] = {}
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
-        for sock in socks:
-            selector.register(sock, selectors.EVENT_WRITE)
+        for one in socks:
+            selector.register(one, selectors.EVENT_WRITE)
         while len(answers) < len(socks):
             assert time.monotonic() < deadline, f"{len(answers)} of {len(socks)} were answered in {seconds} s"
             for key, events in selector.select(1):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ TOPICS = [b"fuzz-a", b"fuzz-b", b"fuzz-c", b"fuzz-none"]
 INDEXES = [0, 0, 1, 2, 7, -1]
 COUNTS = (1, 2, 3, -1, 0, -5, 20_000, (1 << 31) - 1)  # none that is allowed and takes a minute
 HOSTS = (b"127.0.0.1", b"localhost", b"", b"no-such-host.invalid", b"a\0b", b"x" * 300, b"::1")
-RESOURCES = {"resource_type": [2, 2, 2, 4, 8], "resource_name": [*TOPICS, b"", b"0"]}
+RESOURCES: dict[str, list[Any]] = {"resource_type": [2, 2, 2, 4, 8], "resource_name": [*TOPICS, b"", b"0"]}
 POOLS: Pools = {
     "topic_name": TOPICS, "topic": TOPICS, "name": TOPICS, "topic_names": TOPICS, "topics_names": TOPICS,
     "partition_index": INDEXES, "partition_indexes": INDEXES, "partition": INDEXES, "partitions": INDEXES,

@@ -11,7 +11,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -31,13 +31,15 @@ SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
 ROUND = 500
 MOST_GROWTH = 24 << 20
 NAMES = [b"fuzz-a", b"fuzz-b", b"fuzz-c", b"fuzz-none", b"", b"1", b"consumer", b"range"]
-TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+TOPICS: dict[str, tuple[int, dict[str, Any]]] = {
     "fuzz-a": (2, {}),
     "fuzz-b": (2, {"message_timestamp_type": "LogAppendTime"}),
     "fuzz-c": (1, {"cleanup_policy": "compact"}),  # batches are opened
 }
 KINDS = ("grammar", "golden", "torn", "noise")
 ALONE = ("torn", "noise")
+
+Maker = Callable[[random.Random], bytes]
 
 
 class Range(NamedTuple):
@@ -47,7 +49,7 @@ class Range(NamedTuple):
     watch: Watch
     background: BackgroundClient
     grammar: Grammar
-    makers: dict[str, Callable[[random.Random], bytes]]
+    makers: dict[str, Maker]
 
     def replenish(self) -> None:
         """Make the topics again that a case has deleted, so that there is always something to hit."""
@@ -99,7 +101,12 @@ def _range(broker: Broker) -> Range:
     with broker.wire() as wire:
         grammar = Grammar(wire.api_versions(), NAMES, [])
     golden = Golden(grammar, "fuzz-a", uuid.UUID(int=1), "fuzz-group")
-    makers = {"grammar": grammar.frame, "golden": golden.mutated, "torn": golden.torn, "noise": noise}
+    makers: dict[str, Maker] = {
+        "grammar": grammar.frame,
+        "golden": golden.mutated,
+        "torn": golden.torn,
+        "noise": noise,
+    }
     return Range(broker, Watch(broker), BackgroundClient(broker), grammar, makers)
 
 

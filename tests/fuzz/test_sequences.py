@@ -117,6 +117,7 @@ def sequences(default: int) -> int:
 @pytest.mark.timeout(900)
 def test_hundreds(target: Target) -> None:
     target.play(range(sequences(300)))
+    assert isinstance(target.background, BackgroundGroups)
     target.background.await_more()
 
 
@@ -136,6 +137,7 @@ def test_ten_thousand(target: Target) -> None:
 
 def test_innocent_groups_were_not_disturbed(target: Target) -> None:
     """Last: all of them to the end, and the logs on disk."""
+    assert isinstance(target.background, BackgroundGroups)
     target.background.finish()
     assert not target.watch.fault()
     target.broker.stop()

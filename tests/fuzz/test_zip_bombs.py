@@ -25,7 +25,7 @@ pytestmark = pytest.mark.live
 MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 2, 87, 76
 SIZES = {"gzip": 1 << 30, "snappy": 1 << 30, "lz4": 200 << 20, "zstd": 1 << 30}  # lz4 packs 255 bytes in one at most
 MOST_MIB = 200  # a worker has 40, and may unpack 32 while its decoder holds as much
-TRUSTED = {"odradek_producers_trusted": "true"}
+TRUSTED: dict[str, Any] = {"odradek_producers_trusted": "true"}
 TINY = b"\x0c\0\0\0\0\x01\0"  # the smallest record there is
 
 
@@ -54,7 +54,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Ba
     "config", [{}, {"cleanup_policy": "compact"}, {"compression_type": "gzip"}], ids=["plain", "compact", "gz"]
 )
 @pytest.mark.parametrize("codec", SIZES)
-def test_where_batches_are_opened(world: tuple[Broker, BackgroundClient], codec: str, config: dict[str, str]) -> None:
+def test_where_batches_are_opened(world: tuple[Broker, BackgroundClient], codec: str, config: dict[str, Any]) -> None:
     broker, background = world
     topic = create_topic(broker, "opened", **config)
     peak = Peak(broker)
@@ -117,7 +117,8 @@ def test_more_records_than_anyone_sends(world: tuple[Broker, BackgroundClient], 
     """Ten kilobytes of them would keep a worker busy for seconds."""
     broker, background = world
     packed = gzip.compress(TINY * min(count, 4_000_000))
-    for config in ({}, TRUSTED, {"cleanup_policy": "compact"}):
+    configs: list[dict[str, Any]] = [{}, TRUSTED, {"cleanup_policy": "compact"}]
+    for config in configs:
         topic = create_topic(broker, "tiny", **config)
         with broker.wire(30) as wire:
             lie = batch([None], payload=packed, attributes=CODEC_BITS["gzip"], count=count, last_delta=count - 1)
@@ -132,7 +133,7 @@ def test_more_records_than_anyone_sends(world: tuple[Broker, BackgroundClient], 
     ("count", "last_delta"), [(0, 0), (0, -1), (-1, -2), (1, 5), (6, 0), (2, 1), ((1 << 31) - 1, (1 << 31) - 2)]
 )
 def test_counts_that_lie(
-    world: tuple[Broker, BackgroundClient], count: int, last_delta: int, topic_config: dict[str, str]
+    world: tuple[Broker, BackgroundClient], count: int, last_delta: int, topic_config: dict[str, Any]
 ) -> None:
     """About a batch of one record. What a header alone cannot show is believed of trusted producers."""
     broker, _ = world

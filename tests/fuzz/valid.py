@@ -46,7 +46,8 @@ class OddValues:
     """What the fields of one request are given. `pools`: values by field, or by `Api.field`, that mean something."""
 
     MANY = 3_000  # elements that differ; each takes the generator its time
-    EQUAL = (1, 1, 1, 2, 300, 5_000, 30_000)  # how often an element is repeated; a request may have 65,536 in all
+    # How often an element is repeated; a request may have 65,536 in all.
+    EQUAL: tuple[int, ...] = (1, 1, 1, 2, 300, 5_000, 30_000)
     LARGE_SHARE = 0.005  # of requests that have more room
 
     def __init__(self, rng: random.Random, pools: Mapping[str, Sequence[Any]], spice: float = 0.05) -> None:

@@ -11,12 +11,13 @@ import pytest
 
 from odradek.cluster.configs.admitted import Admitted
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
-from odradek.groups.events import Answer
+from odradek.groups.events import Answer, Append
+from odradek.groups.records import OffsetValue
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol.errors import Error
+from odradek.protocol.library import message_class
 from odradek.workers.apis.table import load_rows
-from odradek.workers.dispatch.api import message_class
 from odradek.workers.dispatch.dispatch import serve
 
 from .world import RANGE, World
@@ -52,6 +53,12 @@ class FakeCoordinator:
     def now(self) -> Any:
         return self.world.now
 
+    def offset(self, partition: int) -> OffsetValue:
+        """The offset that the group has committed."""
+        found = self.world.group().offsets.get(("t", partition))
+        assert found is not None
+        return found
+
     def begin(self, work: Iterator[None]) -> None:
         """All steps at once."""
         for _ in work:
@@ -77,6 +84,7 @@ class FakeCoordinator:
                 if isinstance(effect, Answer):
                     effect.token(effect.result)
                 else:
+                    assert isinstance(effect, Append)
                     self.world.writer.add(effect, self.now)
             self.world.writer.write(self.now)
 
@@ -241,19 +249,19 @@ def test_commit(coordinator: FakeCoordinator, version: int) -> None:
 
 def test_commit_times(coordinator: FakeCoordinator) -> None:
     coordinator.commit(4, 0, retention_time_ms=50)
-    value = coordinator.groups.get("g").offsets.get(("t", 0))
+    value = coordinator.offset(0)
     assert value.expire_ms == coordinator.now.wall_ms + 50 and value.commit_ms == coordinator.now.wall_ms
     text = lambda s: struct.pack(">h", len(s)) + s  # noqa: E731
     v1 = text(b"g") + struct.pack(">i", -1) + text(b"") + struct.pack(">i", 1) + text(b"t")
     coordinator.send(COMMIT, 1, v1 + struct.pack(">iiqq", 1, 1, 9, 77) + text(b"md"))
-    assert coordinator.groups.get("g").offsets.get(("t", 1)).commit_ms == 77
+    assert coordinator.offset(1).commit_ms == 77
 
 
 @pytest.mark.parametrize("retention_ms", [(1 << 63) - 1, -(1 << 63), -2, 0])
 def test_any_retention_is_written(coordinator: FakeCoordinator, retention_ms: int) -> None:
     """The last one there is for a time that no record has room for."""
     assert coordinator.commit(3, 0, retention_time_ms=retention_ms) == [(0, 0)]
-    value = coordinator.groups.get("g").offsets.get(("t", 0))
+    value = coordinator.offset(0)
     assert value.expire_ms == min(coordinator.now.wall_ms + retention_ms, (1 << 63) - 1)
     assert coordinator.commit(5, 0) == [(0, 0)]
 

@@ -17,6 +17,7 @@ from odradek.protocol.errors import Error
 from odradek.storage.compaction.compaction import Memory
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from tests.storage.compaction.compaction_world import Producer
+from tests.storage.compaction.compaction_world import World as LogWorld
 
 from .compacted_journal import CompactedJournal
 from .world import World, drain
@@ -48,7 +49,7 @@ class Machine(RuleBasedStateMachine):
         self.producers = [Producer(700 + number) for number in range(2)]
 
     @property
-    def log(self):  # type: ignore[no-untyped-def]
+    def log(self) -> LogWorld:
         assert self.journal is not None
         return self.journal.log
 

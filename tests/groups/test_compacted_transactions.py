@@ -16,6 +16,7 @@ from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.transaction import Metadata
 from odradek.storage.compaction.compaction import Memory
+from tests.storage.compaction.compaction_world import World as LogWorld
 
 from .compacted_journal import CompactedJournal
 from .transaction_world import TransactionWorld
@@ -40,7 +41,7 @@ class Machine(RuleBasedStateMachine):
         self.world = TransactionWorld(self.journal, expiration_ms=EXPIRY_MS, expiry_interval_ms=1000)  # type: ignore[arg-type]
 
     @property
-    def log(self):  # type: ignore[no-untyped-def]
+    def log(self) -> LogWorld:
         assert self.journal is not None
         return self.journal.log
 

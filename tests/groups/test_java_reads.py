@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,5 +69,5 @@ def _parts(line: str) -> tuple[str, str]:
     return key, value
 
 
-def _data(text: str) -> dict:
+def _data(text: str) -> dict[str, Any]:
     return json.loads(text)["data"]

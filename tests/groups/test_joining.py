@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.groups.group import State
@@ -85,9 +87,9 @@ def test_a_pending_member_is_no_static_one() -> None:
     assert pending.error is Error.MEMBER_ID_REQUIRED
     told = world.joined(pending.member_id, instance_id="i")
     assert (told.error, told.member_id) == (Error.UNKNOWN_SERVER_ERROR, pending.member_id)
-    assert world.groups.faults == 0 and len(world.groups.get("g").members) == 1
+    assert world.groups.faults == 0 and len(world.group().members) == 1
     world.join(pending.member_id)
-    assert len(world.groups.get("g").members) == 2
+    assert len(world.group().members) == 2
 
 
 def test_a_pending_member_may_leave() -> None:
@@ -113,7 +115,7 @@ def test_a_pending_member_may_leave() -> None:
         ({"group": "new", "member_id": "who"}, Error.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_join_errors(fields: dict, error: Error) -> None:
+def test_join_errors(fields: dict[str, Any], error: Error) -> None:
     world = World()
     world.stable(1)
     assert world.joined(**fields).error is error
@@ -134,7 +136,7 @@ def test_a_protocol_that_is_named_twice_counts_once() -> None:
     result = world.answer(world.join(protocols=twice)) or world.wait(0)
     token = world.join(result.member_id, protocols=twice) if result else 1
     world.wait(0)
-    group = world.groups.get("g")
+    group = world.group()
     assert group is not None and not world.groups.faults
     assert (group.protocol, state(world), token) == ("range", State.COMPLETING, token)
     assert [m.protocols for m in group.members.values()] == [(("range", b"first"), ("sticky", b"s"))]
@@ -175,7 +177,7 @@ def test_nobody_is_not_waited_for_without_a_pause() -> None:
     world.wait(0)
     member = world.answer(token).member_id
     world.spread([member], 1)
-    world.groups.get("g").members[member].rebalance_timeout_ms = 0
+    world.group().members[member].rebalance_timeout_ms = 0
     other = world.join(instance_id="i1", rebalance_timeout_ms=0, session_timeout_ms=60_000)
     world.leave("", "i1")
     world.wait(0)

@@ -9,8 +9,8 @@ import pytest
 
 from odradek.groups.offsets import Committed
 from odradek.groups.records import OffsetValue
+from odradek.protocol.library import message_class
 from odradek.workers.apis.table import load_rows
-from odradek.workers.dispatch.api import message_class
 from odradek.workers.dispatch.context import Context
 
 from ..harness import effort
@@ -154,7 +154,9 @@ def steps(coordinator: Coordinator, key: int, version: int, request: Any) -> tup
     begun: list[Any] = []
     context = Context(key, version, "c", "127.0.0.1", "PLAINTEXT", answers.append, begin=begun.append)
     returned: list[Any] = []
-    lines = [effort.lines(lambda: returned.append(load_rows()[key].handle(coordinator, request, context)))]
+    handle = load_rows()[key].handle
+    assert handle is not None
+    lines = [effort.lines(lambda: returned.append(handle(coordinator, request, context)))]
     (response,) = returned
     if isinstance(response, Generator):
         begun.insert(0, response)
@@ -203,7 +205,7 @@ def steps(coordinator: Coordinator, key: int, version: int, request: Any) -> tup
 def test_no_step_is_much_of_a_large_request(coordinator: Coordinator, key: int, version: int, make: Any) -> None:
     """A group's offsets, and lists, are read in one step, since they are those of one moment: that is the largest."""
     coordinator.commit(9, 0)
-    offsets = coordinator.groups.get("g").offsets
+    offsets = coordinator.world.group().offsets
     for index in range(MANY):
         offsets.load(("t", index), Committed(OffsetValue(index, -1, "", 0), 0))
     for name in NAMES if key == LIST_GROUPS else ():

@@ -101,7 +101,7 @@ def test_nothing_is_kept_of_protocols_that_nobody_supports_any_more() -> None:
     for number in range(5):
         token = world.join(member, protocols=(*RANGE, (f"other-{number}", b"")))
         world.spread([world.answer(token).member_id], world.answer(token).generation)
-    assert set(world.groups.get("g")._support) == {"range", "other-4"}
+    assert set(world.group()._support) == {"range", "other-4"}
 
 
 def test_a_subscription_that_would_take_seconds_is_not_read() -> None:
@@ -109,7 +109,7 @@ def test_a_subscription_that_would_take_seconds_is_not_read() -> None:
     count = MOST_SUBSCRIBED + 1
     world.join(protocols=(("range", struct.pack(">hi", 0, count) + bytes(2 * count)),))
     world.wait(2 * DELAY)
-    assert world.groups.get("g").subscribed is None
+    assert world.group().subscribed is None
     assert subscription_topics(struct.pack(">hi", 0, 2) + bytes(4), 2) == ["", ""]
     with pytest.raises(struct.error):
         subscription_topics(struct.pack(">hi", 0, 2) + bytes(4), 1)
@@ -119,10 +119,10 @@ def test_the_subscriptions_of_all_members_are_bounded_together(monkeypatch: pyte
     monkeypatch.setattr(group_module, "MOST_SUBSCRIBED", 3)
     world = World()
     world.stable(3)
-    assert world.groups.get("g").subscribed == {"t"}
+    assert world.group().subscribed == frozenset({"t"})
     world = World()
     world.stable(4)
-    assert world.groups.get("g").subscribed is None
+    assert world.group().subscribed is None
 
 
 class Counted(dict[str, Member]):
@@ -144,7 +144,7 @@ def test_a_request_with_which_all_leave_goes_through_the_members_a_few_times(cou
     """Eldest first: each that leaves is the leader, and leaves a hole that the next look would have to pass."""
     world = World(initial_delay_ms=0)
     world.stable(count)
-    group = world.groups.get("g")
+    group = world.group()
     group.members = members = Counted(group.members)
     result = world.groups.leave("g", [Leaving(name) for name in list(dict.keys(members))], world.now)
     world.settle()

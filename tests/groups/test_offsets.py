@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.groups.groups import Groups
@@ -198,8 +200,8 @@ def test_of_many_that_are_to_go_those_stay_that_cannot() -> None:
     world.groups.delete_group("g", "delete", world.now)
     world.settle()
     assert world.answers["delete"] == [Error.NOT_COORDINATOR]
-    left = set(world.groups.get("g").offsets.all())
-    assert left and left < all_of_t and left == set(world.restarted().groups.get("g").offsets.all())
+    left = set(world.group().offsets.all())
+    assert left and left < all_of_t and left == set(world.restarted().group().offsets.all())
     world.journal.room = None
     world.groups.delete_group("g", "again", world.now)
     world.settle()
@@ -248,7 +250,7 @@ def test_metadata_that_is_too_long_fails_alone() -> None:
         ({"member_id": "LEADER", "generation": 1}, Error.NONE),
     ],
 )
-def test_who_may_commit(fields: dict, error: Error) -> None:
+def test_who_may_commit(fields: dict[str, Any], error: Error) -> None:
     world = World()
     (leader,) = world.stable(1)
     fields = {key: leader if value == "LEADER" else value for key, value in fields.items()}
@@ -356,7 +358,9 @@ def delete_group(world: World, group: str = "g") -> Error:
     return world.answer(token)
 
 
-def delete_offsets(world: World, *partitions: tuple[str, int], group: str = "g") -> tuple[Error, dict]:
+def delete_offsets(
+    world: World, *partitions: tuple[str, int], group: str = "g"
+) -> tuple[Error, dict[tuple[str, int], Error]]:
     token = world.token()
     world.groups.delete_offsets(group, list(partitions), token, world.now)
     world.settle()
@@ -435,9 +439,9 @@ def test_a_restart_brings_everything_back() -> None:
     assert after.answer(after.sync(other, 1)).assignment == other.encode()
     error, summary = after.groups.describe("g")
     assert (error, summary.state, summary.protocol) == (Error.NONE, "Stable", "range")
-    assert after.groups.get("g").leader == leader
+    assert after.group().leader == leader
     after.wait(10_000)
-    assert after.groups.get("g").state.value == "Empty"
+    assert after.group().state.value == "Empty"
 
 
 def test_while_loading() -> None:

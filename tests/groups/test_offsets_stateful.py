@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
 
     def ending(self) -> list[tuple[int, int]]:
         """The producers whose last transaction is decided and not over."""
-        return [row[0] for row in [*self.wanted, *self.written]]
+        return [row[0] for row in self.wanted] + [row[0] for row in self.written]
 
     @rule(lag=st.integers(0, 3), busy=st.booleans(), first=st.booleans())
     def log_is(self, lag: int, busy: bool, first: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,7 +113,7 @@ def test_groups_round_trip(group: str, value: GroupValue) -> None:
 
 @pytest.mark.parametrize("decode", [decode_key, decode_offset_value, decode_group_value])
 @given(data=st.binary(max_size=60))
-def test_damage_is_a_record_error_or_read(decode, data: bytes) -> None:
+def test_damage_is_a_record_error_or_read(decode: Callable[[bytes], object], data: bytes) -> None:
     try:
         decode(data)
     except RecordError:

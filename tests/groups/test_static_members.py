@@ -47,7 +47,7 @@ def test_a_returning_static_leader_leads_but_does_not_assign(can_skip: bool) -> 
         assert result.leader == result.member_id and result.skip_assignment and len(result.members) == 2
     else:  # it must not think that it leads, or it would assign to nobody's use
         assert result.leader == old_leader != result.member_id and not result.members
-    assert world.groups.get("g").leader == result.member_id
+    assert world.group().leader == result.member_id
 
 
 def test_a_returning_static_member_whose_protocol_changes_the_choice_rebalances() -> None:
@@ -90,9 +90,9 @@ def test_a_static_member_whose_join_outlasted_its_session_has_another() -> None:
     world.wait(4_000)
     world.journal.lag = 0
     world.settle()
-    assert world.answer(token).error is Error.NONE and len(world.groups.get("g").members) == 1
+    assert world.answer(token).error is Error.NONE and len(world.group().members) == 1
     world.wait(6_000)
-    assert world.groups.get("g").state is State.EMPTY
+    assert world.group().state is State.EMPTY
 
 
 def test_a_second_static_join_is_not_answered_for_the_first() -> None:
@@ -128,7 +128,7 @@ def test_static_members_outlive_a_rebalance_they_miss() -> None:
     world = World()
     leader, other = static_pair(world)
     token = world.join(leader, instance_id="i0", rebalance_timeout_ms=5_000)
-    group = world.groups.get("g")
+    group = world.group()
     group.members[other].rebalance_timeout_ms = 5_000
     world.wait(REBALANCE - 5_000)
     assert other not in group.members or world.answer(token) is not None

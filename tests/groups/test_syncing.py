@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.groups.group import State
@@ -52,7 +54,7 @@ def test_members_the_leader_forgot_get_an_empty_part() -> None:
         ({"protocol": "roundrobin"}, Error.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_sync_errors(fields: dict, error: Error) -> None:
+def test_sync_errors(fields: dict[str, Any], error: Error) -> None:
     world = World()
     (leader,) = world.stable(1)
     result = world.answer(world.sync(**{"member_id": leader, "generation": 1, **fields}))

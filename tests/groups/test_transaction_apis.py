@@ -11,9 +11,10 @@ from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.states import State
 from odradek.protocol.errors import Error
+from odradek.protocol.library import message_class
 from odradek.protocol.wire import MALFORMED
 from odradek.workers.apis.table import load_rows
-from odradek.workers.dispatch.api import COORDINATOR, WORKER, message_class
+from odradek.workers.dispatch.api import COORDINATOR, WORKER
 from odradek.workers.dispatch.coordination import Wanted
 
 from .test_apis import FakeCoordinator, versions

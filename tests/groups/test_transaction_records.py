@@ -64,7 +64,13 @@ def test_version_1_with_its_tags() -> None:
     I64,
 )
 def test_roundtrip(
-    producer_id: int, epoch: int, timeout: int, state: State, tps: frozenset, started: int, updated: int
+    producer_id: int,
+    epoch: int,
+    timeout: int,
+    state: State,
+    tps: frozenset[tuple[str, int]],
+    started: int,
+    updated: int,
 ) -> None:
     m = Metadata(producer_id, epoch, timeout, state, frozenset() if state is State.EMPTY else tps, started, updated)
     assert decode_value(value(m)) == m

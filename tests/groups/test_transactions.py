@@ -428,7 +428,8 @@ def test_describe_and_list() -> None:
     producer = world.ongoing("one")
     world.started("two")
     error, found = world.transactions.describe("one")
-    assert (error, found.state, found.producer_id, found.partitions) == (NO_ERROR, "Ongoing", producer.id, {("t", 0)})
+    known = (error, found.state, found.producer_id, found.partitions)
+    assert known == (NO_ERROR, "Ongoing", producer.id, frozenset({("t", 0)}))
     assert world.transactions.describe("none")[0] is Error.TRANSACTIONAL_ID_NOT_FOUND
     assert world.transactions.describe("")[0] is Error.INVALID_REQUEST
 

@@ -256,6 +256,5 @@ class Machine(RuleBasedStateMachine):
         self.what_was_not_acknowledged_is_never_half_done()
 
 
-TestTransactions = Machine.TestCase
-TestTransactions.pytestmark = pytest.mark.slow
+TestTransactions = pytest.mark.slow(Machine.TestCase)
 TestTransactions.settings = settings(max_examples=300, stateful_step_count=60, suppress_health_check=list(HealthCheck))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from odradek.groups.events import Answer, Commit, Join, JoinResult, Leaving, Limits, Now, Reload, Sync
+from odradek.groups.group import Group
 from odradek.groups.groups import Groups
 from odradek.groups.journal import JournalBusy, JournalError, Writer
 from odradek.groups.loading import Replay
@@ -96,6 +97,12 @@ class World:
             replay.feed(batch)
         self.groups.loaded(partition, replay, self.now, only)
         self.settle()
+
+    def group(self, group_id: str = "g") -> Group:
+        """A group that exists."""
+        found = self.groups.get(group_id)
+        assert found is not None
+        return found
 
     def restarted(self) -> World:
         """The coordinator of the same log after a crash."""

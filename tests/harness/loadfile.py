@@ -20,7 +20,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return LoadFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-class LoadFile(LoadFileScheduling):
+class LoadFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Files are given out whole; what a crashed worker had left of them goes to another one."""
 
     def remove_node(self, node: WorkerController) -> str | None:

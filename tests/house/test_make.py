@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,12 +62,14 @@ def test_no_python(tmp_path: Path) -> None:
 
 def test_old_python(tmp_path: Path) -> None:
     old = 'case "$1" in -V) echo Python 3.9.2;; *) exit 1;; esac'
-    assert re.search(r"Python 3\.9\.2 is too old.*PYTHON=", lacking(tmp_path, "python3.9", **{"python3.9": old}))
+    programs: dict[str, Any] = {"python3.9": old}
+    assert re.search(r"Python 3\.9\.2 is too old.*PYTHON=", lacking(tmp_path, "python3.9", **programs))
 
 
 def test_no_venv_module(tmp_path: Path) -> None:
     script = f'case "$2" in *ensurepip*) exit 1;; *) exec {shutil.which("python3")} "$@";; esac'
-    assert "apt-get install python3-venv" in lacking(tmp_path, "bare-python", **{"bare-python": script})
+    programs: dict[str, Any] = {"bare-python": script}
+    assert "apt-get install python3-venv" in lacking(tmp_path, "bare-python", **programs)
 
 
 def test_the_first_python_that_will_do(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -76,7 +77,7 @@ def test_a_dirty_slot_is_seen_before_its_files_change(monkeypatch: pytest.Monkey
 
 
 def test_a_kernel_without_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membarrier, "_number", membarrier.ctypes.c_long(1 << 20))
+    monkeypatch.setattr(membarrier, "_number", ctypes.c_long(1 << 20))
     with pytest.raises(membarrier.NoBarrier, match="membarrier: Function not implemented"):
         membarrier.barrier()
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.ipc import slots
+from odradek.ipc.region import Region
 from odradek.ipc.roles import COORDINATOR, JANITOR
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import FIELDS, SlotState
@@ -38,7 +39,7 @@ def test_names_and_numbers_of_fields_agree() -> None:
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=len(FIELDS), max_size=len(FIELDS)))
 @settings(max_examples=50)
 def test_any_64_bit_values(values: list[int]) -> None:
-    region = slots.Region("", mmap.mmap(-1, slots.Region.at + slots.CHUNK * slots.STRIDE * 8))
+    region = Region("", mmap.mmap(-1, Region.at + slots.CHUNK * slots.STRIDE * 8))
     slot = slots.Slot(1023, region)
     slot.publish(values)
     assert list(slot.read()) == values

@@ -58,7 +58,7 @@ def seen(broker: Broker) -> Measured:
 
 def test_bench_keeps_what_it_measured(tmp_path: Path) -> None:
     """Two invocations, one report."""
-    words = ["--quick", "--brokers", "odradek", "--folder", tmp_path, "--out", tmp_path / "kept", "--rows"]
+    words = ["--quick", "--brokers", "odradek", "--folder", str(tmp_path), "--out", str(tmp_path / "kept"), "--rows"]
     for rows in ("batch50,consume", "tail1"):
         command = [sys.executable, "-m", "odradek.loadtest.bench", *words, rows]
         subprocess.run(command, cwd=tmp_path, check=True, timeout=240)

@@ -73,12 +73,14 @@ def consumed(broker: Any, topic: str, isolation: str) -> tuple[list[Seen], int]:
     found: list[Seen] = []
     try:
         while (message := consumer.poll(WAIT)) is not None:
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF
-                return found, int(message.offset())
-            headers = tuple((name, value) for name, value in message.headers() or ())
-            where = message.offset(), message.key(), message.value(), message.timestamp()[1]
-            found.append(Seen(*where, headers))
+            offset, error = message.offset(), message.error()
+            assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+            assert offset is not None
+            if error is not None:
+                return found, offset
+            pairs: Any = message.headers() or ()  # its type has a dict, too
+            headers = tuple((name, value) for name, value in pairs)
+            found.append(Seen(offset, message.key(), message.value(), message.timestamp()[1], headers))
         raise AssertionError("the end did not come")
     finally:
         consumer.close()

@@ -5,16 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2, codecs, control, message_sets, slices
+from odradek.protocol.records.batch_v2 import Headers, Record
 
 TOPIC, PARTITION = "häuser", 7
 NOW = 1_700_000_000_000
+
+Content = tuple[int, bytes | None, bytes | None, Headers]
+"""A record without its offset."""
 
 
 class Row(NamedTuple):
@@ -55,12 +59,14 @@ class Log:
     transactions: list[Transaction] = field(default_factory=list)
     _open: dict[int, int] = field(default_factory=dict)
 
-    def batch(self, records: Sequence, codec: int = 0, appended: int | None = None, producer: int = -1, **more) -> None:
+    def batch(
+        self, records: Sequence[Content], codec: int = 0, appended: int | None = None, producer: int = -1, **more: Any
+    ) -> None:
         """`records` (time, key, value, headers) as a batch; `appended`: LogAppendTime; with a producer in a
         transaction. `kept`: the indexes that compaction leaves; `gap`: offsets between two records."""
         gap, kept = more.pop("gap", 0), more.pop("kept", None)
         rows = [(self.next_offset + i * (gap + 1), *record) for i, record in enumerate(records)]
-        options = {"codec": codec}
+        options: dict[str, int] = {"codec": codec}
         if appended is not None:
             options |= {"timestamp_type": batch_v2.LOG_APPEND_TIME, "append_time": appended}
         if producer != -1:
@@ -70,7 +76,7 @@ class Log:
             data, rows = _compacted(data, kept), [rows[i] for i in kept]
         self._add(data, rows[0][0] if rows else self.next_offset, batch_v2.header(data).last_offset, rows, producer)
 
-    def message_set(self, records: Sequence, magic: int, codec: int = 0, appended: int | None = None) -> None:
+    def message_set(self, records: Sequence[Content], magic: int, codec: int = 0, appended: int | None = None) -> None:
         rows = [(self.next_offset + i, *record[:3], ()) for i, record in enumerate(records)]
         kind = 0 if appended is None else 1
         data = message_sets.build(rows, magic, codec=codec, timestamp_type=kind, append_time=appended or 0)
@@ -101,7 +107,7 @@ class Log:
         self.parts.append(Part(data, self.next_offset, self.next_offset, []))
         self.next_offset += 1
 
-    def _add(self, data: bytes, first: int, last: int, rows: list, producer: int) -> None:
+    def _add(self, data: bytes, first: int, last: int, rows: list[Record], producer: int) -> None:
         head, transaction = batch_v2.header(data), None
         if producer != -1:
             if producer not in self._open:
@@ -137,7 +143,7 @@ class Log:
         return tuple((t.producer, t.first) for t in found)
 
 
-def _row(row: tuple, head: batch_v2.Header) -> Row:
+def _row(row: Record, head: batch_v2.Header) -> Row:
     offset, time, key, value, headers = row
     if head.timestamp_type:
         time = head.max_timestamp
@@ -186,7 +192,7 @@ def whole(log: Log) -> Range:
     return Range(TOPIC, PARTITION, 0, log.next_offset)
 
 
-def some_records(rnd: random.Random, count: int, longest: int = 300) -> list[tuple]:
+def some_records(rnd: random.Random, count: int, longest: int = 300) -> list[Content]:
     """(time, key, value, headers) of all kinds."""
 
     def blob() -> bytes | None:

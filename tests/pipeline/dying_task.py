@@ -36,7 +36,7 @@ SETTINGS = {
 class Dying(StreamWriter):
     """At the first try a task ends, as by the kernel's out-of-memory killer, after the first of its batches."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Half is delivered before."""
         context = TaskContext.get()
         if context is None or context.attemptNumber() > 0:

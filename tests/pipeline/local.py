@@ -83,9 +83,11 @@ class Local:
         consumer.assign([TopicPartition(self.name, 0, 0)])
         found: list[Row] = []
         try:
-            while not (message := consumer.poll(60)).error():
-                found.append((message.offset(), message.value()))
-            return found
+            while (message := consumer.poll(60)) is not None:
+                if message.error():
+                    return found
+                found.append((message.offset() or 0, message.value()))
+            raise AssertionError("the end did not come")
         finally:
             consumer.close()
 

@@ -18,7 +18,7 @@ SHORT = {"kafka.default.api.timeout.ms": "700", "kafka.retry.backoff.ms": "20", 
 
 
 def planned(
-    broker: Any, topic: str, start: int | None = None, end: int | None = None, **options: str
+    broker: Any, topic: str, start: int | None = None, end: int | None = None, /, **options: str
 ) -> tuple[BatchReader, list[Split]]:
     """A query of partition 0 and its tasks. `_` in an option's name stands for `.`."""
     given = {name.replace("_", "."): value for name, value in options.items()}
@@ -29,7 +29,7 @@ def planned(
     return reader, [one for one in reader.partitions() if isinstance(one, Split)]
 
 
-def read(broker: Any, topic: str, start: int | None = None, end: int | None = None, **options: str) -> list[Seen]:
+def read(broker: Any, topic: str, start: int | None = None, end: int | None = None, /, **options: str) -> list[Seen]:
     """All that such a query has."""
     reader, tasks = planned(broker, topic, start, end, **options)
     return [row for task in tasks for row in seen(reader.read(task))]

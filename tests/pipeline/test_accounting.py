@@ -65,7 +65,9 @@ def check(rnd: random.Random, topic: Local, found: Account) -> None:
     """The reader beside the account: all of the log, and any range of it, by the files and by the wire."""
     first = found.fates.count(DELETED)
     ranges = [(first, found.stable)]
-    ranges += [tuple(sorted(rnd.sample(range(first, found.stable + 1), 2))) for _ in range(12)]
+    for _ in range(12):
+        start, end = sorted(rnd.sample(range(first, found.stable + 1), 2))
+        ranges.append((start, end))
     for start, end in ranges:
         for level, wanted in (("read_committed", found.committed), ("read_uncommitted", found.uncommitted)):
             for local in ("auto", "off"):

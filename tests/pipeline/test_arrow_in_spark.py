@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from .batches import PARTITION, TOPIC, some_log, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
 
 pytestmark = pytest.mark.live
 
@@ -26,18 +30,18 @@ def test_what_spark_sees(spark: SparkSession) -> None:
     chunks = [(bytes(chunk.data), chunk.aborted, chunk.until) for chunk in log.chunks([7, 20], True)]
 
     class Reader(DataSourceReader):
-        def read(self, partition):
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             return arrow.batches((Chunk(*chunk) for chunk in chunks), span, names=SCHEMA_WITH_HEADERS.names, rows=70)
 
     class Source(DataSource):
         @classmethod
-        def name(cls):
+        def name(cls) -> str:
             return "columns"
 
-        def schema(self):
+        def schema(self) -> StructType:
             return SCHEMA_WITH_HEADERS
 
-        def reader(self, schema):
+        def reader(self, schema: StructType) -> DataSourceReader:
             return Reader()
 
     spark.dataSource.register(Source)

@@ -34,7 +34,7 @@ def test_what_was_imported_is_looked_at_once() -> None:
     frozen = gc.get_freeze_count()
     try:
         assert frozen > 1000 and len(gc.get_objects()) < frozen
-        kept = [[] for _ in range(100)]
+        kept: list[list[int]] = [[] for _ in range(100)]
         between_tasks.spare()
         assert gc.get_freeze_count() <= frozen and len(kept) == 100
     finally:

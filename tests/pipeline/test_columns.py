@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from odradek.pipeline.decoding import bodies, columns
 from odradek.pipeline.decoding.bodies import Bodies, Unpacker
-from odradek.pipeline.decoding.selection import Selection
+from odradek.pipeline.decoding.selection import Batches, Selection
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records import batch_v2, bulk, codecs, varint
+from odradek.protocol.records.batch_v2 import Record
 from odradek.protocol.records.errors import RecordError
 
 from ..protocol.records.strategies import mixed, plain, record_lists
 
+Found = tuple[int, int, bytes | None, bytes | None]
 EVERYTHING = Range("t", 0, 0, 1 << 62)
 NUMBERS = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-70, 70), st.integers(-9000, 9000))
 
@@ -23,12 +25,13 @@ NUMBERS = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-70, 70)
 def found(*batches: bytes, rows: int = 50_000) -> list[Bodies]:
     """Copies of the groups, for the buffer of unpacked ones is used again."""
     (whole,) = Selection(EVERYTHING).of(Chunk(b"".join(batches), (), 0))
+    assert isinstance(whole, Batches)
     return [group._replace(data=group.data.copy()) for group in Unpacker(1 << 20).of(whole, rows)]
 
 
-def fast(*batches: bytes, rows: int = 50_000) -> list[tuple]:
+def fast(*batches: bytes, rows: int = 50_000) -> list[Found]:
     """(offset, ms, key, value) of every record."""
-    out = []
+    out: list[Found] = []
     for group in found(*batches, rows=rows):
         for some in columns.records(group, rows):
             keys, values = (
@@ -44,36 +47,36 @@ def _bytes(data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> list[bytes | 
     return [None if size < 0 else data[start : start + size].tobytes() for start, size in pairs]
 
 
-def slow(*batches: bytes) -> list[tuple]:
+def slow(*batches: bytes) -> list[Found]:
     return [record[:4] for one in batches for record in batch_v2.iterate(one)]
 
 
 @given(numbers=st.lists(NUMBERS, min_size=1, max_size=20))
-def test_numbers_of_any_length(numbers) -> None:
+def test_numbers_of_any_length(numbers: list[int]) -> None:
     encoded = [varint.encode(number) for number in numbers]
     starts = np.cumsum([0, *map(len, encoded)])
-    values, after = columns.varints(np.frombuffer(b"".join(encoded), np.uint8), starts[:-1])
+    values, after = bulk.varints(np.frombuffer(b"".join(encoded), np.uint8), starts[:-1])
     assert values.tolist() == numbers
     assert after.tolist() == starts[1:].tolist()
 
 
 @given(number=st.integers(-70, 70), padding=st.integers(1, 8))
-def test_numbers_written_longer_than_need_be(number, padding) -> None:
+def test_numbers_written_longer_than_need_be(number: int, padding: int) -> None:
     short = varint.encode(number)
     long = short[:-1] + bytes((short[-1] | 128,)) + b"\x80" * (padding - 1) + b"\0"
-    values, after = columns.varints(np.frombuffer(long, np.uint8), np.array([0]))
+    values, after = bulk.varints(np.frombuffer(long, np.uint8), np.array([0]))
     assert (values[0], after[0]) == varint.decode(long, 0)
 
 
 def test_numbers_too_long_or_cut_short() -> None:
     with pytest.raises(RecordError):
-        columns.varints(np.frombuffer(b"\xff" * 9 + b"\2", np.uint8), np.array([0]))
+        bulk.varints(np.frombuffer(b"\xff" * 9 + b"\2", np.uint8), np.array([0]))
     with pytest.raises(IndexError):
-        columns.varints(np.frombuffer(b"\xff" * 9, np.uint8), np.array([0]))
+        bulk.varints(np.frombuffer(b"\xff" * 9, np.uint8), np.array([0]))
 
 
 @given(records=record_lists(), codec=st.integers(0, 4), appended=st.booleans(), rows=st.integers(1, 13))
-def test_one_batch(records, codec, appended, rows) -> None:
+def test_one_batch(records: list[Record], codec: int, appended: bool, rows: int) -> None:
     kind = {"timestamp_type": batch_v2.LOG_APPEND_TIME, "append_time": 17} if appended else {}
     batch = batch_v2.build(records, codec=codec, **kind)
     assert fast(batch, rows=rows) == slow(batch)
@@ -142,6 +145,7 @@ def test_what_is_behind_a_batch_in_the_buffer_is_not_read() -> None:
     unpacker = Unpacker(1 << 20)
     for index, batch in enumerate((log, bytes(short))):
         (whole,) = Selection(EVERYTHING).of(Chunk(batch, (), 0))
+        assert isinstance(whole, Batches)
         (group,) = unpacker.of(whole, 100)
         if index:
             with pytest.raises(RecordError):

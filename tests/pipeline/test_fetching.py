@@ -37,7 +37,7 @@ PIECES = {"max.partition.fetch.bytes": "3000"}  # some ten batches of `fill`
 SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20", "fetch.max.wait.ms": "100"}
 
 
-def reading(broker: Any, topic: str, start: int, end: int, committed: bool = False, **more: str) -> Iterator[Chunk]:
+def reading(broker: Any, topic: str, start: int, end: int, committed: bool = False, /, **more: str) -> Iterator[Chunk]:
     kafka, wanted = {"bootstrap.servers": broker.bootstrap, **more}, Range(topic, 0, start, end)
     with Holes(kafka, wanted) as holes:
         yield from read(kafka, wanted, committed, holes)
@@ -228,15 +228,15 @@ def _transactions(broker: Any, topic: str) -> None:
 
 
 def _check_transactions(broker: Any, topic: str) -> None:
-    chunks = list(reading(broker, topic, 0, 6, committed=True))
+    chunks = list(reading(broker, topic, 0, 6, True))
     assert [offset for chunk in chunks for _, offset in chunk.aborted] == [2]
     assert chunks[-1].until == 6
-    assert next(reading(broker, topic, 4, 6, committed=True)).aborted == ()
+    assert next(reading(broker, topic, 4, 6, True)).aborted == ()
     chunks = list(reading(broker, topic, 0, 7))
     assert chunks[-1].until == 7
     assert not any(chunk.aborted for chunk in chunks)
     with pytest.raises(PipelineError, match=f"^{topic}-0 can be read only to offset 6, not from 6 to 7"):
-        list(reading(broker, topic, 0, 7, committed=True, **SHORT))
+        list(reading(broker, topic, 0, 7, True, **SHORT))
 
 
 # -- brokers that die

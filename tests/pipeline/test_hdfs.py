@@ -12,7 +12,7 @@ from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.jobs.restore import restore
-from odradek.pipeline.jobs.restore.restore import RestorePlan
+from odradek.pipeline.jobs.restore.restoring import RestorePlan
 
 from ..clients.admin import create_topic
 from ..clients.transactions import await_stable

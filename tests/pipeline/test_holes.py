@@ -35,7 +35,7 @@ COUNT, SIZE = 20, 3
 ALL = list(range(COUNT * SIZE))
 
 
-def offsets(broker: Any, topic: str, start: int | None = None, end: int | None = None, **options: str) -> list[int]:
+def offsets(broker: Any, topic: str, start: int | None = None, end: int | None = None, /, **options: str) -> list[int]:
     return [one.offset for one in read(broker, topic, start, end, **options)]
 
 

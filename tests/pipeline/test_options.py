@@ -15,7 +15,7 @@ from odradek.pipeline.writing.write_options import WriteOptions
 LEAST = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}
 
 
-def read(streaming: bool = False, **more: str) -> ReadOptions:
+def read(streaming: bool = False, /, **more: str) -> ReadOptions:
     """Options of a read, `__` for a dot in a name."""
     return ReadOptions.parse(LEAST | {name.replace("__", "."): value for name, value in more.items()}, streaming)
 
@@ -51,7 +51,7 @@ def test_defaults_of_a_batch() -> None:
 
 
 def test_a_stream_begins_at_the_end() -> None:
-    options = read(streaming=True)
+    options = read(True)
     assert options.start == All(LATEST)
 
 
@@ -130,7 +130,7 @@ def test_ours() -> None:
 
 @pytest.mark.parametrize(("text", "ms"), [("90s", 90_000), ("2h", 7_200_000), ("500", 500), ("1min", 60_000)])
 def test_durations(text: str, ms: int) -> None:
-    assert read(streaming=True, maxTriggerDelay=text).max_delay_ms == ms
+    assert read(True, maxTriggerDelay=text).max_delay_ms == ms
 
 
 @pytest.mark.parametrize(
@@ -212,11 +212,11 @@ def test_what_to_read_must_be_said(given: dict[str, str], told: str) -> None:
 @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
 def test_a_stream_has_no_end(name: str) -> None:
     with pytest.raises(OptionError, match="a stream has no end"):
-        read(streaming=True, **{name: "latest"})
+        read(True, **{name: "latest"})
 
 
 def test_what_has_no_effect_is_noted() -> None:
-    assert read(streaming=True, maxOffsetsPerTrigger="5").notes == ()
+    assert read(True, maxOffsetsPerTrigger="5").notes == ()
     assert read(maxOffsetsPerTrigger="5").notes == ("maxOffsetsPerTrigger has no effect in a batch query",)
     notes = read(kafka__group__id="g", groupIdPrefix="p").notes
     assert [note.partition(" has no effect")[0] for note in notes] == ["groupIdPrefix", "kafka.group.id"]

@@ -32,7 +32,8 @@ TASK = b"t" * 28
 
 
 def pairs(*rows: list[tuple[str | None, bytes | None]] | None) -> pa.Array:
-    return pa.array([row and [{"key": key, "value": value} for key, value in row] for row in rows], PAIRS)
+    lists = [None if row is None else [{"key": key, "value": value} for key, value in row] for row in rows]
+    return pa.array(lists, PAIRS)
 
 
 def records(to: str | None = "t", ids: Any = None, with_headers: bool = True, **columns: Any) -> list[Any]:

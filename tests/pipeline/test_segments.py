@@ -16,6 +16,7 @@ from odradek.pipeline.reading import segments
 from odradek.pipeline.reading.segments import NotHere
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints, names
+from odradek.storage.tools.offline_reader import Bystander
 
 from ..clients.admin import create_named, unique
 from ..clients.raw.batches import batch
@@ -78,7 +79,7 @@ def test_pieces_are_whole_batches_whatever_their_size(broker: Any) -> None:
 def test_the_start_is_found_by_the_index(broker: Any) -> None:
     topic = Local(broker, segment_bytes=1 << 20)
     topic.put(batches(600, 10))
-    begin = segments.Bystander(topic.directory).segment(5000).position
+    begin = Bystander(topic.directory).segment(5000).position
     assert os.stat(os.path.join(topic.directory, logs(topic)[0])).st_size - begin < 60_000
     assert topic.read(5000) == all_rows(6000, 5000)
 
@@ -191,12 +192,12 @@ def test_retention_overtakes_a_reader(broker: Any) -> None:
     topic.put(batches(60))
     borders = [found.offset for name in logs(topic) if (found := names.parse_segment_file(name))]
     going = topic.chunks()
-    found = rows([next(going)], topic.range())
+    there = rows([next(going)], topic.range())
     configure(topic, {"retention.ms": 1})
     wait_until(lambda: not set(borders) & {int(name[:20]) for name in logs(topic)}, 30, "all is deleted")
     with pytest.raises(NotHere, match=rf"{topic.name}-0: offset {borders[1]} .* now starts at offset 180"):
         next(going)
-    assert found == all_rows(borders[1]), "the segment that was open is read to its end"
+    assert there == all_rows(borders[1]), "the segment that was open is read to its end"
 
 
 def compacted(topic: Local) -> None:

@@ -69,7 +69,7 @@ def topic(cluster: Cluster) -> Topic:
     for number in range(RECORDS):
         producer.produce(
             name, b"record %d" % number, partition=number % PARTITIONS,
-            on_delivery=lambda error, it: rows.append((it.partition(), it.offset(), it.value())),
+            on_delivery=lambda error, it: rows.append((it.partition() or 0, it.offset() or 0, it.value() or b"")),
         )  # fmt: skip
     assert not producer.flush(60)
     return Topic(name, sorted(rows))

@@ -92,7 +92,7 @@ def test_deleted_offsets(spark: SparkSession, broker: Any) -> None:
 
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = create_topic(broker, partitions=2)
-    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 40}
+    options: dict[str, Any] = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 40}
     sink = {"format": "parquet", "path": str(tmp_path / "table")}
     sent = send(broker, topic, range(100), 2)
     assert drain(load(spark.readStream, broker, **options), tmp_path, **sink) == [40, 40, 20]

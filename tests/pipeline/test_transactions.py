@@ -330,8 +330,11 @@ def test_units_that_cannot_be(broker: Any) -> None:
 def await_records(broker: Any, topic: str, count: int) -> None:
     """Until `count` records are in the topic's two partitions, of whatever transaction."""
     with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
-        ends = lambda: brokers.offsets([(topic, 0), (topic, 1)], LATEST).values()  # noqa: E731
-        wait_until(lambda: sum(ends()) >= count, WAIT, f"{count} records")
+
+        def written() -> int:
+            return sum(brokers.offsets([(topic, 0), (topic, 1)], LATEST).values())
+
+        wait_until(lambda: written() >= count, WAIT, f"{count} records")
 
 
 def test_an_error_in_the_rows_undoes_the_task(broker: Any) -> None:

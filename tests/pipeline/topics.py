@@ -43,7 +43,7 @@ def send(broker: Any, topic: str, numbers: Iterable[int], partitions: int = 1, *
             number % partitions,
             on_delivery=lambda error, message: sent.append(_sent(error, message)),
             timestamp=NOW + number * 1000,
-            headers=headers(number),
+            headers=[*headers(number)],
         )
     assert not producer.flush(WAIT)
     return sorted(sent, key=lambda one: (one.partition, one.offset))

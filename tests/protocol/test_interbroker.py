@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,11 +28,11 @@ VALUES = INTEGERS | {"bool": st.booleans(), "string": st.text(max_size=200)}
 VALUES["uuid"] = st.none() | st.uuids().filter(lambda found: found.int)
 
 
-def only(samples, kind: str):
+def only(samples: Iterable[golden.Sample], kind: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("sample", [each for each in samples if each.kind == kind], ids=str)
 
 
-def request_body(sample) -> memoryview:
+def request_body(sample: golden.Sample) -> memoryview:
     """What is behind the header of a golden request."""
     at = 12
     if (sample.name, sample.version) != ("ControlledShutdown", 0):
@@ -54,14 +56,14 @@ def test_golden_frames_of_every_version() -> None:
 
 
 @only(WRITABLE, "Request")
-def test_requests_are_written_as_kafka_does(sample) -> None:
+def test_requests_are_written_as_kafka_does(sample: golden.Sample) -> None:
     fields = golden.fields_of(interbroker.message_class(sample.name + "Request"), sample.json)
     frame = interbroker.request(sample.name, sample.version, golden.CORRELATION, sample.client_id, **fields)
     assert frame.hex() == sample.frame.hex()
 
 
 @only(WRITABLE, "Response")
-def test_responses_are_written_as_kafka_does(sample) -> None:
+def test_responses_are_written_as_kafka_does(sample: golden.Sample) -> None:
     response = golden.made(interbroker.message_class(sample.name + "Response"), sample.json)
     body = interbroker.Codec(sample.name).encode(sample.version, response)
     header = 8 + (sample.name != "ApiVersions" and response.flexible_version_q(sample.version))
@@ -69,7 +71,7 @@ def test_responses_are_written_as_kafka_does(sample) -> None:
 
 
 @only(SAMPLES, "Request")
-def test_requests_are_read_as_kafka_does(sample) -> None:
+def test_requests_are_read_as_kafka_does(sample: golden.Sample) -> None:
     body = request_body(sample)
     decoded = interbroker.Codec(sample.name).decode(sample.version, body)
     assert golden.told(decoded, sample.version) == sample.json
@@ -77,14 +79,14 @@ def test_requests_are_read_as_kafka_does(sample) -> None:
 
 
 @only(SAMPLES, "Response")
-def test_responses_are_read_as_kafka_does(sample) -> None:
+def test_responses_are_read_as_kafka_does(sample: golden.Sample) -> None:
     correlation, decoded = interbroker.response(sample.name, sample.version, sample.frame[4:])
     assert correlation == golden.CORRELATION
     assert golden.told(decoded, sample.version) == sample.json
 
 
 @only(SAMPLES, "Request")
-def test_truncated_requests(sample) -> None:
+def test_truncated_requests(sample: golden.Sample) -> None:
     body, codec = request_body(sample), interbroker.Codec(sample.name)
     for size in range(len(body)):
         with pytest.raises(WireError):
@@ -92,21 +94,21 @@ def test_truncated_requests(sample) -> None:
 
 
 @only(SAMPLES, "Response")
-def test_truncated_responses(sample) -> None:
+def test_truncated_responses(sample: golden.Sample) -> None:
     frame = memoryview(sample.frame)[4:]
     for size in range(len(frame)):
         with pytest.raises(WireError):
             interbroker.response(sample.name, sample.version, frame[:size])
 
 
-def message(message_class, version: int) -> st.SearchStrategy:
+def message(message_class: Any, version: int) -> st.SearchStrategy[Any]:
     """Messages with all fields of `version`."""
     fields = [field for field in message_class._struct._fields if field.for_version_q(version)]
     values = {field.name: value(field, message_class, version) for field in fields}
     return st.builds(message_class, **values)
 
 
-def value(field, message_class, version: int) -> st.SearchStrategy:
+def value(field: Any, message_class: Any, version: int) -> st.SearchStrategy[Any]:
     if field.is_struct_array():
         return st.lists(message(getattr(message_class, field.type_str), version), max_size=3)
     if field.is_array():
@@ -118,7 +120,7 @@ def value(field, message_class, version: int) -> st.SearchStrategy:
 @pytest.mark.parametrize(("name", "version"), ZERO_TO_LAST)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_round_trips(name, version, data) -> None:
+def test_round_trips(name: str, version: int, data: st.DataObject) -> None:
     for kind in ("Request", "Response"):
         message_class = interbroker.message_class(name + kind)
         sent = data.draw(message(message_class, version))
@@ -129,13 +131,13 @@ def test_round_trips(name, version, data) -> None:
 
 @settings(max_examples=500)
 @given(sample=st.sampled_from(OURS), at=st.floats(0, 1, exclude_max=True), junk=st.binary(min_size=1, max_size=9))
-def test_damaged_messages_are_refused_or_read(sample, at, junk) -> None:
+def test_damaged_messages_are_refused_or_read(sample: golden.Sample, at: float, junk: bytes) -> None:
     frame = bytearray(sample.frame[4:])
     place = int(at * len(frame))
     frame[place : place + len(junk)] = junk
     try:
         if sample.kind == "Response":
-            interbroker.response(sample.name, sample.version, frame)
+            interbroker.response(sample.name, sample.version, bytes(frame))
         else:
             interbroker.Codec(sample.name).decode(sample.version, memoryview(frame)[8:])
     except WireError as error:
@@ -174,7 +176,7 @@ def test_elements_without_bytes_to_match_are_not_made() -> None:
 
 
 @pytest.mark.parametrize("sample", [each for each in OURS if each.sample == "unset"], ids=str)
-def test_unset_fields_have_kafkas_defaults(sample) -> None:
+def test_unset_fields_have_kafkas_defaults(sample: golden.Sample) -> None:
     if sample.kind == "Request":
         assert interbroker.request(sample.name, sample.version, golden.CORRELATION, None).hex() == sample.frame.hex()
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.workers.dispatch.api import message_class
+from odradek.protocol.library import message_class
 from tests.harness import java
 
 JAVA = Path(__file__).with_name("java")
@@ -49,7 +49,7 @@ def known(name: str, version: int) -> bool:
 
 @pytest.mark.live
 @pytest.mark.parametrize("release", [pytest.param(r, marks=pytest.mark.needs(f"java-{r}")) for r in ("3.9.1", "4.1.0")])
-def test_every_version_of_every_api(release) -> None:
+def test_every_version_of_every_api(release: str) -> None:
     lines = java.run(release, str(JAVA / "SchemaSamples.java")).stdout.decode().splitlines()
     samples = [line.split(" ") for line in lines]
     tried = [(name, int(version), bytes.fromhex(data)) for name, version, data in samples if known(name, int(version))]
@@ -63,7 +63,7 @@ def test_every_version_of_every_api(release) -> None:
 
 
 @pytest.mark.parametrize(("name", "data"), GOLDEN)
-def test_nullable_structs(name, data) -> None:
+def test_nullable_structs(name: str, data: str) -> None:
     assert again(name, 0, bytes.fromhex(data)).hex() == data
 
 

@@ -16,6 +16,7 @@ from odradek.ipc.roles import worker_role
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol.records import batch_v2
+from odradek.protocol.records.batch_v2 import Record
 from odradek.storage.config import LogConfig
 from odradek.storage.files import checkpoints
 from odradek.storage.log import append, read
@@ -75,7 +76,7 @@ def live(root: Path, **config: Any) -> Iterator[Live]:
 def batch(*values: bytes, producer: int = -1, epoch: int = 0, sequence: int = -1, timestamp: int = NOW) -> Batch:
     """A batch as it comes from a client."""
     idempotent = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence} if producer >= 0 else {}
-    rows = [(n, timestamp + n, b"k", value, []) for n, value in enumerate(values)]
+    rows: list[Record] = [(n, timestamp + n, b"k", value, []) for n, value in enumerate(values)]
     data = bytearray(batch_v2.build(rows, base_offset=0, **idempotent))
     last = timestamp + len(values) - 1
     return Batch(memoryview(data), len(values), last, producer, epoch if producer >= 0 else -1, sequence)
@@ -116,8 +117,10 @@ def records(partition: Partition, offset: int | None = None, limit: int = 1 << 2
         data, position = piece.read(), 0
         while position < len(data):
             size = int.from_bytes(data[position + 8 : position + 12], "big") + 12
-            rows = [(row[0], row[3]) for row in batch_v2.iterate(data[position : position + size])]
-            found += [row for row in rows if row[0] >= first]
+            for number, _, _, value, _ in batch_v2.iterate(data[position : position + size]):
+                assert value is not None
+                if number >= first:
+                    found.append((number, value))
             position += size
         at = found[-1][0] + 1 if found else at
         assert at == piece.following

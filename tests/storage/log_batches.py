@@ -30,7 +30,7 @@ def batches(partition: Partition) -> Iterator[bytes]:
     values = partition.slot.read()
     at = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])[0]
     while piece := read.fetch(partition, values, at, values[slots.F_LEO], 1 << 20):
-        yield from convert.split(piece.read())
+        yield from map(bytes, convert.split(piece.read()))
         assert piece.following > at
         at = piece.following
 

@@ -115,8 +115,9 @@ class LogModel(Model):
             sure = [batch for batch in one.batches if batch[1] >= self.reloaded]
             assert len(batches) >= max(len(sure), min(len(one.batches), 1)), "batches of a producer are forgotten"
             assert gapped or found.coordinator_epoch == one.coordinator
-            by_coordinator = one.act is not None and one.act.sequence < 0 and not one.act.marker
-            known = not by_coordinator or one.act.offset >= self.reloaded  # no list of batches has the time of others
+            by_coordinator = one.act if one.act is not None and one.act.sequence < 0 and not one.act.marker else None
+            # No list of batches has the time of others.
+            known = by_coordinator is None or by_coordinator.offset >= self.reloaded
             assert gapped or not known or found.timestamp == one.timestamp
 
     def compare_epochs(self, found: Epochs, first: int) -> None:

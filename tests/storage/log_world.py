@@ -142,7 +142,7 @@ class LogWorld(LogStarts):
             assert start in (self.model.log_start, offset)
             self._note_start()
 
-    def truncate(self, offset: int) -> None:  # type: ignore[override]
+    def truncate(self, offset: int) -> None:
         """Follow another leader for a moment, which lacks the log's end from `offset` on."""
         self.truncate_and_die(offset, None, False)
 

@@ -64,7 +64,7 @@ class _Countdown:
         region.unlink = self.around(region.unlink)
 
 
-def _dies_at(world: Live, step: int, work: Callable[[Partition], None]) -> bool:
+def _dies_at(world: Live, step: int, work: Callable[[Partition], object]) -> bool:
     """Whether a child that does `work` died at `step`; False when it finished before."""
     pid = os.fork()
     if not pid:
@@ -127,7 +127,7 @@ def test_a_roll_over_a_gap_that_no_segment_has(tmp_path: Path) -> None:
         with follower(tmp_path / str(step), cleanup_policy="compact") as world:
             directory = world.root / "t-0"
             receive(world.partition(), sent(0, 1, producer=(7, 0, 0)))
-            died = _dies_at(world, step, lambda p: receive(p, sent(far, 1, producer=(7, 0, 1))) and None)
+            died = _dies_at(world, step, lambda p: receive(p, sent(far, 1, producer=(7, 0, 1))))
             with world.partition(2).locked() as values:
                 end = values[slots.F_LEO]
             assert max(snapshots.snapshot_offsets(directory), default=0) <= end, f"step {step}"

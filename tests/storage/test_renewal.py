@@ -14,7 +14,7 @@ from odradek.broker.janitor import retention
 from odradek.ipc import producers, region, renewal, slots
 from odradek.ipc.producers import ProducerTable
 from odradek.storage.compaction import compaction
-from odradek.storage.files.durable import FILES, read_file, replace
+from odradek.storage.files.durable import FILES, pread_exact, read_file, replace
 from odradek.storage.log import append, opening, read, roll, trim, truncate
 from odradek.storage.log.partition import SWAPPING, Busy, Partition
 from odradek.storage.producers import snapshots
@@ -127,7 +127,7 @@ def test_a_truncation_of_a_sealed_segment_goes_on(tmp_path: Path, monkeypatch: p
         note_flushed(partition)
         waiter = Waiter(partition)
         monkeypatch.setattr(truncate, "_SYNC_SIZE", MIB)
-        monkeypatch.setattr(truncate, "pread_exact", waiter.around(truncate.pread_exact))
+        monkeypatch.setattr(truncate, "pread_exact", waiter.around(pread_exact))
         monkeypatch.setattr(type(FILES), "fsync", lambda files, fd: (synced.append(fd), fsync(files, fd)))
         with partition.locked() as values:
             truncate.truncate(partition, values, 28)
@@ -170,7 +170,7 @@ def test_what_is_put_aside_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         source, target = tmp_path / "source", tmp_path / "target"
         source.write_bytes(bytes(4 * READ_SIZE))
         waiter = Waiter(partition)
-        monkeypatch.setattr(damage, "pread_exact", waiter.around(damage.pread_exact))
+        monkeypatch.setattr(damage, "pread_exact", waiter.around(pread_exact))
         with partition.locked(), renewal.of(partition.slot):
             damage._copy_from(source, 0, target, FILES)
         assert waiter.seen == [False] * 5

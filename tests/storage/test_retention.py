@@ -3,14 +3,16 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.storage.retention import Limits, SegmentFacts, kept_producers, segments_to_delete
+from odradek.storage.retention import DeletableSegment, Limits, SegmentFacts, kept_producers, segments_to_delete
 
 from .live import batch, live, put
 
 LOG = [SegmentFacts(0, 100, 1000), SegmentFacts(10, 100, 2000), SegmentFacts(20, 100, 1500), SegmentFacts(30, 50, 3000)]
 
 
-def doomed(limits: Limits, *, log_start: int = 0, high_watermark: int = 40, now_ms: int = 0, log=LOG) -> list:
+def doomed(
+    limits: Limits, *, log_start: int = 0, high_watermark: int = 40, now_ms: int = 0, log: list[SegmentFacts] = LOG
+) -> list[DeletableSegment]:
     return segments_to_delete(log, limits, log_start=log_start, high_watermark=high_watermark, leo=40, now_ms=now_ms)
 
 
@@ -63,7 +65,9 @@ def test_an_empty_active_segment_stays() -> None:
     st.integers(0, 130),
     st.integers(0, 130),
 )
-def test_a_prefix_goes_and_what_stays_obeys(facts, size: int, age: int, start: int, high: int) -> None:
+def test_a_prefix_goes_and_what_stays_obeys(
+    facts: list[tuple[int, int]], size: int, age: int, start: int, high: int
+) -> None:
     log = [SegmentFacts(i * 10, bytes_, stamp) for i, (bytes_, stamp) in enumerate(facts)]
     leo = len(log) * 10
     limits = Limits(age, size)

@@ -12,7 +12,9 @@ from odradek.storage.producers.producers import ProducerEntry
 from odradek.storage.segment.index_files import OFFSET_ENTRY, TIME_ENTRY
 
 
-def write_snapshot(directory: Path, offset: int, producers: Mapping[int, ProducerEntry], sync: bool = True) -> Path:
+def write_snapshot(
+    directory: str | Path, offset: int, producers: Mapping[int, ProducerEntry], sync: bool = True
+) -> Path:
     """Writes the snapshot of `producers` just below `offset`; its path."""
     path = names.segment_path(directory, offset, names.SNAPSHOT)
     replace(path, snapshots.encode(producers), sync=sync)

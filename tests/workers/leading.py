@@ -32,7 +32,7 @@ def lead(
     return slot
 
 
-def publish(bench: Bench, topic: str = "t", index: int = 0, **changes: int) -> None:
+def publish(bench: Bench, topic: str = "t", index: int = 0, /, **changes: int) -> None:
     """Change the slot's fields and ring who waits, as `Partition.release` does."""
     slot = bench.slot(topic, index)
     slot.update(**changes)

@@ -51,7 +51,7 @@ class _Controller:
         self.deletions.append(done)
         return lambda: self.deletions.remove(done) if done in self.deletions else None
 
-    def after(self, milliseconds: int, action: Callable[[], None]) -> Callable[[], None]:
+    def after(self, milliseconds: int, action: Callable[[], None]) -> Callable[[], object]:
         return self.timeouts.add(milliseconds, action)
 
     def when_published(self, action: Callable[[], None]) -> None:

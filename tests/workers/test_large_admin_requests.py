@@ -13,8 +13,8 @@ from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.planning import Defaults, TopicPlan
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree.embedded import EmbeddedTree
+from odradek.protocol.library import message_class
 from odradek.workers.apis.table import load_rows
-from odradek.workers.dispatch.api import message_class
 from odradek.workers.dispatch.context import Context
 
 from ..harness import effort
@@ -138,9 +138,11 @@ def steps(controller: Controller, key: int, version: int, request: Any) -> tuple
     begun: list[Any] = []
     lines: list[int] = []
     context = Context(key, version, "c", "127.0.0.1", "PLAINTEXT", answers.append, begin=begun.append)
-    lines.append(effort.lines(lambda: begun.append(load_rows()[key].handle(controller, request, context))))
+    handle = load_rows()[key].handle
+    assert handle is not None
+    lines.append(effort.lines(lambda: begun.append(handle(controller, request, context))))
     while begun:
-        work, ended = begun.pop(0), []
+        work, ended = begun.pop(0), list[bool]()
         while not any(ended):
             lines.append(effort.lines(lambda: ended.append(next(work, work) is work)))  # noqa: B023 (called at once)
     (answer,) = answers

@@ -243,7 +243,7 @@ def test_a_client_that_sends_many_requests_lets_others_go_between(bench: Bench, 
 
 
 @pytest.mark.parametrize("config", [{}, {"compression_type": "gzip"}], ids=["plain", "opened"])
-def test_so_does_one_whose_records_must_be_unpacked(bench: Bench, client: Client, config: dict[str, str]) -> None:
+def test_so_does_one_whose_records_must_be_unpacked(bench: Bench, client: Client, config: dict[str, Any]) -> None:
     """A few bytes may unpack to a megabyte: requests of records take as long as what is in them."""
     bench.topic("packed", **config)
     other = bench.connect()

@@ -15,7 +15,7 @@ from .inprocess import Bench
 
 def test_many_requests_that_take_turns_do_not_add_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a turn of the worker there is time for some of them; the others are the first in the next one."""
-    now, done = [0.0], []
+    now, done = [0.0], list[str]()
 
     def work(name: str, turns: int) -> Callable[[], bool]:
         def run() -> bool:
@@ -28,9 +28,9 @@ def test_many_requests_that_take_turns_do_not_add_up(bench: Bench, monkeypatch: 
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now[0]))
     for name, turns in (("a", 3), ("b", 1), ("c", 1), ("d", 1)):
         bench.worker.again(work(name, turns))
-    turns = []
+    ended: list[str] = []
     while len(done) < 6:
         before = len(done)
         bench.worker._try_again()
-        turns.append("".join(done[before:]))
-    assert turns == ["ab", "cd", "a", "a"]
+        ended.append("".join(done[before:]))
+    assert ended == ["ab", "cd", "a", "a"]

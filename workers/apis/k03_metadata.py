@@ -21,8 +21,9 @@ from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules import topicnames
 from odradek.ipc import forward
 from odradek.protocol import errors, requests, responses
+from odradek.protocol.library import message_class
 from odradek.workers.dispatch import topology
-from odradek.workers.dispatch.api import WAIT, Api, message_class
+from odradek.workers.dispatch.api import WAIT, Api
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from odradek.groups.groups import PartitionErrors
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue, java_length
 from odradek.protocol.errors import Error
+from odradek.protocol.library import message_class
 from odradek.protocol.wire import INT64_MAX
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, answered, exists, topic_name
 

@@ -18,7 +18,8 @@ from uuid import UUID
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
 from odradek.protocol.errors import Error
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from odradek.protocol.errors import Error
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import COORDINATOR, Api
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 

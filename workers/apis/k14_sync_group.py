@@ -10,7 +10,8 @@ from typing import Any
 
 from odradek.groups.events import Sync, SyncResult
 from odradek.protocol.errors import Error
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import COORDINATOR, Api
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 

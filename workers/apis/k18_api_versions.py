@@ -13,9 +13,10 @@ from functools import cache
 from typing import Any
 
 from odradek.protocol import errors
+from odradek.protocol.library import message_class
 from odradek.protocol.responses import encoded
 from odradek.workers.apis.table import load_rows, served
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -17,8 +17,9 @@ from odradek.cluster.decisions.planning import TopicPlan, TopicRequest, check_to
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT
+from odradek.protocol.library import message_class
 from odradek.workers.dispatch.administration import Controller, twice
-from odradek.workers.dispatch.api import CONTROLLER, Api, message_class
+from odradek.workers.dispatch.api import CONTROLLER, Api
 from odradek.workers.dispatch.context import Context
 
 HAS_CONFIGS = 5

@@ -22,8 +22,9 @@ from odradek.protocol.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from odradek.protocol.library import message_class
 from odradek.workers.dispatch.administration import Controller
-from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
+from odradek.workers.dispatch.api import CONTROLLER, Api, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.topology import NO_ID, asked_id, topic_uuid
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import replicas, slots
 from odradek.protocol import errors
+from odradek.protocol.library import message_class
 from odradek.storage.log import trim
 from odradek.storage.log.partition import Gone, Partition
 from odradek.workers.dispatch import retry_busy
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch.fetching import storage_failed

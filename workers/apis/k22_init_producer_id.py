@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.groups.transactions.events import InitResult, Producer
 from odradek.protocol.errors import Error
+from odradek.protocol.library import message_class
 from odradek.protocol.wire import uvarint
-from odradek.workers.dispatch.api import COORDINATOR, WORKER, Api, message_class
+from odradek.workers.dispatch.api import COORDINATOR, WORKER, Api
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator, for_old_producers
 

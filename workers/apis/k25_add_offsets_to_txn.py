@@ -10,8 +10,9 @@ from typing import Any
 
 from odradek.groups.transactions.events import Producer
 from odradek.protocol.errors import Error
+from odradek.protocol.library import message_class
 from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
+from odradek.workers.dispatch.api import COORDINATOR, Api
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator, for_old_producers
 

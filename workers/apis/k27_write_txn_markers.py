@@ -23,7 +23,8 @@ from typing import Any
 
 from odradek.groups.offsets import TopicPartition
 from odradek.protocol.errors import Error
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, Wanted, exists
 

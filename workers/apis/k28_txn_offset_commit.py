@@ -18,8 +18,9 @@ from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
 from odradek.groups.transactions.events import Producer
 from odradek.protocol.errors import Error
+from odradek.protocol.library import message_class
 from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, answered, exists
 

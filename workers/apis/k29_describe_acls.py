@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.protocol.errors import SECURITY_DISABLED
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"

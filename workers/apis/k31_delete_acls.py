@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.protocol.errors import SECURITY_DISABLED
+from odradek.protocol.library import message_class
 from odradek.workers.apis.k29_describe_acls import NO_AUTHORIZER
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 

@@ -20,7 +20,8 @@ from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol import errors
 from odradek.protocol.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.protocol import errors
 from odradek.protocol.errors import KAFKA_STORAGE_ERROR
+from odradek.protocol.library import message_class
 from odradek.storage.files import names
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 
 
 def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
-    log_dirs = services.config.log_dirs  # type: ignore[attr-defined]
     wanted = _wanted(services, request)
     failed = services.shared.failed_dirs()
     results = []
-    for number, path in enumerate(log_dirs):
+    for number, path in enumerate(services.catalog.paths):
         found = _offline(path) if number in failed else (yield from _log_dir(path, wanted.get(number, {})))
         results.append(found)
     context.reply(message_class("DescribeLogDirsResponse")(error_code=errors.NONE, results=results))

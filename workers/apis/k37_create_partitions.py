@@ -11,8 +11,9 @@ from typing import Any
 from odradek.cluster.decisions.planning import check_total, plan_partitions
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol.errors import NONE
+from odradek.protocol.library import message_class
 from odradek.workers.dispatch.administration import Controller, refuse_duplicate, twice
-from odradek.workers.dispatch.api import CONTROLLER, Api, message_class
+from odradek.workers.dispatch.api import CONTROLLER, Api
 from odradek.workers.dispatch.context import Context
 
 

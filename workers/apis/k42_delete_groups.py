@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from odradek.protocol.errors import Error
-from odradek.workers.dispatch.api import COORDINATOR, PIECE, Api, message_class, pieces
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import COORDINATOR, PIECE, Api, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 

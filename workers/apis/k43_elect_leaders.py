@@ -14,8 +14,9 @@ from typing import Any
 from odradek.cluster.rules.errors import ApiError, Outcomes
 from odradek.cluster.tree.znodes import Partition
 from odradek.protocol.errors import ELECTION_NOT_NEEDED, INVALID_REQUEST, NONE
+from odradek.protocol.library import message_class
 from odradek.workers.dispatch.administration import Controller
-from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
+from odradek.workers.dispatch.api import CONTROLLER, Api, pieces
 from odradek.workers.dispatch.context import Context
 
 _PREFERRED, _UNCLEAN = 0, 1

@@ -14,8 +14,9 @@ from typing import Any
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree.znodes import Partition
 from odradek.protocol.errors import INVALID_REPLICATION_FACTOR, NONE
+from odradek.protocol.library import message_class
 from odradek.workers.dispatch.administration import Controller
-from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
+from odradek.workers.dispatch.api import CONTROLLER, Api, pieces
 from odradek.workers.dispatch.context import Context
 
 FEW = 16  # moves that begin in one step: each waits for ZooKeeper

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.protocol.errors import INVALID_REQUEST, NONE, UNSUPPORTED_VERSION
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 KNOWN = frozenset({"user", "client-id", "ip"})

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from odradek.protocol.errors import DUPLICATE_RESOURCE, NONE, RESOURCE_NOT_FOUND
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 

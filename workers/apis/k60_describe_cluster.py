@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.protocol.library import message_class
 from odradek.workers.dispatch import topology
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:

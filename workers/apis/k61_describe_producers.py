@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from odradek.ipc import slots
 from odradek.ipc.producers import ProducerEntry, ProducerTable
 from odradek.protocol import errors
+from odradek.protocol.library import message_class
 from odradek.storage.log.partition import Busy, Gone
 from odradek.workers.dispatch import retry_busy
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch.fetching import storage_failed

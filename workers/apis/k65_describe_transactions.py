@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import COORDINATOR, Api
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from odradek.groups.transactions.events import Summary
 from odradek.protocol.errors import INVALID_REGULAR_EXPRESSION
-from odradek.workers.dispatch.api import COORDINATOR, Api, message_class, pieces
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 from odradek.workers.dispatch.patterns import Pattern, Refused

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cluster.decisions import alter
 from odradek.protocol.errors import NONE, UNSUPPORTED_VERSION
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.protocol.library import message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:

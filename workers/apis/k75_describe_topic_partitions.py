@@ -15,8 +15,9 @@ from uuid import UUID
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules import topicnames
 from odradek.protocol import errors
+from odradek.protocol.library import message_class
 from odradek.workers.dispatch import topology
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:

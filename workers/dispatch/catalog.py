@@ -17,17 +17,18 @@ from odradek.storage.log.partition import Partition
 class Catalog:
     """The snapshot in force and its log; `follow` adopts a new version.
 
-    `config` is the broker's typed configuration; `clean`: for each of `log_dirs`, whether it was shut down cleanly.
+    `config` is the broker's typed configuration; `paths` are those of its log directories; `clean`: for each of them,
+    whether it was shut down cleanly.
     """
 
     def __init__(
         self, shared: Shared, run_dir: str | os.PathLike[str], role: int, config: Mapping[str, Any],
-        log_dirs: Sequence[str], clean: Sequence[bool] = (),
+        paths: Sequence[str], clean: Sequence[bool] = (),
     ) -> None:  # fmt: skip
         self._shared = shared
         self._role = role
         self._config = config
-        self._log_dirs = log_dirs
+        self.paths = paths
         self._clean = clean
         self.snapshot = Snapshot.empty(config)
         self._configs: dict[str, LogConfig] = {}  # of the snapshot in force
@@ -61,15 +62,15 @@ class Catalog:
 
     def log_dirs(self) -> list[LogDir]:
         """The log directories with their checkpoints, for recovery."""
-        clean = self._clean or [False] * len(self._log_dirs)
+        clean = self._clean or [False] * len(self.paths)
         cut = self._config["odradek.recovery.on.corruption"] == "cut"
-        return [LogDir.read(path, left, cut) for path, left in zip(self._log_dirs, clean, strict=True)]
+        return [LogDir.read(path, left, cut) for path, left in zip(self.paths, clean, strict=True)]
 
     def _resolve(self, topic: str, index: int) -> Place | None:
         info = self.snapshot.partition(topic, index)
         if info is None or info.slot < 0:
             return None
-        return Place(self.snapshot.topics[topic].id, info.slot, info.incarnation, self._log_dirs[info.log_dir])
+        return Place(self.snapshot.topics[topic].id, info.slot, info.incarnation, self.paths[info.log_dir])
 
     def _configure(self, topic: str) -> LogConfig:
         config = self._configs.get(topic)

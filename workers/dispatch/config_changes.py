@@ -10,8 +10,8 @@ from odradek.cluster.decisions import alter
 from odradek.cluster.decisions.alter import Change
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
+from odradek.protocol.library import message_class
 from odradek.workers.dispatch.administration import Controller, attempt, refuse_duplicate, twice
-from odradek.workers.dispatch.api import message_class
 from odradek.workers.dispatch.context import Context
 
 

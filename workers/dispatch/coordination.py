@@ -90,7 +90,8 @@ def client_host(context: Context) -> str:
 def topic_name(snapshot: Snapshot, topic: Any, by_id: bool) -> str | None:
     """The name of a request's topic, which newer versions give by id; None for an unknown id."""
     if not by_id:
-        return topic.name
+        name: str = topic.name
+        return name
     return None if topic.topic_id is None else snapshot.by_id(topic.topic_id.bytes)  # None: all zeros
 
 

@@ -8,8 +8,8 @@ back references and no look-around; unlike RE2 there are no word boundaries eith
 from __future__ import annotations
 
 import re
-import re._constants as sre  # type: ignore[import-not-found, import-untyped, unused-ignore]
-import re._parser as parser  # type: ignore[import-not-found, import-untyped, unused-ignore]
+import re._constants as sre  # type: ignore[import-not-found]  # typeshed does not have it
+import re._parser as parser  # type: ignore[import-not-found]  # typeshed does not have it
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.protocol import errors
+from odradek.protocol.library import message_class
 from odradek.protocol.wire import MALFORMED
-from odradek.workers.dispatch.api import Api, message_class
+from odradek.workers.dispatch.api import Api
 
 _CODE = errors.NOT_COORDINATOR
 # JoinGroup, Heartbeat, LeaveGroup, SyncGroup, ListGroups, InitProducerId, AddOffsetsToTxn, EndTxn

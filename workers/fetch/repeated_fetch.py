@@ -15,6 +15,7 @@ from odradek.workers.fetch.fetching import Fetch
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchRequest
+    from odradek.protocol.records.columns import Data
     from odradek.workers.fetch.fetch_services import FetchServices
     from odradek.workers.fetch.fetch_targets import FetchTarget, Found
     from odradek.workers.fetch.sessions import Session
@@ -58,11 +59,12 @@ class RepeatedFetch(Fetch):
 
     def take(self, version: int, correlation: int, buffer: memoryview, head: int, end: int) -> bool:
         """Answer or park the request in buffer[head:end], if it equals this one except for the offset."""
-        front, data = self._front, buffer.obj
+        data: Data = buffer.obj  # type: ignore[assignment]  # no slice: a memoryview has no find()
+        front = self._front
         at = head + len(front)
         if (
-            data.find(front, head, at) != head  # type: ignore[attr-defined]  # no slice
-            or data.find(self._back, at + 8, end) != at + 8  # type: ignore[attr-defined]
+            data.find(front, head, at) != head
+            or data.find(self._back, at + 8, end) != at + 8
             or at + 8 + len(self._back) != end
             or version != self.version
             or self._metadata is not self.services.snapshot.mark

@@ -54,8 +54,9 @@ class RepeatedFollowerFetch(InSession, FollowerFetch):
     def _join(self) -> Following:
         """The session's partitions, as the remembered request left them."""
         assert self.session is not None
-        assert self.session.following is not None
-        return self.session.following
+        following: Following | None = self.session.following
+        assert following is not None
+        return following
 
     def _is_there(self, session: Session) -> bool:
         return session.following is self._following and self._key in session.parts

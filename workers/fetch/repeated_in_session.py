@@ -16,6 +16,7 @@ from odradek.workers.fetch.repeated_fetch import RepeatedFetch
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
+    from odradek.protocol.records.columns import Data
     from odradek.workers.fetch.fetch_services import FetchServices
     from odradek.workers.fetch.sessions import Session
     from odradek.workers.net.connection import Connection
@@ -39,13 +40,14 @@ class InSession(RepeatedFetch):
         self._session = session
 
     def take(self, version: int, correlation: int, buffer: memoryview, head: int, end: int) -> bool:
-        front, middle, data = self._front, self._middle, buffer.obj
+        data: Data = buffer.obj  # type: ignore[assignment]  # no slice: a memoryview has no find()
+        front, middle = self._front, self._middle
         epoch_at = head + len(front)
         at = epoch_at + 4 + len(middle)
         if (
-            data.find(front, head, epoch_at) != head  # type: ignore[attr-defined]  # no slice
-            or data.find(middle, epoch_at + 4, at) != epoch_at + 4  # type: ignore[attr-defined]
-            or data.find(self._back, at + 8, end) != at + 8  # type: ignore[attr-defined]
+            data.find(front, head, epoch_at) != head
+            or data.find(middle, epoch_at + 4, at) != epoch_at + 4
+            or data.find(self._back, at + 8, end) != at + 8
             or at + 8 + len(self._back) != end
             or version != self.version
             or self._metadata is not self.services.snapshot.mark

@@ -11,6 +11,7 @@ from odradek.protocol.batch import HEADER, HEADER_SIZE, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from odradek.protocol.records.errors import RecordError
+    from odradek.protocol.records.validate import Rules
     from odradek.storage.config import LogConfig
     from odradek.storage.log.partition import Partition
     from odradek.workers.produce.batching import Pending
@@ -31,7 +32,7 @@ def prepare(pending: Pending, partition: Partition, version: int) -> bool:
         _refuse(pending, error)
         return False
     try:
-        stored = validate.normalise(pending.view, **_rules(partition.config, now_ms))
+        stored = validate.normalise(pending.view, _rules(partition.config, now_ms))
         if not stored:
             return False  # an empty set: Kafka accepts it without an error and without an offset
         return _take_header(pending, bytearray(stored[0]), partition.config, now_ms)
@@ -47,22 +48,22 @@ def _refuse(pending: Pending, error: RecordError) -> None:
     pending.record_errors = tuple(error.record_errors or ())
 
 
-def _rules(config: LogConfig, now_ms: int) -> dict:
-    from odradek.protocol.records import codecs
+def _rules(config: LogConfig, now_ms: int) -> Rules:
+    from odradek.protocol.records import codecs, validate
 
     codec = 0 if config.compression_type == "uncompressed" else codecs.BY_NAME.get(config.compression_type)
-    return {
-        "now_ms": now_ms,
-        "codec": codec,
-        "level": _level(config, codec),
-        "timestamp_type": int(config.message_timestamp_type == "LogAppendTime"),
-        "compacted": config.compacted,
-        "max_message_bytes": config.max_message_bytes,
-        "segment_bytes": config.segment_bytes,
-        "before_max_ms": config.message_timestamp_before_max_ms,
-        "after_max_ms": config.message_timestamp_after_max_ms,
-        "unpack_limit": max(codecs.WORKER_LIMIT, 4 * config.max_message_bytes),
-    }
+    return validate.Rules(
+        now_ms=now_ms,
+        codec=codec,
+        level=_level(config, codec),
+        timestamp_type=int(config.message_timestamp_type == "LogAppendTime"),
+        compacted=config.compacted,
+        max_message_bytes=config.max_message_bytes,
+        segment_bytes=config.segment_bytes,
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+        unpack_limit=max(codecs.WORKER_LIMIT, 4 * config.max_message_bytes),
+    )
 
 
 def _level(config: LogConfig, codec: int | None) -> int | None:

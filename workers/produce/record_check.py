@@ -16,7 +16,7 @@ import mmap
 
 from odradek.protocol.batch import COMPRESSION, HEADER_SIZE, NO_TIMESTAMP
 from odradek.protocol.records import codecs
-from odradek.protocol.records.columns import are_sound
+from odradek.protocol.records.columns import Data, are_sound
 from odradek.protocol.records.errors import RecordError
 
 ROOM = 8 << 20  # for decompressed records; larger batches take the slow path
@@ -39,8 +39,8 @@ class RecordCheck:
         if base < NO_TIMESTAMP:
             return False
         if not attributes & COMPRESSION:
-            # Pass the underlying object: a memoryview has no find().
-            return are_sound(buffer.obj, at + HEADER_SIZE, at + size, count, latest - base)  # type: ignore[arg-type]
+            data: Data = buffer.obj  # type: ignore[assignment]  # no slice: a memoryview has no find()
+            return are_sound(data, at + HEADER_SIZE, at + size, count, latest - base)
         # A few bytes may decompress to more records than a worker has time for.
         packed = buffer[at + HEADER_SIZE : at + size]
         return count <= codecs.WORKER_RECORDS and self._is_sound_inside(

@@ -115,7 +115,8 @@ class Cluster:
                     answers[node] = error
             return answers
 
-        return self.admin._manager.run(send)
+        answers: dict[int, Any] = self.admin._manager.run(send)
+        return answers
 
     def send_to_controller(self, request: Any, codes: Any) -> Any:
         """Send to the controller; `codes(response)` lists error codes, so that a moved controller is found again."""
@@ -137,7 +138,8 @@ class Cluster:
 
     def coordinators(self, groups: Iterable[str]) -> dict[str, int]:
         """The node id of the coordinator of each group."""
-        return self.admin._manager.run(self.admin._find_coordinator_ids, list(groups))
+        nodes: dict[str, int] = self.admin._manager.run(self.admin._find_coordinator_ids, list(groups))
+        return nodes
 
     def metadata(self, topics: Iterable[str] | None = None) -> Any:
         """The MetadataResponse for `topics`, or for all; creates none."""

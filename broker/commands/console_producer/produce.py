@@ -221,7 +221,7 @@ def _or_null(text: bytes | None) -> bytes:
     return _NULL if text is None else text
 
 
-class _NullSerializer(Serializer):
+class _NullSerializer(Serializer):  # type: ignore[misc]  # kafka-python has no types
     """Replaces the placeholder by None, after KafkaProducer has checked its arguments."""
 
     def serialize(self, _topic: str, _headers: Any, data: Any) -> bytes | None:

@@ -63,7 +63,7 @@ def _consumer(options: Mapping[str, Any], properties: Mapping[str, str]) -> Kafk
     return open_consumer(options["bootstrap_server"], config)
 
 
-class _Joining(ConsumerRebalanceListener):
+class _Joining(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
     """Measures the time from a revocation (or the start) to the next assignment."""
 
     def __init__(self, measure: Measure) -> None:

@@ -153,7 +153,7 @@ def _transaction(value: bytes | None) -> str:
 
 
 def _version(data: bytes | None) -> int:
-    (version,) = struct.unpack_from(">h", data or b"")
+    version: int = struct.unpack_from(">h", data or b"")[0]
     return version
 
 

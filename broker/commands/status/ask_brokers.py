@@ -14,7 +14,8 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeLogDirsRequest
 
 from odradek.broker.commands._shared.client import BROKER, TOPIC, Cluster, Partition, RequestFailed, explain
-from odradek.broker.commands.reassign_partitions.moves import Reassignment, moving
+from odradek.broker.commands.reassign_partitions.moves import moving
+from odradek.broker.commands.reassign_partitions.under_reassignment import Reassignment
 from odradek.broker.commands.status.overview import Dir, Node, Overview, Row, overview
 from odradek.broker.errors import OdradekError
 from odradek.broker.listeners import bracket

@@ -17,6 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 from odradek.broker.controller.elected.candidate import Candidate
@@ -217,7 +218,7 @@ class Member(Administration):
 
     def _tree_events(self) -> None:
         for event in self._tree.poll():
-            self._guarded(lambda event=event: self._tree_event(event))  # type: ignore[misc]
+            self._guarded(partial(self._tree_event, event))
 
     def _tree_event(self, event: Event) -> None:
         if event.kind == DISCONNECTED:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.coordinator.broker_channels import NewestConnections, client_id
-from odradek.broker.coordinator.txn_marker_channel import Markers
+from odradek.broker.coordinator.txn_marker_channel import Marker, Markers
 from odradek.broker.coordinator.txn_markers import NO_SOURCE, Job
 from odradek.broker.coordinator.verification_channel import Question, Verifications
 from odradek.groups.events import Now
@@ -54,7 +54,7 @@ def wanted(producer: int, commit: bool = True) -> Job:
 
 def test_markers_are_asked_for_by_transaction_and_topic() -> None:
     first, second = wanted(5), wanted(6, commit=False)
-    items = [(first, ("t", 1)), (second, ("t", 0)), (first, ("u", 0)), (first, ("t", 0))]
+    items: list[Marker] = [(first, ("t", 1)), (second, ("t", 0)), (first, ("u", 0)), (first, ("t", 0))]
     rows = Markers().fields(items)["markers"]
     asked = [(r.producer_id, r.transaction_result, [(t.name, t.partition_indexes) for t in r.topics]) for r in rows]
     assert asked == [(5, True, [("t", [1, 0]), ("u", [0])]), (6, False, [("t", [0])])]
@@ -65,7 +65,7 @@ def test_a_marker_that_is_not_in_the_answer_was_not_written() -> None:
     topic = row.WritableTxnMarkerTopicResult
     parts = [topic.WritableTxnMarkerPartitionResult(partition_index=n, error_code=code) for n, code in ((0, 0), (1, 6))]
     answer = SimpleNamespace(markers=[row(producer_id=5, topics=[topic(name="t", partitions=parts)])])
-    items = [(wanted(5), ("t", 0)), (wanted(5), ("t", 1)), (wanted(5), ("t", 2)), (wanted(6), ("t", 0))]
+    items: list[Marker] = [(wanted(5), ("t", 0)), (wanted(5), ("t", 1)), (wanted(5), ("t", 2)), (wanted(6), ("t", 0))]
     unknown = Error.UNKNOWN_SERVER_ERROR
     found = [error for _, error in Markers().outcomes(items, answer)]
     assert found == [Error.NONE, Error.NOT_LEADER_OR_FOLLOWER, unknown, unknown]

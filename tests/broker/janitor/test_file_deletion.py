@@ -42,7 +42,7 @@ def test_what_cannot_be_removed_keeps_nothing_else(bench: Maker, monkeypatch: py
             raise PermissionError(errno.EPERM, "an immutable file", path)
         unlink(path)
 
-    monkeypatch.setattr(file_deletion.os, "unlink", unlink_or_refuse)
+    monkeypatch.setattr(os, "unlink", unlink_or_refuse)
     for _ in range(2):
         with pytest.raises(PermissionError, match="immutable"):
             file_deletion.remove_segments(log.partition(), now_ms())

@@ -78,7 +78,7 @@ def test_what_a_step_begins_takes_no_slice_of_its_own() -> None:
 
 def test_work_that_waits_ends_the_turn() -> None:
     """Whatever it waits for comes with another turn of the loop, which rests until then."""
-    clock, ready = Clock(), []
+    clock, ready = Clock(), list[bool]()
     steps = Steps(clock)
 
     def waiting(name: str) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +14,11 @@ from odradek.broker.process.timeouts import Timeouts
 @given(st.lists(st.one_of(st.tuples(st.just("add"), st.integers(0, 9)), st.tuples(st.just("cancel"), st.integers(0, 9)),
                           st.tuples(st.just("due"), st.integers(0, 9)))))  # fmt: skip
 def test_as_a_list_of_what_is_left(steps: list[tuple[str, int]]) -> None:
-    timeouts, cancels, done, left = Timeouts(), list[Callable[[], None]](), list[int](), dict[int, int]()
+    timeouts, cancels, done, left = Timeouts(), list[Callable[[], object]](), list[int](), dict[int, int]()
     for step, value in steps:
         if step == "add":
             number = len(cancels)
-            cancels.append(timeouts.add(value, lambda number=number: done.append(number)))  # type: ignore[misc]
+            cancels.append(timeouts.add(value, partial(done.append, number)))
             left[number] = value
         elif step == "cancel" and value < len(cancels):
             cancels[value]()
@@ -33,7 +34,12 @@ def test_as_a_list_of_what_is_left(steps: list[tuple[str, int]]) -> None:
 
 def test_one_may_call_off_another_that_is_due_too() -> None:
     timeouts, done = Timeouts(), list[str]()
-    timeouts.add(1, lambda: (done.append("first"), cancel()))  # type: ignore[func-returns-value]
+
+    def first() -> None:
+        done.append("first")
+        cancel()
+
+    timeouts.add(1, first)
     cancel = timeouts.add(1, lambda: done.append("second"))
     timeouts.due(2)
     assert done == ["first"]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from odradek.broker import config as configuration
 from odradek.broker.process.process import Process, role_locks
@@ -180,9 +181,9 @@ class PlayedLeader:
         with self.lock:
             self.requests.append(request)
             self.first_epochs += [request.session_epoch] if first else []
-            return b"".join(self._fetch(request, correlation))  # type: ignore[arg-type]
+            return b"".join(self._fetch(request, correlation))
 
-    def _fetch(self, request: FetchRequest, correlation: int) -> list:
+    def _fetch(self, request: FetchRequest, correlation: int) -> list[Any]:
         error, session = self.sessions.open(request, True, 0.0)
         error, self.session_error = error or self.session_error, 0
         if error:

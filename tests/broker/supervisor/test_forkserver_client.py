@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from odradek.broker.errors import OK
 from odradek.broker.supervisor import forkserver
 
 from ...harness.broker import Broker
@@ -207,5 +208,5 @@ def test_it_ends_in_silence_with_a_supervisor_that_had_not_read_an_answer(capfd:
     ours.settimeout(20)
     assert ours.recv(64, socket.MSG_PEEK)
     ours.close()
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == forkserver.OK
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == OK
     assert "Traceback" not in capfd.readouterr().err

@@ -117,7 +117,7 @@ def test_a_process_without_a_descriptor_left_outlives_its_sign_of_life(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(sd_notify.socket, "socket", none_left)
+        patch.setattr(socket, "socket", none_left)
         assert not sd_notify.notify("STATUS=running")
         Watchdog({"WATCHDOG_USEC": "4000000"}).beat()
     assert sd_notify.notify("STATUS=running")

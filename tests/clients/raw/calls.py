@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from ...harness.wire import Wire
@@ -83,7 +84,7 @@ def part(partition: int, offset: int, max_bytes: int = 1_000_000, epoch: int = -
 
 
 def session_request(
-    topics: list[tuple[str | uuid.UUID, list[Any]]],
+    topics: Sequence[tuple[str | uuid.UUID, list[Any]]],
     *,
     version: int = 11,
     session: int = 0,

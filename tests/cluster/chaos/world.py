@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ...faults.checker import Log, faults
+from ...faults.checker import Found, Log, faults
 from ...harness.process import wait_until
 from . import divergence
 from .chaos_cluster import HEAL_S, ChaosCluster
-from .load import MODES, UNKNOWN, Mode, make_producer
+from .load import MODES, UNKNOWN, Mode, Producer, make_producer
 from .readers import Commits, Member, Tail, read_all
 
 PARTITIONS = 3
@@ -53,7 +53,7 @@ class World:
     def running(self) -> Iterator[None]:
         """Load over the block."""
         with quiet("kafka"):
-            for client in [*self.producers, *self.members, self.tail]:
+            for client in self._clients():
                 client.start()
             try:
                 self.await_more()
@@ -61,6 +61,9 @@ class World:
             except BaseException:
                 self._abandon()
                 raise
+
+    def _clients(self) -> list[Producer | Member | Tail]:
+        return [*self.producers, *self.members, self.tail]
 
     def _abandon(self) -> None:
         for producer in self.producers:
@@ -127,7 +130,7 @@ class World:
             if rows
         ]
 
-    def _unseen(self, log: Log) -> list[set[object]]:
+    def _unseen(self, log: Log) -> list[set[Found]]:
         return [
             set(log[partition]).difference(*(list(member.rows[partition]) for member in self.members))
             for partition in range(PARTITIONS)
@@ -153,7 +156,7 @@ class World:
             verdict.faults += [f"{producer.mode}: {fault}" for fault in found if fault not in excused]
         sent = [replace(producer.history, acked={}, refused={}, idempotent=False) for producer in self.producers]
         verdict.faults += faults(sent, log, [self.tail.rows])
-        for client in [*self.producers, *self.members, self.tail]:
+        for client in self._clients():
             verdict.faults += client.problems
         verdict.faults += [*self.commits.faults, *self._new_tracebacks()]
         verdict.commits, verdict.came_late = self.commits.count, self.commits.came_late

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.cluster.configs import configdef as c
-from odradek.cluster.configs.configtypes import DOUBLE, TYPE_NAMES
+from odradek.cluster.configs.configtypes import DOUBLE, TYPE_NAMES, parse_value
 
 from ...harness.needs import jars
 from ...tools.config_reference import KAFKAS_DEFAULTS
@@ -41,7 +41,7 @@ def facts(key: c.ConfigKey, topic: bool) -> list[str]:
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.parametrize("kind", ["broker", "topic"])
-def test_every_config_of_kafka_is_here_as_it_is_there(kafkas: dict, kind: str) -> None:
+def test_every_config_of_kafka_is_here_as_it_is_there(kafkas: dict[str, dict[str, list[str]]], kind: str) -> None:
     table = c.BROKER if kind == "broker" else c.TOPIC
     mine = {name: facts(key, kind == "topic") for name, key in table.items() if not name.startswith(OURS)}
     for name in KAFKAS_DEFAULTS.keys() & mine.keys():
@@ -53,7 +53,7 @@ def test_every_config_of_kafka_is_here_as_it_is_there(kafkas: dict, kind: str) -
 def test_every_default_passes_its_own_check_and_keeps_its_text(table: dict[str, c.ConfigKey]) -> None:
     for key in table.values():
         if key.default is not None:
-            value = c.parse_value(key, key.default)
+            value = parse_value(key, key.default)
             assert c.to_text(key.type, value) == key.default, key.name
 
 
@@ -136,8 +136,9 @@ def test_unknown_names_are_told_the_nearest() -> None:
 
 
 def test_listener_prefixes_and_sasl_mechanisms_are_known() -> None:
-    assert c.broker_key("listener.name.external.ssl.keystore.password").sensitive
-    assert c.broker_key("listener.name.x.plain.sasl.jaas.config").sensitive
+    for name in ("listener.name.external.ssl.keystore.password", "listener.name.x.plain.sasl.jaas.config"):
+        key = c.broker_key(name)
+        assert key is not None and key.sensitive
     assert c.broker_key("listener.name.x.nonsense") is None
     assert c.broker_synonyms("listener.name.x.plain.sasl.jaas.config")[1] == "sasl.jaas.config"
 

@@ -60,7 +60,7 @@ class Moving(Cluster):
                 assert not reassignment.current(self.state, partition).moving
                 assert set(self.world.nodes[partition].isr) == set(self.state.replicas(partition))
 
-    @precondition(lambda self: reassignment.moving(self.state))
+    @precondition(lambda self: bool(reassignment.moving(self.state)))
     @rule(which=choice)
     def catch_up(self, which: int) -> None:
         moves = sorted(reassignment.moving(self.state))
@@ -242,7 +242,7 @@ def test_replicas_that_come_and_go_count_together() -> None:
         ([1], ("gone", 0), errors.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
     ],
 )
-def test_moves_that_are_refused(target, partition, code, says) -> None:
+def test_moves_that_are_refused(target: list[int] | None, partition: tuple[str, int], code: int, says: str) -> None:
     world = World([1, 2, 3])
     world.create("t", [1, 2])
     world.create("gone", [1, 2])
@@ -272,7 +272,11 @@ def test_who_a_new_plan_gives_up_is_stopped_though_the_state_was_another() -> No
     broker_requests = SimpleNamespace(send_changes=lambda *of: told.append(of))
     elected: Any = SimpleNamespace(leadership=made.state, refused=refused, broker_requests=broker_requests)
     moves = Reassignments(elected)
-    moves._assign = lambda partition, planned: made.state.put_topic("t", planned.into(made.state.topics["t"], 0))  # type: ignore[method-assign]
+
+    def assign(partition: Partition, assignment: Assignment) -> None:
+        made.state.put_topic("t", assignment.into(made.state.topics["t"], 0))
+
+    moves._assign = assign  # type: ignore[method-assign]
     assert moves.request({P: [2, 1]}) == {}
     assert 3 not in made.nodes[P].isr
     assert {replica for _, _, stop in told for replica in stop} == {(P, 3)}

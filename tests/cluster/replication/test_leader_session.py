@@ -36,7 +36,7 @@ def test_an_idle_request_names_nothing() -> None:
     for epoch in (1, 2, 3):
         request = fetched(machine)
         assert (request.session_id, request.session_epoch) == (SESSION, epoch)
-        assert request.parts == request.forgotten == []
+        assert not request.parts and not request.forgotten
         machine.answered(0, SESSION, 0)
 
 
@@ -65,7 +65,7 @@ def test_back_where_it_was_is_no_change() -> None:
     machine.assign(C, at(1))
     machine.remove(C)
     request = fetched(machine)
-    assert request.parts == request.forgotten == []
+    assert not request.parts and not request.forgotten
 
 
 def test_a_new_leader_epoch_is_told() -> None:

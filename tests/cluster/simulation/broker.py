@@ -100,6 +100,11 @@ class Broker:
         return loop
 
     @property
+    def is_elected(self) -> bool:
+        """Whether its controller process is the elected controller."""
+        return self.controller is not None and self.controller.owner.elected is not None
+
+    @property
     def loop(self) -> Loop:
         """The controller process."""
         return self._loops["controller"]

@@ -57,10 +57,13 @@ class Cluster:
 
     # -- ZooKeeper
 
-    def _written(self, session: Any, operation: Operation, before: bytes | None) -> None:
-        made = isinstance(operation, (Create, Set)) and parent(operation.path) == znodes.TOPICS
-        if made and operation.data != NONSENSE:
+    def _note(self, operation: Create | Set) -> None:
+        if parent(operation.path) == znodes.TOPICS and operation.data != NONSENSE:
             self.sense[operation.path] = operation.data
+
+    def _written(self, session: Any, operation: Operation, before: bytes | None) -> None:
+        if isinstance(operation, (Create, Set)):
+            self._note(operation)
         self.invariants.written(session, operation, before)
 
     def spoilt(self) -> list[str]:
@@ -234,7 +237,7 @@ class Cluster:
         for broker in self.brokers.values():
             if not broker.up or not broker.registered or broker.controller is None:
                 return f"broker {broker.number} is not registered"
-        if sum(broker.controller.owner.elected is not None for broker in self.brokers.values()) != 1:
+        if sum(broker.is_elected for broker in self.brokers.values()) != 1:
             return "there is not one controller"
         if self.going():
             return f"topics {self.going()} are not deleted"
@@ -244,8 +247,7 @@ class Cluster:
         """What is not as it should be though log directories may be broken: of what some that work have in sync, they
         are the ISR, one of them leads, and all of them have the same.
         """
-        if sum(broker.controller is not None and broker.controller.owner.elected is not None
-               for broker in self.brokers.values()) != 1:  # fmt: skip
+        if sum(broker.is_elected for broker in self.brokers.values()) != 1:
             return "there is not one controller"
         for name in self.topics:
             node = self.topic(name)

@@ -14,8 +14,7 @@ from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields, SlotState
 from odradek.storage.log import repair
 from odradek.storage.log.log import Log, Place
-from odradek.storage.log.partition import Busy, Gone
-from odradek.storage.log.truncate import TRUNCATING
+from odradek.storage.log.partition import TRUNCATING, Busy, Gone
 from odradek.storage.segment.epochs import EpochCache
 
 from . import store
@@ -340,7 +339,7 @@ class MemoryLog(Log):
     pid = 1
 
     def __init__(self, shared: Any, rundir: object, role: int, resolve: Any, configure: Any) -> None:
-        self.shared = shared
+        self.shared: Any = shared
         self.role = role
         self.locks = shared.locks
         self.ring = shared.broker.ring

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from .clients import Producers
 from .cluster import Cluster
 from .faults import Faults
-from .invariants import Violation
 from .seams import installed
 from .world import World
 
@@ -127,6 +126,3 @@ def explained(seed: int, lines: int = 80, **options: Any) -> str:
     except Exception as error:
         return "\n".join([*history.world.trace, f"seed {seed}: {error!r}"])
     return f"seed {seed} does not fail when it is repeated"
-
-
-assert Violation

@@ -100,7 +100,7 @@ class _Metadata:
     version = 0
 
 
-class Rows(dict):
+class Rows(dict[str, Any]):
     """The process table, which nobody reads here."""
 
     def row(self, role: int) -> list[int]:
@@ -137,7 +137,7 @@ class Shared:
             self.broker.disk_failed()
 
 
-class Config(dict):
+class Config(dict[str, Any]):
     """A broker's static configuration, as far as anybody asks."""
 
     clustered = True

@@ -25,7 +25,7 @@ from odradek.workers.produce.acks_all import AcksAll
 
 from . import disk, store
 from .network import Connection, End
-from .world import Process
+from .world import Process, World
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -82,7 +82,7 @@ class Workers:
 
     def __init__(self, broker: Broker, process: Process) -> None:
         self.broker = broker
-        self.world = broker.world
+        self.world: World = broker.world
         self.process = process
         self.config = broker.config
         self.shared, self.role = broker.shared, roles.FIRST_WORKER
@@ -281,7 +281,7 @@ class Workers:
         return [
             Part(
                 one.topic, one.partition, one.error, one.hw, one.log_start,
-                memoryview(b"".join(piece.data for piece in one.payloads)), one.diverging,
+                memoryview(b"".join(piece.data for piece in one.payloads)), one.diverging,  # type: ignore[union-attr]  # doubles
             )
             for one in results
         ]  # fmt: skip

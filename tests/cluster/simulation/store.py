@@ -13,8 +13,7 @@ from typing import Any
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields
 from odradek.protocol import errors
-from odradek.storage.log.partition import TRIMMING
-from odradek.storage.log.truncate import TRUNCATING
+from odradek.storage.log.partition import TRIMMING, TRUNCATING
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.segment.fetched_batches import Found, Misplaced
 from odradek.storage.segment.fetched_batches import Received as Batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,14 @@ class Model:
     """ZooKeeper's rules, over a dict of path -> [data, version, cversion, ephemeral, children ever made]."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, list] = {"/": [b"", 0, 0, False, 0]}
+        self.nodes: dict[str, list[Any]] = {"/": [b"", 0, 0, False, 0]}
         self.watched: set[tuple[str, bool]] = set()
         self.events: list[tuple[str, str]] = []
 
     def children(self, path: str) -> list[str]:
         return sorted(p.rpartition("/")[2] for p in self.nodes if p != "/" and t.parent(p) == path)
 
-    def multi(self, operations: list) -> list:
+    def multi(self, operations: list[t.Operation]) -> list[str | int | None]:
         before = copy.deepcopy(self.nodes)
         fired: list[tuple[str, str]] = []
         try:
@@ -53,7 +54,7 @@ class Model:
             self.watched -= hit
         return results
 
-    def _do(self, operation, fired):
+    def _do(self, operation: t.Operation, fired: list[tuple[str, str]]) -> str | int | None:
         if isinstance(operation, t.Create):
             return self._create(operation, fired)
         node = self.nodes.get(operation.path)
@@ -73,7 +74,7 @@ class Model:
             fired += [(t.DELETED, operation.path), (t.CHILDREN, t.parent(operation.path))]
         return None
 
-    def _create(self, operation, fired):
+    def _create(self, operation: t.Create, fired: list[tuple[str, str]]) -> str:
         above = self.nodes.get(t.parent(operation.path))
         if above is None:
             raise t.NoNode(operation.path)
@@ -94,7 +95,7 @@ class Model:
             self.nodes[t.parent(path)][2] += 1
 
 
-def outcome(call):
+def outcome(call: Callable[[], list[Any]]) -> list[Any] | type[t.TreeError]:
     """What a call gave, or which refusal it raised."""
     try:
         return call()
@@ -114,19 +115,19 @@ class TreeMachine(RuleBasedStateMachine):
         self.model = Model()
 
     @rule(operations=st.lists(OPERATIONS, min_size=1, max_size=4))
-    def multi(self, operations) -> None:
+    def multi(self, operations: list[t.Operation]) -> None:
         got = outcome(lambda: self.tree.multi(operations))
         if isinstance(got, list):
             got = [item.version if isinstance(item, t.Stat) else item for item in got]
         assert got == outcome(lambda: self.model.multi(operations))
 
     @rule(path=PATHS)
-    def watch_data(self, path) -> None:
+    def watch_data(self, path: str) -> None:
         self.tree.exists(path, watch=True)
         self.model.watched.add((path, False))
 
     @rule(path=PATHS)
-    def watch_children(self, path) -> None:
+    def watch_children(self, path: str) -> None:
         if path in self.model.nodes:
             self.tree.children(path, watch=True)
             self.model.watched.add((path, True))
@@ -137,7 +138,7 @@ class TreeMachine(RuleBasedStateMachine):
         self.model.events = []
 
     @rule(clean=st.booleans())
-    def reopen(self, clean) -> None:
+    def reopen(self, clean: bool) -> None:
         if clean:
             self.tree.close()
         else:
@@ -171,7 +172,7 @@ def test_behaves_as_the_model(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def tree(tmp_path: Path):
+def tree(tmp_path: Path) -> Iterator[EmbeddedTree]:
     opened = EmbeddedTree(tmp_path / "m.db")
     yield opened
     opened.close()

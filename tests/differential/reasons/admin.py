@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from odradek.cluster.configs import configdef
+from odradek.cluster.configs.configtypes import READ_ONLY
 from odradek.protocol import errors
 
 from ..compare import Field, errors_in
@@ -34,14 +35,14 @@ def without_effect(difference: Difference) -> bool:
         return False
     keys = [configdef.broker_key(config.name) for config in _configs(difference)]
     refused = all(is_code(field, {errors.INVALID_REQUEST}, {0}) for field in difference.fields)
-    return refused and any(key is not None and key.change == configdef.READ_ONLY for key in keys)
+    return refused and any(key is not None and key.change == READ_ONLY for key in keys)
 
 
 def _without_effect_here(field: Field) -> bool:
     """Whether a config is told to be read-only, and is."""
     found = CONFIG_READ_ONLY.search(field.path)
     key = configdef.broker_key(found[1]) if found else None
-    return key is not None and key.change == configdef.READ_ONLY and field.ours is True
+    return key is not None and key.change == READ_ONLY and field.ours is True
 
 
 def of_client_metrics(difference: Difference) -> bool:

@@ -18,8 +18,8 @@ SMALL = 200  # bytes, the limits of the pools that hardly a batch fits
 
 def elsewhere(difference: Difference) -> bool:
     """Of the whole request; the session that is continued was begun on another connection, which may be closed."""
-    known = difference.step.api == "Fetch" and getattr(difference.request, "session_id", 0)
-    return bool(known) and isinstance(difference.ours, dict) and difference.ours["error_code"] == 70
+    known = difference.step.api == "Fetch" and bool(getattr(difference.request, "session_id", 0))
+    return known and isinstance(difference.ours, dict) and difference.ours["error_code"] == 70
 
 
 def emptied_segments(difference: Difference) -> bool:

@@ -35,13 +35,18 @@ def _all(consumer: Consumer, partitions: int) -> Iterator[Reading]:
         if message is None:
             assert time.monotonic() < deadline, f"a reader gets no further in partitions {open_}"
             continue
-        index, error = message.partition(), message.error()
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+                raise KafkaException(error)
+            continue
+        index, offset = message.partition(), message.offset()
+        assert index is not None and offset is not None
         if error is None:
-            records[index].append(Found(message.offset(), message.key(), message.value()))
+            key = message.key()
+            assert key is not None
+            records[index].append(Found(offset, key, message.value()))
             deadline = time.monotonic() + STUCK_S
-        elif error.code() == KafkaError._PARTITION_EOF:
-            if index in open_:
-                open_.discard(index)
-                yield Reading(index, message.offset(), list(records[index]))
-        elif not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-            raise KafkaException(error)
+        elif index in open_:
+            open_.discard(index)
+            yield Reading(index, offset, list(records[index]))

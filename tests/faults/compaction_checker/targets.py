@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from odradek.storage.tools import check
 
@@ -24,7 +25,7 @@ CONFIG = {
     "cleanup.policy": "compact", "segment.bytes": "8000", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "300", "index.interval.bytes": "500",
 }  # fmt: skip
-BROKER = {
+BROKER: dict[str, Any] = {
     "log_cleaner_backoff_ms": 50, "log_cleaner_min_cleanable_ratio": 0.01, "log_segment_delete_delay_ms": 200,
     "offsets_topic_segment_bytes": 5000, "transaction_state_log_segment_bytes": 5000, "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 2, "auto_create_topics_enable": "false",
@@ -52,7 +53,7 @@ class OneBroker:
     def harm(self, rng: random.Random) -> str:
         """Do something to it; what it was."""
         kinds: dict[str, Callable[[], object]] = {
-            **{f"the {role} killed": lambda role=role: self._kill(role, rng) for role in _ROLES},
+            **{f"the {role} killed": lambda role=role: self._kill(role, rng) for role in _ROLES},  # type: ignore[misc]
             "the broker killed": lambda: self._broker.restart(kill=True),
             "the broker restarted": self._broker.restart,
         }
@@ -115,7 +116,7 @@ class ThreeBrokers:
             "a broker killed": lambda: self._kill_broker(number, rng.choice([0.0, 1.0, 4.0])),
             "a broker restarted": lambda: self._cluster.restart(number),
             "leaders moved": lambda: self._move(rng),
-            **{f"a {role} killed": lambda role=role: self._kill(number, role) for role in (*_ROLES, "replicator")},
+            **{f"a {role} killed": lambda role=role: self._kill(number, role) for role in (*_ROLES, "replicator")},  # type: ignore[misc]
         }
         kind = rng.choice([*list(kinds)[:3] * 2, *kinds])
         kinds[kind]()
@@ -147,7 +148,7 @@ class ThreeBrokers:
         for index in range(PARTITIONS):
             self._cluster.wait_isr(TOPIC, index, len(self._cluster.running()), _WAIT_S)
         for broker in self._cluster.running():
-            wait_until(lambda one=broker: _all_visible(one), _WAIT_S, "the high watermarks")
+            wait_until(lambda one=broker: _all_visible(one), _WAIT_S, "the high watermarks")  # type: ignore[misc]
 
     def finish(self, compare: Callable[[], None]) -> list[str]:
         """Compare as it is, and with each of the brokers alone; what `odradek check` finds at last."""

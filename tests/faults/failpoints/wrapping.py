@@ -121,7 +121,7 @@ class Failpoints:
         around = self.around
 
         class Connection(sqlite3.Connection):
-            def execute(self, sql: str, *args: Any) -> Any:  # type: ignore[override]
+            def execute(self, sql: str, *args: Any) -> Any:
                 if sql != "COMMIT":
                     return super().execute(sql, *args)
                 return around("commit", super().execute, _nothing)(sql, *args)

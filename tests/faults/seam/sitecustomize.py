@@ -52,7 +52,7 @@ def _off_ms() -> int:
 
 
 def _noting(real: Callable[[int], None]) -> Callable[[int], None]:
-    import shadow
+    import shadow  # type: ignore[import-not-found]  # next to this file
 
     def fsync(fd: int) -> None:
         note = shadow.before(fd, _SHADOW)  # what is there now is durable once the call is back
@@ -90,8 +90,8 @@ if _FAULTS:
         setattr(os, _name, _failing(_name, getattr(os, _name)))
 if _CLOCK:
     _time_ns = time.time_ns
-    time.time_ns = lambda: _time_ns() + _off_ms() * 1_000_000  # type: ignore[assignment]
-    time.time = lambda: time.time_ns() / 1e9  # type: ignore[assignment]
+    time.time_ns = lambda: _time_ns() + _off_ms() * 1_000_000
+    time.time = lambda: time.time_ns() / 1e9
 if _SHADOW:
     os.fsync = _noting(os.fsync)  # type: ignore[assignment]
     os.open = _creating(os.open)

@@ -47,7 +47,7 @@ class Dying(StreamWriter):
         super().__init__(plan)
         self._folder, self._deaths = folder, deaths
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """A task's rows."""
         task = stamps.task()
         name = f"{task.epoch}-{task.partition}"
@@ -142,7 +142,7 @@ def main(folder: Path) -> None:
     """Ends with the query's own error, if it has one."""
     query = start(folder)
     while not (folder / "stop").exists():
-        if query.awaitTermination(PAUSE):
+        if query.awaitTermination(PAUSE):  # type: ignore[arg-type]  # seconds may be parts
             return
     query.processAllAvailable()
     query.stop()

@@ -47,7 +47,7 @@ class Halting(StreamWriter):
         super().__init__(plan)
         self._batch, self._where, self._marker = batch, where, marker
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Never ends for that batch, but in the first task."""
         self._halt("task", stamps.task().epoch if stamps.task().partition else -1)
         return super().write(iterator)

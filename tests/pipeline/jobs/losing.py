@@ -33,7 +33,7 @@ def _without(records: Callable[..., Iterator[pa.RecordBatch]], *given: Any) -> I
 def _losing(read: Callable[[Any], Iterator[pa.RecordBatch]], partition: Any) -> Iterator[pa.RecordBatch]:
     """In a task, in a process that others will use."""
     whole = tasks._records
-    tasks._records = lambda *given: _without(whole, *given)  # type: ignore[assignment]
+    tasks._records = lambda *given: _without(whole, *given)
     try:
         yield from read(partition)
     finally:

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive.__main__ import command
+from odradek.pipeline.jobs.archive.command import archive as command
 
 from ...clients.admin import create_topic
 from ...harness.process import die_with_parent, wait_until

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from odradek.pipeline.errors import OptionError, UnknownTopic
-from odradek.pipeline.jobs.archive.__main__ import command
+from odradek.pipeline.jobs.archive.command import archive as command
 from odradek.pipeline.jobs.archive.formats.formats import Formats, parse
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.sink.columns import Columns

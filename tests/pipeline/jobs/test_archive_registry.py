@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.jobs.archive.__main__ import command
+from odradek.pipeline.jobs.archive.command import archive as command
 from odradek.pipeline.jobs.archive.formats.formats import REGISTRY, Format, Formats, parse
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.sink.columns import Columns

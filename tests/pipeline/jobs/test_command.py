@@ -160,7 +160,8 @@ class Job:
 
     def __init__(self, what: str, folder: Path) -> None:
         self.folder = folder
-        words = [sys.executable, JOB, what, folder, "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+        words = [sys.executable, str(JOB), what, str(folder), "--master", "local[1]"]
+        words += ["--conf", "spark.ui.enabled=false"]
         words += ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"]
         self._out, self._err = folder.with_suffix(".out"), folder.with_suffix(".err")
         with self._out.open("w") as out, self._err.open("w") as err:

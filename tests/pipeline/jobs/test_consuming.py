@@ -31,8 +31,8 @@ def test_a_range(broker: Any) -> None:
     topic = create_topic(broker)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(20):
-        headers = [("h", b"%d" % number), ("none", None)][: number % 3]
-        producer.produce(topic, b"%d" % number, None, 0, timestamp=NOW + number, headers=headers)
+        headers: list[tuple[str, str | bytes | None]] = [("h", b"%d" % number), ("none", None)]
+        producer.produce(topic, b"%d" % number, None, 0, timestamp=NOW + number, headers=headers[: number % 3])
     assert not producer.flush(WAIT)
     found = consumed(broker, topic, 5, 15)
     assert [row["offset"] for row in found] == list(range(5, 15))

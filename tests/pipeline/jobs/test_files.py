@@ -95,7 +95,7 @@ def test_of_many_who_make_a_file_one_did(spark: SparkSession, tmp_path: Path) ->
     files = Files(spark, str(tmp_path))
     with ThreadPoolExecutor(8) as pool:
         for number in range(20):
-            made = list(pool.map(lambda who, at=number: files.create(f"{at}", f"{who}"), range(8)))  # type: ignore[misc]
+            made = list(pool.map(lambda who, at=number: files.create(f"{at}", f"{who}"), range(8)))
             assert made.count(True) == 1
             assert files.read(f"{number}") == str(made.index(True))
 

@@ -57,13 +57,16 @@ def produce(broker: Any, topic: str, numbers: range, partitions: int = 2) -> Non
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     texts = (b"plain", b'{"id":1}', b'{"id": 1, "name":"\\xc3\\xa4"}', b"\xff\x00", b"", None)
     for number in numbers:
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("h", b"%d" % number), ("h", b"\x80"), ("none", None), ("", b""),
+        ]  # fmt: skip
         producer.produce(
             topic,
             texts[number % 6],
             (b"key %d" % (number % 7), None, b"\xfe", b"")[number % 4],
             number % partitions,
             timestamp=NOW - (number * 7_919_000) % 10_000_000,
-            headers=[("h", b"%d" % number), ("h", b"\x80"), ("none", None), ("", b"")][: number % 5],
+            headers=headers[: number % 5],
         )
     assert not producer.flush(WAIT)
 

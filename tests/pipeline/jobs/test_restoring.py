@@ -40,7 +40,7 @@ def prepared(brokers: Brokers, broker: Any, topic: str, ends: list[int], **wish:
 
 
 def widened(brokers: Brokers, broker: Any, topic: str, partitions: int) -> None:
-    client_ = AdminClient(client(broker))
+    client_ = AdminClient({"bootstrap.servers": broker.bootstrap})
     client_.create_partitions([NewPartitions(topic, partitions)])[topic].result(WAIT)
     wait_until(lambda: brokers.topics()[topic] == partitions, WAIT, f"{topic} has {partitions} partitions")
 

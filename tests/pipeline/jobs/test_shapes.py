@@ -66,7 +66,7 @@ def avro(schema: Any, value: Any) -> bytes:
 
 longs = st.integers(-(2**63), 2**63 - 1)
 ints = st.integers(-(2**31), 2**31 - 1)
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 orders = st.fixed_dictionaries(
     {
         "id": longs,

@@ -33,7 +33,7 @@ def test_killed_twice(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     shop.send("raw", values)
     for stage, batch, where in (("cleaned", 0, "task"), ("hourly", 1, "commit")):
         with halted(shop.file, stage, str(batch), where, tmp_path / stage) as processes:
-            wait_until(lambda stage=stage: shop.records(stage), SECONDS, f"{stage} has written")
+            wait_until(lambda stage=stage: shop.records(stage), SECONDS, f"{stage} has written")  # type: ignore[misc]
             kill_all(processes)
             wait_dead(processes)
         assert not (tmp_path / "checkpoint" / stage / "commits" / str(batch)).exists()

@@ -218,11 +218,17 @@ COLUMNS = (
 )
 
 
+def _columns(text: str) -> T.StructType:
+    columns = T.StructType.fromDDL(text)
+    assert isinstance(columns, T.StructType)
+    return columns
+
+
 def test_what_columns_become(spark: SparkSession) -> None:
     """All types, and times that Python has none for."""
     from pyspark.sql.pandas.types import to_arrow_type
 
-    kind = T.StructType.fromDDL(COLUMNS)
+    kind = _columns(COLUMNS)
     schema = avro_results.schema(kind, "shop.Out")
     far, day = 2**62, 2**31 - 1
     row = {"id": 7, "n": 1, "f": 0.5, "at": far, "day": day, "local": -far, "sum": Decimal("-1.50"), "raw": b"\xff"}
@@ -256,7 +262,7 @@ def test_what_cannot_be_a_schema(spark: SparkSession) -> None:
         ("x ARRAY<INTERVAL DAY>", r"the column 'x\[\]' is interval day, for which"),
     ):
         with pytest.raises(OptionError, match=f"^{words}"):
-            avro_results.schema(T.StructType.fromDDL(columns), "r")
+            avro_results.schema(_columns(columns), "r")
 
 
 def test_a_result_that_the_schema_cannot_say() -> None:

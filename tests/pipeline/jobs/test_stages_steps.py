@@ -233,7 +233,7 @@ def test_times_that_no_topic_takes(spark: SparkSession) -> None:
         "string(element_at(filter(headers, h -> h.key = 'odradek.reason'), -1).value)",
     ).collect()
     before, ahead = (f"timestamp is {why} (timestamp_millis(id))" for why in ("before 1970", "more than 2 hours ahead"))
-    expected = [("out", at, None) for at in (0, 1, 5, now + 3_600_000)]
+    expected: list[tuple[str, int, str | None]] = [("out", at, None) for at in (0, 1, 5, now + 3_600_000)]
     expected += [("dead", at * 1000, why) for at, why in ((4, ahead), (5, before), (6, before))]
     assert Counter(map(tuple, found)) == Counter([*expected, ("dead", 7000, "the value is not JSON")])
 

@@ -61,13 +61,14 @@ def produce(broker: Any, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(count):
         value = json.dumps({"id": number}, separators=(",", ": " if number % 4 > 1 else ":"))
+        headers: list[tuple[str, str | bytes | None]] = [("h", b"%d" % number), ("h", None)]
         producer.produce(
             topic,
             None if number % 10 == 9 else "?" if number % 10 == 7 else value,
             f"key {number}",
             number % 2,
             timestamp=NOW + number,
-            headers=[("h", b"%d" % number), ("h", None)][: number % 3],
+            headers=headers[: number % 3],
         )
     assert not producer.flush(WAIT)
 

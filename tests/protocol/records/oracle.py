@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
+from odradek.protocol.records.batch_v2 import Record
 from tests.harness import java
 
 SOURCE = Path(__file__).with_name("java") / "RecordsOracle.java"
@@ -26,16 +28,18 @@ class Oracle:
     def __init__(self) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process = java.spawn("3.9.1", str(SOURCE), **pipes)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._to, self._from = self.process.stdin, self.process.stdout
 
     def close(self) -> None:
-        self.process.stdin.close()
+        self._to.close()
         self.process.wait(60)
 
     def ask(self, *words: object) -> str:
         """The answer to one command; Refused when Kafka throws."""
-        self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
-        self.process.stdin.flush()
-        line = self.process.stdout.readline().decode().rstrip("\n")
+        self._to.write((" ".join(map(str, words)) + "\n").encode())
+        self._to.flush()
+        line = self._from.readline().decode().rstrip("\n")
         if not line.startswith("ok "):
             raise Refused(line) if line.startswith("error ") else AssertionError(f"the oracle said {line!r}")
         return line[3:]
@@ -44,7 +48,7 @@ class Oracle:
         """As `ask`, for commands that answer with bytes."""
         return unhex(self.ask(*words)) or b""
 
-    def records(self, data: bytes) -> list[tuple]:
+    def records(self, data: bytes) -> list[Record]:
         """What Kafka reads from `data`, CRCs checked."""
         text = self.ask("read", tohex(data))
         return [] if text == "-" else [_record(row) for row in text.split(";")]
@@ -58,7 +62,7 @@ def unhex(text: str) -> bytes | None:
     return None if text == "~" else b"" if text == "-" else bytes.fromhex(text)
 
 
-def written(records) -> str:
+def written(records: Iterable[Record]) -> str:
     """`records` in the oracle's notation."""
     return ";".join(
         f"{offset}:{time}:{tohex(key)}:{tohex(value)}:"
@@ -67,7 +71,13 @@ def written(records) -> str:
     )
 
 
-def _record(row: str) -> tuple:
+def _name(text: str) -> bytes:
+    name = unhex(text)
+    assert name is not None, "a header without a name"
+    return name
+
+
+def _record(row: str) -> Record:
     offset, time, key, value, headers = row.split(":")
     pairs = [] if headers == "-" else [part.split("=") for part in headers.split(",")]
-    return int(offset), int(time), unhex(key), unhex(value), [(unhex(k), unhex(v)) for k, v in pairs]
+    return int(offset), int(time), unhex(key), unhex(value), [(_name(k), unhex(v)) for k, v in pairs]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol.batch import COMPRESSION, HEADER, MAGIC_AT
 from odradek.protocol.records import batch_v2, codecs, control, convert, message_sets, validate
+from odradek.protocol.records.batch_v2 import Record
 from odradek.protocol.records.errors import RecordError
 
 from .oracle import Oracle, Refused, tohex, written
@@ -22,30 +25,30 @@ relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_
 
 
 @pytest.fixture(scope="module")
-def oracle():
+def oracle() -> Iterator[Oracle]:
     one = Oracle()
     yield one
     one.close()
 
 
-def ours(records, magic: int, codec: int, kind: int) -> bytes:
+def ours(records: list[Record], magic: int, codec: int, kind: int) -> bytes:
     if magic == 2:
         return batch_v2.build(records, codec=codec, timestamp_type=kind, append_time=APPENDED)
     return message_sets.build(records, magic, codec=codec, timestamp_type=kind, append_time=APPENDED)
 
 
-def theirs(oracle: Oracle, records, magic: int, codec: int, kind: int) -> bytes:
+def theirs(oracle: Oracle, records: list[Record], magic: int, codec: int, kind: int) -> bytes:
     time = APPENDED if kind else -1
     return oracle.data("build", magic, codec, kind, time, records[0][0], -1, -1, -1, written(records))
 
 
-def read(data: bytes) -> list[tuple]:
+def read(data: bytes) -> list[Record]:
     return plain(batch_v2.iterate(data) if data[MAGIC_AT] == 2 else message_sets.iterate(data))
 
 
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_both_read_what_the_other_writes(oracle, magic, codec, kind) -> None:
+def test_both_read_what_the_other_writes(oracle: Oracle, magic: int, codec: int, kind: int) -> None:
     records = mixed(headers=magic == 2, base=1000)
     mine, kafkas = ours(records, magic, codec, kind), theirs(oracle, records, magic, codec, kind)
     assert oracle.records(mine) == oracle.records(kafkas) == read(mine) == read(kafkas)
@@ -61,20 +64,20 @@ def test_both_read_what_the_other_writes(oracle, magic, codec, kind) -> None:
 
 @relaxed
 @given(records=record_lists())
-def test_uncompressed_batches_are_the_same_bytes(oracle, records) -> None:
+def test_uncompressed_batches_are_the_same_bytes(oracle: Oracle, records: list[Record]) -> None:
     assert ours(records, 2, 0, 0) == theirs(oracle, records, 2, 0, 0)
 
 
 @relaxed
 @given(records=record_lists(headers=st.just([])), magic=st.sampled_from([0, 1]), codec=st.integers(0, 3))
-def test_message_sets_are_read_alike(oracle, records, magic, codec) -> None:
+def test_message_sets_are_read_alike(oracle: Oracle, records: list[Record], magic: int, codec: int) -> None:
     mine = ours(records, magic, codec, 0)
     assert oracle.records(mine) == read(mine)
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", [control.ABORT, control.COMMIT])
-def test_end_markers_are_the_same_bytes(oracle, kind) -> None:
+def test_end_markers_are_the_same_bytes(oracle: Oracle, kind: int) -> None:
     mine = control.end_marker(
         kind, producer_id=5, producer_epoch=2, coordinator_epoch=9, timestamp=NOW, base_offset=77, leader_epoch=3
     )
@@ -84,7 +87,7 @@ def test_end_markers_are_the_same_bytes(oracle, kind) -> None:
 @pytest.mark.parametrize("start", [0, 1015, 1030, 2000])
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", range(5))
-def test_down_conversion(oracle, codec, magic, start) -> None:
+def test_down_conversion(oracle: Oracle, codec: int, magic: int, start: int) -> None:
     marker = control.end_marker(
         1, producer_id=5, producer_epoch=2, coordinator_epoch=9, timestamp=NOW, base_offset=1020
     )
@@ -116,7 +119,7 @@ RULES = {
 }
 
 
-def judged(oracle: Oracle, data: bytes, **changes) -> bytes | tuple[int, list[int]]:
+def judged(oracle: Oracle, data: bytes, **changes: Any) -> bytes | tuple[int, list[int]]:
     """What Kafka's LogValidator makes of `data`: bytes, or (error, records at fault)."""
     rule = RULES | changes
     codec = -1 if rule["codec"] is None else rule["codec"]
@@ -127,14 +130,14 @@ def judged(oracle: Oracle, data: bytes, **changes) -> bytes | tuple[int, list[in
         return refused.code, refused.indexes
 
 
-def normalised(data: bytes, **changes) -> bytes | tuple[int, list[int]]:
+def normalised(data: bytes, **changes: Any) -> bytes | tuple[int, list[int]]:
     try:
-        return b"".join(validate.normalise(data, now_ms=NOW, leader_epoch=7, **RULES | changes))
+        return b"".join(validate.normalise(data, validate.Rules(now_ms=NOW, leader_epoch=7, **RULES | changes)))
     except RecordError as error:
         return error.code, [index for index, _ in error.record_errors]
 
 
-def assert_alike(oracle: Oracle, data: bytes, **changes) -> None:
+def assert_alike(oracle: Oracle, data: bytes, **changes: Any) -> None:
     kafkas, mine = judged(oracle, data, **changes), normalised(data, **changes)
     if isinstance(mine, tuple) or isinstance(kafkas, tuple):
         assert mine == kafkas
@@ -151,7 +154,9 @@ def assert_alike(oracle: Oracle, data: bytes, **changes) -> None:
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("target", [None, 0, 1, 2, 3, 4])
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_everything_a_producer_sends_is_stored_alike(oracle, magic, codec, target, kind) -> None:
+def test_everything_a_producer_sends_is_stored_alike(
+    oracle: Oracle, magic: int, codec: int, target: int | None, kind: int
+) -> None:
     data = ours(mixed(headers=magic == 2), magic, codec, 0)
     assert_alike(oracle, data, codec=target, timestamp_type=kind)
 
@@ -159,14 +164,14 @@ def test_everything_a_producer_sends_is_stored_alike(oracle, magic, codec, targe
 @pytest.mark.parametrize("to", [0, 1])
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize(("magic", "codec"), [one for one in FORMATS if one[1] != codecs.ZSTD])
-def test_old_formats_are_stored_alike(oracle, magic, codec, kind, to) -> None:
+def test_old_formats_are_stored_alike(oracle: Oracle, magic: int, codec: int, kind: int, to: int) -> None:
     for target in (None, 0, 1):
         data = ours(mixed(headers=False), magic, codec, 0)
         assert_alike(oracle, data, codec=target, timestamp_type=kind, magic_expected=to)
 
 
 @pytest.mark.parametrize("times", [(-5,), (-5, -2), (-1, -5, -1), (-5, NOW), (-1 << 63,), (NOW - (1 << 63),)], ids=str)
-def test_times_before_1970_are_judged_alike(oracle, times) -> None:
+def test_times_before_1970_are_judged_alike(oracle: Oracle, times: list[int]) -> None:
     data = batch_v2.build([(at, time, None, b"v", ()) for at, time in enumerate(times)], codec=0)
     for limit in (1000, validate.UNLIMITED):
         assert_alike(oracle, data, before_max_ms=limit)
@@ -190,7 +195,9 @@ odd_times = st.one_of(timestamps, st.just(-1), st.integers(0, 10))
         }
     ),
 )
-def test_batches_are_judged_alike(oracle, records, codec, producer_type, rule) -> None:
+def test_batches_are_judged_alike(
+    oracle: Oracle, records: list[Record], codec: int, producer_type: int, rule: dict[str, Any]
+) -> None:
     data = batch_v2.build(records, codec=codec, timestamp_type=producer_type, append_time=NOW)
     assert_alike(oracle, data, **rule)
 
@@ -209,15 +216,17 @@ def test_batches_are_judged_alike(oracle, records, codec, producer_type, rule) -
         }
     ),
 )
-def test_message_sets_are_judged_alike(oracle, records, magic, codec, rule) -> None:
+def test_message_sets_are_judged_alike(
+    oracle: Oracle, records: list[Record], magic: int, codec: int, rule: dict[str, Any]
+) -> None:
     data = message_sets.build(records, magic, codec=codec)
     assert_alike(oracle, data, **rule)
 
 
-def header_changed(**changes) -> bytes:
+def header_changed(**changes: Any) -> bytes:
     """A batch of four records with a doctored header and a right CRC."""
     batch = bytearray(batch_v2.build(mixed(4), codec=changes.pop("codec", 0)))
-    HEADER.pack_into(batch, 0, *batch_v2.header(batch)._replace(**changes))
+    HEADER.pack_into(batch, 0, *batch_v2.header(bytes(batch))._replace(**changes))
     batch_v2.set_crc(batch)
     return bytes(batch)
 
@@ -242,24 +251,24 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("name", SPOILT)
-def test_spoilt_batches_are_refused_alike(oracle, name) -> None:
+def test_spoilt_batches_are_refused_alike(oracle: Oracle, name: str) -> None:
     assert_alike(oracle, SPOILT[name])
 
 
-def test_wrong_offset_deltas_are_numbered_anew(oracle) -> None:
+def test_wrong_offset_deltas_are_numbered_anew(oracle: Oracle) -> None:
     """By Kafka when it recompresses anyway (it fails otherwise), by us always."""
     batch = bytearray(batch_v2.build(mixed(12)[::3], codec=1))
-    HEADER.pack_into(batch, 0, *batch_v2.header(batch)._replace(last_offset_delta=3))
+    HEADER.pack_into(batch, 0, *batch_v2.header(bytes(batch))._replace(last_offset_delta=3))
     batch_v2.set_crc(batch)
     assert_alike(oracle, bytes(batch), codec=0)
-    (stored,) = validate.normalise(bytes(batch), now_ms=NOW)
+    (stored,) = validate.normalise(bytes(batch), validate.Rules(now_ms=NOW))
     batch_v2.check(stored, dense=True)
 
 
 def wrapped(inner: bytes, magic: int = 1, offset: int = 0, attributes: int = 1, value: bytes | None = b"") -> bytes:
     """A gzip wrapper message around any bytes."""
     value = codecs.compress(codecs.GZIP, inner) if value == b"" else value
-    record = (offset, NOW, None, value, [])
+    record: Record = (offset, NOW, None, value, [])
     message = bytearray(message_sets.build([record], magic))
     message[MAGIC_AT + 1] = attributes
     return with_crc(bytes(message))
@@ -291,12 +300,12 @@ INNER = {
 
 
 @pytest.mark.parametrize("name", INNER)
-def test_odd_wrappers_are_judged_alike(oracle, name) -> None:
+def test_odd_wrappers_are_judged_alike(oracle: Oracle, name: str) -> None:
     for magic in (2,) if name == "log append time" else (2, 1):  # see validate's docstring
         assert_alike(oracle, INNER[name], magic_expected=magic)
 
 
-def test_every_lz4_checksum_is_what_kafka_wants(oracle) -> None:
+def test_every_lz4_checksum_is_what_kafka_wants(oracle: Oracle) -> None:
     """Magic 1 wants the right one, magic 0 takes any."""
     for magic, broken in itertools.product((0, 1), (0, 2)):
         packed = codecs.compress(codecs.LZ4, message_sets.build(two, magic), magic=broken)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.protocol.records import batch_v2, columns, varint
-from odradek.protocol.records.batch_v2 import Record
+from odradek.protocol.records.batch_v2 import Headers, Record
 from odradek.protocol.records.errors import RecordError
 
 from .strategies import NOW, mixed, record_lists
@@ -23,7 +23,7 @@ MEMORIES: dict[str, Callable[[int], bytearray | mmap.mmap]] = {
 BEFORE, BEHIND = b"\x02", b"\x0c\0\0\0\1\1\0"
 
 
-def said(body: bytes, count: int, span: int) -> bool:
+def said(body: bytes | bytearray, count: int, span: int) -> bool:
     """The columns' answer, which is the same in each kind of memory, and at its end."""
     found = set()
     for make in MEMORIES.values():
@@ -54,7 +54,7 @@ def encoded(records: list[Record]) -> tuple[bytes, int, int]:
 
 
 def alike(
-    count: int, size: int = 20, key: int = -1, step: Callable[[int], int] = lambda n: 0, headers: tuple = ()
+    count: int, size: int = 20, key: int = -1, step: Callable[[int], int] = lambda n: 0, headers: Headers = ()
 ) -> list[Record]:
     """Records of one shape; those from `size` on are the bytes of values."""
     value, name = b"v" * size, None if key < 0 else b"k" * key
@@ -110,7 +110,7 @@ def test_a_single_record_of_every_size() -> None:
 
 
 def test_headers_nulls_and_every_length() -> None:
-    rows = [(n, NOW if n == 0 else time, *rest) for n, time, *rest in mixed(300)]
+    rows = [(n, NOW if n == 0 else time, k, v, pairs) for n, time, k, v, pairs in mixed(300)]
     assert said(*encoded(rows))
     assert said(*encoded(alike(100, headers=((b"h", b"1"), (b"", None)))))
     assert said(*encoded([(n, NOW, None, None, ()) for n in range(100)]))

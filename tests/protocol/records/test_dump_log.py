@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from odradek.protocol.records import batch_v2, control, message_sets, validate
@@ -13,13 +15,14 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_dump_log_segments(tmp_path) -> None:
+def test_dump_log_segments(tmp_path: Path) -> None:
     parts, offset = [], 0
     for codec in range(5):
         old = message_sets.build(mixed(30, headers=False), codec % 2, codec=codec % 4)
+        rules = validate.Rules(now_ms=NOW, base_offset=offset + 30, leader_epoch=1, timestamp_type=codec % 2)
         for batch in (
             batch_v2.build(mixed(30, base=offset), codec=codec, leader_epoch=1),
-            *validate.normalise(old, now_ms=NOW, base_offset=offset + 30, leader_epoch=1, timestamp_type=codec % 2),
+            *validate.normalise(old, rules),
         ):
             parts.append(batch)
             offset += 30

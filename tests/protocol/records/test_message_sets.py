@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -18,6 +20,7 @@ from odradek.protocol.errors import (
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
 from odradek.protocol.records import batch_v2, codecs, convert, message_sets, validate
+from odradek.protocol.records.batch_v2 import Record
 from odradek.protocol.records.errors import RecordError
 
 from .strategies import NOW, mixed, plain, record_lists
@@ -34,20 +37,20 @@ def by_hand(offset: int, key: bytes, value: bytes, magic: int = 0, attributes: i
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_by_hand(magic) -> None:
+def test_messages_by_hand(magic: int) -> None:
     data = by_hand(7, b"k", b"v", magic) + by_hand(9, b"", b"w", magic)
-    records = [(7, NOW if magic else -1, b"k", b"v", []), (9, NOW if magic else -1, b"", b"w", [])]
+    records: list[Record] = [(7, NOW if magic else -1, b"k", b"v", []), (9, NOW if magic else -1, b"", b"w", [])]
     assert plain(message_sets.iterate(data)) == records
     assert message_sets.build(records, magic) == data
     assert plain(message_sets.iterate(data + data[:20])) == records, "a part at the end does not count"
 
 
-def timeless(records, magic: int) -> list[tuple]:
+def timeless(records: Iterable[Record], magic: int) -> list[Record]:
     return [(o, t if magic else -1, k, v, []) for o, t, k, v, _ in records]
 
 
 @given(records=bare, magic=magics, codec=st.integers(0, 3))
-def test_round_trip(records, magic, codec) -> None:
+def test_round_trip(records: list[Record], magic: int, codec: int) -> None:
     data = message_sets.build(records, magic, codec=codec)
     assert plain(message_sets.iterate(memoryview(data))) == timeless(records, magic)
     shallow = list(message_sets.messages(data))
@@ -56,34 +59,35 @@ def test_round_trip(records, magic, codec) -> None:
 
 
 @given(records=bare, magic=magics, codec=st.sampled_from([0, 1]))
-def test_kafka_python_agrees(records, magic, codec) -> None:
+def test_kafka_python_agrees(records: list[Record], magic: int, codec: int) -> None:
     from kafka.record import MemoryRecords
 
-    reader, read = MemoryRecords(message_sets.build(records, magic, codec=codec)), []
+    reader = MemoryRecords(message_sets.build(records, magic, codec=codec))
+    read: list[tuple[int, int | None, bytes | None, bytes | None]] = []
     while reader.has_next():
         batch = reader.next_batch()
         assert batch.validate_crc()
-        read += [(r.offset, r.timestamp, r.key, r.value, []) for r in batch]
-    expected = [(o, t if magic else None, k, v, []) for o, t, k, v, _ in records]
+        read += [(r.offset, r.timestamp, r.key, r.value) for r in batch]
+    expected = [(o, t if magic else None, k, v) for o, t, k, v, _ in records]
     assert read == expected
 
 
 @given(records=record_lists(headers=st.just([]), gaps=False, base=0), magic=magics, codec=st.sampled_from([0, 1]))
-def test_kafka_python_writes_what_we_read(records, magic, codec) -> None:
+def test_kafka_python_writes_what_we_read(records: list[Record], magic: int, codec: int) -> None:
     from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
     for offset, time, key, value, _ in records:
         builder.append(offset, time, key, value, [])
     data = bytes(builder.build())
-    (stored,) = validate.normalise(data, now_ms=NOW)
+    (stored,) = validate.normalise(data, validate.Rules(now_ms=NOW))
     assert plain(batch_v2.iterate(stored)) == timeless(records, magic)
     assert batch_v2.check(stored, dense=True).codec == codec
 
 
 @settings(max_examples=150)
 @given(records=bare, magic=magics, data=st.data())
-def test_every_flipped_bit_is_seen(records, magic, data) -> None:
+def test_every_flipped_bit_is_seen(records: list[Record], magic: int, data: st.DataObject) -> None:
     original = message_sets.build(records, magic)
     starts = {start: end for _, start, end in message_sets.entries(original)}
     start = data.draw(st.sampled_from(sorted(starts)))
@@ -96,7 +100,7 @@ def test_every_flipped_bit_is_seen(records, magic, data) -> None:
 
 @settings(max_examples=150)
 @given(records=bare, magic=magics, junk=st.binary(max_size=60), cut=st.integers(0, 60))
-def test_damage_never_escapes(records, magic, junk, cut) -> None:
+def test_damage_never_escapes(records: list[Record], magic: int, junk: bytes, cut: int) -> None:
     data = message_sets.build(records, magic)
     for spoilt in (
         data[:cut] + junk + data[cut + len(junk) :],
@@ -109,13 +113,13 @@ def test_damage_never_escapes(records, magic, junk, cut) -> None:
             except RecordError:
                 pass
         try:
-            validate.normalise(spoilt, now_ms=NOW)
+            validate.normalise(spoilt, validate.Rules(now_ms=NOW))
         except RecordError:
             pass
 
 
 @given(records=record_lists(), magic=magics, codec=st.integers(0, 3), start=st.integers(0, 12))
-def test_down_conversion(records, magic, codec, start) -> None:
+def test_down_conversion(records: list[Record], magic: int, codec: int, start: int) -> None:
     first = records[min(start, len(records) - 1)][0]
     batch = batch_v2.build(records, codec=codec)
     read = plain(message_sets.iterate(convert.down(batch + batch[:-1], magic, first)))
@@ -131,9 +135,9 @@ def test_zstd_after_something_readable_only_ends_the_set() -> None:
     assert caught.value.code == UNSUPPORTED_COMPRESSION_TYPE
 
 
-def code_of(data: bytes, **rules) -> int:
+def code_of(data: bytes, **rules: Any) -> int:
     with pytest.raises(RecordError) as caught:
-        validate.normalise(data, now_ms=NOW, **rules)
+        validate.normalise(data, validate.Rules(now_ms=NOW, **rules))
     return caught.value.code
 
 
@@ -143,7 +147,8 @@ SET = message_sets.build(mixed(20, headers=False), 1)
 
 def test_sizes() -> None:
     assert code_of(BATCH, max_message_bytes=len(BATCH) - 1) == MESSAGE_TOO_LARGE
-    assert validate.normalise(BATCH, now_ms=NOW, max_message_bytes=len(BATCH), segment_bytes=len(BATCH)) == [BATCH]
+    just = validate.Rules(now_ms=NOW, max_message_bytes=len(BATCH), segment_bytes=len(BATCH))
+    assert validate.normalise(BATCH, just) == [BATCH]
     assert code_of(BATCH, segment_bytes=len(BATCH) - 1) == RECORD_LIST_TOO_LARGE
     biggest = max(map(len, convert.split(SET)))
     assert code_of(SET, max_message_bytes=biggest) == MESSAGE_TOO_LARGE, "each fits, the batch of them does not"
@@ -158,7 +163,8 @@ def test_crc_and_shape() -> None:
     assert code_of(b"\0" * 100) == CORRUPT_MESSAGE
     assert code_of(batch_v2.build(mixed(3, base=5))) == INVALID_RECORD
     assert code_of(BATCH + SET) == INVALID_RECORD
-    assert validate.normalise(b"", now_ms=NOW) == validate.normalise(BATCH[:-1], now_ms=NOW) == []
+    rules = validate.Rules(now_ms=NOW)
+    assert validate.normalise(b"", rules) == validate.normalise(BATCH[:-1], rules) == []
 
 
 def test_old_formats_have_no_headers_and_no_sequences() -> None:
@@ -169,7 +175,7 @@ def test_old_formats_have_no_headers_and_no_sequences() -> None:
 
 def test_refused_records_are_named() -> None:
     with pytest.raises(RecordError) as caught:
-        validate.normalise(batch_v2.build(mixed(6), codec=4), now_ms=NOW, compacted=True)
+        validate.normalise(batch_v2.build(mixed(6), codec=4), validate.Rules(now_ms=NOW, compacted=True))
     assert caught.value.code == INVALID_RECORD
     assert [index for index, _ in caught.value.record_errors] == [0, 4]
 
@@ -187,7 +193,7 @@ def test_refused_records_are_named() -> None:
         (b"", 2, None),
     ],
 )
-def test_what_a_request_may_carry(data, version, code) -> None:
+def test_what_a_request_may_carry(data: bytes, version: int, code: int | None) -> None:
     try:
         validate.check_request(data, version)
         found = None
@@ -198,7 +204,7 @@ def test_what_a_request_may_carry(data, version, code) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP])
-def test_more_messages_than_a_worker_has_the_time_for(monkeypatch: pytest.MonkeyPatch, magic, codec) -> None:
+def test_more_messages_than_a_worker_has_the_time_for(monkeypatch: pytest.MonkeyPatch, magic: int, codec: int) -> None:
     """A few bytes may unpack to millions of them: they are counted before any is read."""
     monkeypatch.setattr(codecs, "WORKER_RECORDS", 20)
     read = []
@@ -208,9 +214,9 @@ def test_more_messages_than_a_worker_has_the_time_for(monkeypatch: pytest.Monkey
         read.clear()
         data = message_sets.build([(at, NOW, None, b"v", ()) for at in range(count)], magic, codec=codec)
         if count == 20:
-            assert validate.normalise(data, now_ms=NOW)
+            assert validate.normalise(data, validate.Rules(now_ms=NOW))
             continue
         with pytest.raises(RecordError) as caught:
-            validate.normalise(data, now_ms=NOW)
+            validate.normalise(data, validate.Rules(now_ms=NOW))
         assert caught.value.code == MESSAGE_TOO_LARGE
         assert len(read) <= 22

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ ROWS = st.lists(
 )
 
 
-def batch(rows: list, **fields: int) -> bytes:
+def batch(rows: list[Any], **fields: int) -> bytes:
     offset, records = 1000, []
     for step, timestamp, key, value, headers in rows:
         offset += step
@@ -27,7 +29,7 @@ def batch(rows: list, **fields: int) -> bytes:
 
 
 @given(ROWS, st.sampled_from(range(5)), st.data())
-def test_against_the_reader_of_records(rows: list, codec: int, data: st.DataObject) -> None:
+def test_against_the_reader_of_records(rows: list[Any], codec: int, data: st.DataObject) -> None:
     raw = batch(rows, codec=codec, producer_id=7, producer_epoch=1, base_sequence=4, leader_epoch=9)
     body, head = batch_v2.payload(raw), batch_v2.header(raw)
     records, found = list(batch_v2.iterate(raw)), list(slices.slices(body, head))
@@ -55,7 +57,7 @@ def test_an_emptied_batch_keeps_what_a_producer_left() -> None:
 
 
 @given(ROWS, st.integers(0, 10_000), st.binary(min_size=1, max_size=4))
-def test_damage_is_a_record_error_or_read(rows: list, at: int, noise: bytes) -> None:
+def test_damage_is_a_record_error_or_read(rows: list[Any], at: int, noise: bytes) -> None:
     raw = batch(rows)
     body, head = bytearray(batch_v2.payload(raw)), batch_v2.header(raw)
     body[at % len(body) : at % len(body) + len(noise)] = noise

@@ -18,12 +18,14 @@ from odradek.protocol import errors
 from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2
 from odradek.storage.compaction import compaction
+from odradek.storage.compaction.cleanable import Range
 from odradek.storage.compaction.compaction import BUSY, Compaction, Memory, Moved
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import control_batch, opening, roll, trim, truncate
 from odradek.storage.log.append import append
 from odradek.storage.log.flush import Flush
+from odradek.storage.log.log import Log
 from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.opening import LogDir
 from odradek.storage.log.partition import Partition
@@ -87,6 +89,7 @@ class World:
         slot = self.partition.slot
         slot.publish(slot.state()._replace(state=slots.RECOVERING, recovers_to=slots.LEADER))
         log_dir = LogDir.read(str(self.root), clean)
+        assert isinstance(self.partition.owner, Log)
         assert opening.open_all(self.partition.owner, [TP], [log_dir], lambda: None) == 1
 
     def close(self) -> None:
@@ -232,7 +235,7 @@ class World:
 
     # --- the cleaner
 
-    def _look(self) -> compaction.Range | None:
+    def _look(self) -> Range | None:
         note_flushed(self.partition)
         try:
             offsets = checkpoints.read_offsets(self.root, checkpoints.CLEANER)

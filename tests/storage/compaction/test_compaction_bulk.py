@@ -39,7 +39,7 @@ def test_batches_of_every_kind(tmp_path: Path, chunk: int, room: int, monkeypatc
     monkeypatch.setattr(bulk_records, "_ROOM", room)
     rng = random.Random(chunk)
     with live(tmp_path, cleanup_policy="compact", segment_bytes=50_000) as world:
-        partition, last = world.partition(), {}
+        partition, last = world.partition(), dict[bytes | None, bytes | None]()
         for number in range(400):
             rows: list[Row] = []
             for _ in range(rng.choice((1, 2, 40))):

@@ -6,6 +6,7 @@ Whatever is left of an aborted transaction must be seen by no read_committed con
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_a_round_goes_by_what_is_on_the_disk(tmp_path: Path) -> None:
             next(steps)
             state = partition.state()
             assert state.flushed == (state.leo if transactional else state.active_base)
-            steps.close()  # type: ignore[attr-defined]
+            steps.close()
 
 
 @pytest.mark.parametrize("cut", [6, 5, 4, 3])
@@ -175,7 +176,7 @@ def test_a_transaction_of_which_something_is_left_is_open_after_its_marker_is_lo
         size = path.stat().st_size - lost.length - 12
         with path.open("r+b") as file:
             file.truncate(size)
-        options = {"log_start": 0, "compacted_upto": clean_upto}
+        options: dict[str, Any] = {"log_start": 0, "compacted_upto": clean_upto}
         found = recovery.recover(partition.directory, partition.config, recovery_point=3, **options)
         assert (found.leo, found.first_unstable) == (5, 3)
         write_snapshot(partition.directory, 5, {5: ProducerEntry(0, 1, NOW, 1, [])})

@@ -70,11 +70,11 @@ def test_against_a_dictionary(rows: list[tuple[bytes, bool, int]], cuts: list[in
             break
     made.freeze()
     assert len(made) == len(last)
-    tombstones = {int(offset) for offset, (_, gone, _) in zip(offsets, rows, strict=True) if gone}
+    deleted = {int(offset) for offset, (_, gone, _) in zip(offsets, rows, strict=True) if gone}
     if len(offsets):
         found, gone = made.latest_among(offsets)
         assert offsets[found].tolist() == sorted(last.values())
-        assert offsets[gone].tolist() == sorted(tombstones & set(last.values()))
+        assert offsets[gone].tolist() == sorted(deleted & set(last.values()))
         apart = np.array([offsets[0], offsets[0] + 10_000_000, offsets[0] + 20_000_000])
         assert made.latest_among(apart)[0].tolist() == [int(offsets[0]) in last.values(), False, False]
     asked = [b"", b"never put in", *last]

@@ -29,7 +29,7 @@ SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}
 
 
 def epochs_of(world: Live) -> tuple[tuple[int, int], ...]:
-    return tuple(tuple(entry) for entry in EpochCache.read(world.root / "t-0").entries)
+    return tuple((entry.epoch, entry.start_offset) for entry in EpochCache.read(world.root / "t-0").entries)
 
 
 # --- what comes out is what a leader has
@@ -184,9 +184,8 @@ def test_what_was_found_before_is_looked_for_again_where_the_log_ends_elsewhere(
             append_as_follower.append(partition, values, data, 0, 0, NOW, before)
         assert partition.state().leo == 3
         with partition.locked() as values:
-            append_as_follower.append(
-                partition, values, memoryview(sent(3, 2)), 0, 0, NOW, fetched_batches.find(sent(3, 2), 3)
-            )
+            data = memoryview(sent(3, 2))
+            append_as_follower.append(partition, values, data, 0, 0, NOW, fetched_batches.find(data, 3))
         assert stored(world.partition(1)) == sent(0, 5)
 
 
@@ -203,10 +202,9 @@ def test_old_messages_are_refused_and_said_so(tmp_path: Path, magic: int) -> Non
 
 def test_gaps_and_emptied_batches(tmp_path: Path) -> None:
     """Compaction takes records, leaves a producer's last batch without any, and empties markers."""
-    emptied = logs.batch(9, 0, producer=(4, 0, 6))
-    emptied = bytearray(emptied)
-    emptied[23:27] = (2).to_bytes(4, "big")  # it had three records
-    emptied = _checked(emptied)
+    last = bytearray(logs.batch(9, 0, producer=(4, 0, 6)))
+    last[23:27] = (2).to_bytes(4, "big")  # it had three records
+    emptied = _checked(last)
     marker = _checked(bytearray(logs.batch(20, 0, attributes=0x30, producer=(5, 0, -1))))
     marker_delta = bytearray(marker)
     marker_delta[23:27] = (0).to_bytes(4, "big")

@@ -108,8 +108,7 @@ class Flushes(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-TestFlushes = Flushes.TestCase
-TestFlushes.pytestmark = pytest.mark.slow
+TestFlushes = pytest.mark.slow(Flushes.TestCase)
 TestFlushes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 

@@ -75,6 +75,5 @@ class Capped(RuleBasedStateMachine):
         self.stack.close()
 
 
-TestCapped = Capped.TestCase
-TestCapped.pytestmark = pytest.mark.slow
+TestCapped = pytest.mark.slow(Capped.TestCase)
 TestCapped.settings = settings(max_examples=40, stateful_step_count=10)

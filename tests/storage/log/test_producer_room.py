@@ -12,6 +12,7 @@ from odradek.ipc import slots
 from odradek.ipc.region import NoRoom
 from odradek.protocol import errors
 from odradek.storage.log import append, opening
+from odradek.storage.log.log import Log
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers import snapshots
 
@@ -110,6 +111,7 @@ def test_a_start_without_room_takes_that_partition_offline(tmp_path: Path, full:
         partition.slot.publish(slots.SlotState(incarnation=incarnation, state=slots.RECOVERING))
         full.fill()  # type: ignore[attr-defined]
         found = opening.LogDir(False, False, {}, {}, {}, {})
+        assert isinstance(partition.owner, Log)
         assert opening.open_all(partition.owner, [("t", 0)], [found], lambda: None) == 1
         assert partition.state().state == slots.OFFLINE
 
@@ -183,6 +185,7 @@ def test_a_start_takes_over_the_newest_producers_only(tmp_path: Path) -> None:
         made.config["producers.max"] = 100
         again = made.partition(1)
         again.slot.publish(slots.SlotState(incarnation=again.incarnation, state=slots.RECOVERING))
+        assert isinstance(again.owner, Log)
         opening.open_all(again.owner, [("t", 0)], [opening.LogDir(False, False, {}, {}, {}, {})], lambda: None)
         assert known(again) == set(range(100, 150))
 
@@ -198,5 +201,6 @@ def test_a_snapshot_is_that_of_the_entries(tmp_path: Path) -> None:
         found = snapshots.decode(snapshots.encode_table(table))
         assert found.keys() == {7, 8}
         assert (found[7].txn_first_offset, found[8].txn_first_offset) == (0, -1)
-        assert (found[8].last.last_seq, found[8].last.first_offset, found[8].last.last_offset) == (13, 13, 14)
+        last = found[8].last
+        assert last is not None and (last.last_seq, last.first_offset, last.last_offset) == (13, 13, 14)
         assert snapshots.decode(snapshots.encode_table(None)) == {}

@@ -25,7 +25,7 @@ class Sent(NamedTuple):
     """What the next batch is: of a producer (PLAIN: of none), `back` batches before the next one, in a new epoch."""
 
     producer: int
-    count: int
+    records: int
     back: int
     bump: bool
 
@@ -84,7 +84,7 @@ def test_as_the_model_has_it(tmp_path_factory: pytest.TempPathFactory, rounds: l
                 model.earlier = len(model.batches)
             for one in sent:
                 made, outcome = _made(one, models, end)
-                end += one.count if outcome == (end, errors.NONE) else 0
+                end += one.records if outcome == (end, errors.NONE) else 0
                 batches.append(made)
                 expected.append(outcome)
             put(writers[process], *batches)
@@ -96,7 +96,7 @@ def test_as_the_model_has_it(tmp_path_factory: pytest.TempPathFactory, rounds: l
 
 
 def _made(one: Sent, models: dict[int, Model], end: int) -> tuple[Batch, tuple[int, int]]:
-    values = [b"v"] * one.count
+    values = [b"v"] * one.records
     if one.producer == PLAIN:
         return batch(*values), (end, errors.NONE)
     model = models[one.producer]

@@ -161,7 +161,7 @@ def test_no_step_is_much(tmp_path: Path, case: Case, question: Question) -> None
     with live(tmp_path) as world:
         partition = world.partition()
         fill(partition, case)
-        values, found, answered = partition.slot.read(), [], []
+        values, found, answered = partition.slot.read(), list[int](), list[bool]()
         partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
         while not any(answered):
             found.append(effort.lines(lambda: answered.append(question.step(partition, values, values[slots.F_HW]))))

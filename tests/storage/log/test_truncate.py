@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -327,7 +328,7 @@ def test_the_producers_are_those_that_a_start_would_find(
     tmp_path_factory: pytest.TempPathFactory, kinds: list[str], back: int
 ) -> None:
     """Also where the table cannot tell: new producers and epochs, transactions, markers."""
-    made, sequences, epochs = [], {1: 0, 2: 0}, {1: 0, 2: 0}
+    made, sequences, epochs = list[bytes](), {1: 0, 2: 0}, {1: 0, 2: 0}
     for n in range(20):
         made.append(logs.batch(n, producer=(1, 0, n), timestamp=NOW + n))
     sequences[1] = 20
@@ -338,7 +339,8 @@ def test_the_producers_are_those_that_a_start_would_find(
             continue
         if kind == "epoch":
             epochs[1], sequences[1] = epochs[1] + 1, 0
-        options = {"producer": (producer, epochs.get(producer, 0), sequences.get(producer, 0))} if producer > 0 else {}
+        known = (producer, epochs.get(producer, 0), sequences.get(producer, 0))
+        options: dict[str, Any] = {"producer": known} if producer > 0 else {}
         attributes = 0x10 if kind == "begin" else 0
         made.append(logs.batch(offset, timestamp=NOW + offset, attributes=attributes, **options))
         sequences[producer] = sequences.get(producer, 0) + 1

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +27,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
-def facts(found: Recovered) -> tuple:
+def facts(found: Recovered) -> tuple[object, ...]:
     """All that a partition's state is made of."""
     return (
         found.log_start,
@@ -191,7 +192,7 @@ def test_after_a_power_failure_a_log_ends_before_its_first_gap(log: Path, base: 
 
 
 @pytest.mark.parametrize("known", [{}, {"recovery_point": 101, "restarted": True}, {"clean": True, "restarted": True}])
-def test_what_was_synced_no_power_failure_excuses(log: Path, known: dict) -> None:
+def test_what_was_synced_no_power_failure_excuses(log: Path, known: dict[str, Any]) -> None:
     spoil(segment(log, 0), 118 * 100 + 100)
     os.unlink(segment(log, 0, names.INDEX))
     with pytest.raises(CorruptLog):
@@ -261,7 +262,7 @@ def test_damage_below_the_recovery_point_shows_when_an_index_is_rebuilt(log: Pat
 
 
 @pytest.mark.parametrize("known", [{}, {"recovery_point": 399}, {"recovery_point": 550}, {"clean": True}])
-def test_an_empty_segment_is_named(log: Path, known: dict) -> None:
+def test_an_empty_segment_is_named(log: Path, known: dict[str, Any]) -> None:
     for kind in (names.LOG, *names.INDEXES):
         if segment(log, 0, kind).exists():
             segment(log, 0, kind).write_bytes(b"")
@@ -389,7 +390,7 @@ def test_old_messages(tmp_path: Path) -> None:
 # --- producers ---
 
 
-def produced(first: int, count: int, producer: int, sequence: int, **options: int) -> list[bytes]:
+def produced(first: int, count: int, producer: int, sequence: int, **options: Any) -> list[bytes]:
     return [
         batch(first + 2 * i, 2, producer=(producer, 1, sequence + 2 * i), timestamp=50 + first + i, **options)
         for i in range(count)
@@ -494,7 +495,9 @@ def test_a_new_epoch_forgets_the_batches_of_the_old(tmp_path: Path) -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_a_log_cut_anywhere_keeps_a_prefix_of_whole_batches(tmp_path_factory: pytest.TempPathFactory, data) -> None:
+def test_a_log_cut_anywhere_keeps_a_prefix_of_whole_batches(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     directory = tmp_path_factory.mktemp("cut")
     sizes = data.draw(st.lists(st.integers(1, 3000), min_size=1, max_size=12))
     batches = [batch(i, size=size, timestamp=1000 + (i * 7) % 5) for i, size in enumerate(sizes)]

@@ -18,7 +18,7 @@ def test_assigning_the_newest_word_wins() -> None:
     assert cache.assign(4, 15)
     assert cache.entries == ((0, 0), (2, 10), (4, 15))
     assert cache.assign(3, 8)
-    assert cache.entries == ((0, 0), (3, 8))
+    assert list(cache.entries) == [(0, 0), (3, 8)]
     with pytest.raises(ValueError, match="-1"):
         cache.assign(-1, 0)
 
@@ -42,7 +42,7 @@ def test_truncation() -> None:
     assert cache.truncate_from_end(20)
     assert cache.entries == ((0, 0), (2, 10))
     assert cache.truncate_from_start(15)
-    assert cache.entries == ((2, 15),)
+    assert list(cache.entries) == [(2, 15)]
     assert not cache.truncate_from_start(15)
     assert not cache.truncate_from_start(3)
 

@@ -36,7 +36,9 @@ def test_entries_come_after_more_than_the_interval() -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 300), st.integers(-1, 1000)), max_size=60), st.integers(0, 500)
 )
-def test_both_indexes_rise_and_no_gap_is_longer_than_the_interval_and_a_batch(batches, interval: int) -> None:
+def test_both_indexes_rise_and_no_gap_is_longer_than_the_interval_and_a_batch(
+    batches: list[tuple[int, int, int]], interval: int
+) -> None:
     builder, offset, position = IndexBuilder(0, interval), 0, 0
     for step, size, timestamp in batches:
         offset += step

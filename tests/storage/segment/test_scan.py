@@ -1,17 +1,20 @@
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.storage.segment import scan as scanning
 from odradek.storage.segment.scan import Scan, find_batch_after
 from tests.storage.logs import batch, message, run_of_batches
 
+Opened = Callable[[bytes], int]
+"""Writes the content into a file, and opens that."""
+
 
 @pytest.fixture
-def opened(tmp_path: Path):
+def opened(tmp_path: Path) -> Iterator[Opened]:
     fds: list[int] = []
 
     def write(content: bytes) -> int:
@@ -25,13 +28,13 @@ def opened(tmp_path: Path):
         os.close(fd)
 
 
-def test_what_a_header_says(opened) -> None:
+def test_what_a_header_says(opened: Opened) -> None:
     raw = batch(100, 3, timestamp=77, epoch=5, producer=(9, 2, 40), attributes=0x10)
     (found,) = Scan(opened(raw))
     assert found == (0, len(raw), 102, 100, len(raw) - 12, 5, 2, found.crc, 0x10, 2, 77, 77, 9, 2, 40, 3)
 
 
-def test_old_messages_and_new_batches_in_one_file(opened) -> None:
+def test_old_messages_and_new_batches_in_one_file(opened: Opened) -> None:
     parts = [message(0, 0), message(1, 1, timestamp=5), batch(2, 2), message(9, 1, timestamp=8)]
     found = list(Scan(opened(b"".join(parts))))
     assert [b.magic for b in found] == [0, 1, 2, 1]
@@ -42,7 +45,7 @@ def test_old_messages_and_new_batches_in_one_file(opened) -> None:
 
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("size", [1, 200, 5000, 70_000, 1_500_000])
-def test_batches_of_any_size_cross_the_buffer(opened, check: bool, size: int) -> None:
+def test_batches_of_any_size_cross_the_buffer(opened: Opened, check: bool, size: int) -> None:
     parts = [batch(i, size=size + i % 13) for i in range(max(3, 3_000_000 // (size + 70)))]
     scan = Scan(opened(b"".join(parts)), check=check)
     for raw, found in zip(parts, scan, strict=True):
@@ -53,7 +56,7 @@ def test_batches_of_any_size_cross_the_buffer(opened, check: bool, size: int) ->
 
 
 @pytest.mark.parametrize("keep", [0, 1, 11, 12, 17, 60, 61, 100])
-def test_a_torn_tail(opened, keep: int) -> None:
+def test_a_torn_tail(opened: Opened, keep: int) -> None:
     good, torn = run_of_batches(0, 3), batch(3, size=100)
     fd = opened(b"".join(good) + torn[:keep])
     scan = Scan(fd)
@@ -63,7 +66,7 @@ def test_a_torn_tail(opened, keep: int) -> None:
     assert find_batch_after(fd, scan.position, os.fstat(fd).st_size, 3) is None
 
 
-def test_zeros_of_a_preallocated_log(opened) -> None:
+def test_zeros_of_a_preallocated_log(opened: Opened) -> None:
     good = run_of_batches(0, 3)
     fd = opened(b"".join(good) + bytes(5_000_000))
     scan = Scan(fd)
@@ -73,7 +76,7 @@ def test_zeros_of_a_preallocated_log(opened) -> None:
 
 
 @pytest.mark.parametrize("header_too", [False, True])
-def test_a_corrupt_middle_is_told_from_a_torn_tail(opened, header_too: bool) -> None:
+def test_a_corrupt_middle_is_told_from_a_torn_tail(opened: Opened, header_too: bool) -> None:
     parts = [batch(i, size=300) for i in range(5)]
     broken = bytearray(parts[2])
     broken[-3] ^= 1
@@ -86,7 +89,7 @@ def test_a_corrupt_middle_is_told_from_a_torn_tail(opened, header_too: bool) -> 
     assert find_batch_after(fd, scan.position, scan.end, 2) == sum(map(len, parts[:3]))
 
 
-def test_old_messages_after_a_broken_one_are_found_too(opened) -> None:
+def test_old_messages_after_a_broken_one_are_found_too(opened: Opened) -> None:
     broken = bytearray(message(1))
     broken[-1] ^= 1
     fd = opened(message(0) + broken + message(2))
@@ -96,7 +99,7 @@ def test_old_messages_after_a_broken_one_are_found_too(opened) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_messages_after_a_page_of_zeros_are_found_too(opened, magic: int) -> None:
+def test_old_messages_after_a_page_of_zeros_are_found_too(opened: Opened, magic: int) -> None:
     """No length leads on to them."""
     whole = b"".join(message(offset, magic, value=b"v" * 300) for offset in range(100))
     fd = opened(whole[:8192] + bytes(4096) + whole[12288:])
@@ -106,7 +109,7 @@ def test_old_messages_after_a_page_of_zeros_are_found_too(opened, magic: int) ->
     assert find_batch_after(fd, scan.position, scan.end, 8192 // size) == -(-12288 // size) * size
 
 
-def test_an_intact_batch_far_behind_the_damage_is_found(opened) -> None:
+def test_an_intact_batch_far_behind_the_damage_is_found(opened: Opened) -> None:
     rubbish = os.urandom(3 << 20)
     fd = opened(batch(0) + rubbish + batch(9))
     scan = Scan(fd)
@@ -115,14 +118,14 @@ def test_an_intact_batch_far_behind_the_damage_is_found(opened) -> None:
 
 
 @pytest.mark.parametrize("offsets", [(0, 0), (5, 4), (5, 3)])
-def test_offsets_must_rise(opened, offsets: tuple[int, int]) -> None:
+def test_offsets_must_rise(opened: Opened, offsets: tuple[int, int]) -> None:
     scan = Scan(opened(b"".join(batch(o) for o in offsets)))
     assert len(list(scan)) == 1
     assert scan.bad is not None
     assert "comes after" in scan.bad.reason
 
 
-def test_the_first_offset_is_not_below_the_least(opened) -> None:
+def test_the_first_offset_is_not_below_the_least(opened: Opened) -> None:
     scan = Scan(opened(batch(4)), least_offset=5)
     assert list(scan) == []
     assert scan.bad is not None
@@ -157,8 +160,8 @@ def test_rubbish_never_raises(content: bytes) -> None:
         os.close(fd)
 
 
-def test_a_small_read_is_continued(opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_read_is_continued(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.preadv
-    monkeypatch.setattr(scanning.os, "preadv", lambda fd, views, at: real(fd, [views[0][:37]], at))
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at: real(fd, [views[0][:37]], at))
     parts = [batch(i, size=500) for i in range(20)]
     assert len(list(Scan(opened(b"".join(parts))))) == 20

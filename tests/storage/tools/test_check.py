@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -45,7 +46,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def faults(directory: Path, **options: bool) -> list[str]:
+def faults(directory: Path, **options: Any) -> list[str]:
     return [str(fault).removeprefix(f"{directory}/") for fault in check(directory, **options)]
 
 

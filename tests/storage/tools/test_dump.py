@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 from odradek.broker.commands.dump_log import command
 from odradek.protocol.batch import HEADER_SIZE
 from odradek.protocol.records import batch_v2, message_sets
+from odradek.protocol.records.batch_v2 import Record
 from odradek.storage.files import names
 from odradek.storage.recovery.recovery import recover
 from tests.harness import java
@@ -27,7 +28,7 @@ def kafka(*words: str) -> list[str]:
     return [line for line in lines if not line.startswith("log4j:")]
 
 
-def records(first: int, count: int) -> list:
+def records(first: int, count: int) -> list[Record]:
     return [
         (
             first + i,

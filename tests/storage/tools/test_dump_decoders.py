@@ -3,6 +3,7 @@
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -48,7 +49,7 @@ TRANSACTIONS = [
 ]
 
 
-def written(directory: Path, content: list) -> Path:
+def written(directory: Path, content: list[Any]) -> Path:
     batch = batch_v2.build([(i, 1000, key, value, ()) for i, (key, value) in enumerate(content)])
     return write_segment(directory, 0, [batch])
 
@@ -62,7 +63,7 @@ def lines(path: Path, option: str) -> list[str]:
 @pytest.mark.parametrize(
     ("option", "content"), [("--offsets-decoder", OFFSETS), ("--transaction-log-decoder", TRANSACTIONS)]
 )
-def test_the_lines_are_those_of_kafkas_own_tool(tmp_path: Path, option: str, content: list) -> None:
+def test_the_lines_are_those_of_kafkas_own_tool(tmp_path: Path, option: str, content: list[Any]) -> None:
     path = written(tmp_path, content)
     done = java.run("3.9.1", "kafka.tools.DumpLogSegments", option, "--files", str(path))
     expected = [line for line in done.stdout.decode().splitlines() if not line.startswith("log4j:")]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from odradek.protocol import errors
+from odradek.protocol.library import message_class
 from odradek.workers.apis.table import load_rows
 from odradek.workers.dispatch import unavailable
-from odradek.workers.dispatch.api import message_class
 
 _ONE_CODE = (11, 12, 13, 14, 16, 22, 25, 26)
 _TOP = [(key, version) for key in _ONE_CODE for version in range(load_rows()[key].versions[1] + 1)]

@@ -28,7 +28,7 @@ def fill(bench: Bench, client: Client, count: int = 1, topic: str = "t") -> None
         client.answers(1)
 
 
-def values_in(part: Any) -> list[bytes]:
+def values_in(part: Any) -> list[bytes | None]:
     """The records of a partition's answer."""
     return [record.value for record in batches.parse(part.records)]
 

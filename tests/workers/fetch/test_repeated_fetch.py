@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.ipc import slots
-from odradek.storage.log import roll
-from odradek.workers.fetch import fetch_targets
+from odradek.storage.log import read, roll
 
 from ...clients.raw import batches, calls
 from ..inprocess import Bench
@@ -123,8 +122,8 @@ def test_a_metadata_change_while_it_waits(pair: _Pair) -> None:
 
 def test_a_hundred_read_the_log_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     clients, producer, reads = [bench.connect() for _ in range(100)], bench.connect(), []
-    real = fetch_targets.read.end_of_log
-    monkeypatch.setattr(fetch_targets.read, "end_of_log", lambda *a: reads.append(a) or real(*a))
+    real = read.end_of_log
+    monkeypatch.setattr(read, "end_of_log", lambda *a: reads.append(a) or real(*a))
     for offset in range(3):
         for client in clients:
             client.send(client.frame(calls.fetch_request("t", offset, wait_ms=LONG_WAIT)))

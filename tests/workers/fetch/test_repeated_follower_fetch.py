@@ -18,8 +18,9 @@ from odradek.cluster.replication.throttles import LEADER
 from odradek.ipc import replicas, roles, slots
 from odradek.ipc.replicas import IN, OUT
 from odradek.protocol import errors
+from odradek.storage.log import read
 from odradek.storage.segment.epochs import EpochCache
-from odradek.workers.fetch import fetch_targets, follower_progress
+from odradek.workers.fetch import follower_progress
 from odradek.workers.fetch.follower_fetch import FollowerFetch
 
 from ...clients.raw import batches, calls
@@ -203,8 +204,8 @@ def test_the_answer_is_one_for_all_followers(bench: Bench, monkeypatch: pytest.M
     sides[1].broker = 2
     _without_ticks(bench)
     reads: list[Any] = []
-    real = fetch_targets.read.end_of_log
-    monkeypatch.setattr(fetch_targets.read, "end_of_log", lambda *a: reads.append(a) or real(*a))
+    real = read.end_of_log
+    monkeypatch.setattr(read, "end_of_log", lambda *a: reads.append(a) or real(*a))
     for side in sides:
         side.ask(part(0), wait_ms=0)
         side.answers()
@@ -286,7 +287,7 @@ def test_who_is_a_follower_no_longer_is_told_at_once(pair: _Pair) -> None:
 def test_who_is_out_of_sync_and_joins(pair: _Pair) -> None:
     pair.follow()
     for to in (OUT, IN):
-        pair.do(lambda side, to=to: replicas.set_isr_status(side.bench.slot("t"), {FOLLOWER: to}))
+        pair.do(lambda side, to=to: replicas.set_isr_status(side.bench.slot("t"), {FOLLOWER: to}))  # type: ignore[misc]
         pair.produce()
         leo = pair.short.bench.slot("t").state().leo
         pair.ask(_at(leo))
@@ -532,7 +533,7 @@ def test_any_sequence(pair: _Pair, seed: int) -> None:
             pair.publish(**_changed(chance.randrange(7), pair.short.bench.slot("t").state()))
         elif what == 4:
             row = {FOLLOWER: chance.choice([OUT, IN, IN])}
-            pair.do(lambda side, to=row: replicas.set_isr_status(side.bench.slot("t"), to))
+            pair.do(lambda side, to=row: replicas.set_isr_status(side.bench.slot("t"), to))  # type: ignore[misc]
         else:
             pair.end_wait()
             offset = pair.short.bench.slot("t").state().leo - chance.choice([0, 0, 0, 0, 1, 2, -1])

@@ -64,7 +64,7 @@ def test_who_is_not_in_sync_gets_nothing_once_it_was_too_much(throttled: Bench, 
 
 
 @pytest.mark.parametrize(("standing", "gets"), [(OUT, []), (JOINING, [b"a"]), (IN, [b"a"])])
-def test_who_is_waited_for_is_not_held_back(throttled: Bench, client: Client, standing: int, gets: list) -> None:
+def test_who_is_waited_for_is_not_held_back(throttled: Bench, client: Client, standing: int, gets: list[bytes]) -> None:
     slot = lead(throttled, [1], [1])
     replicas.set_isr_status(slot, {1: standing})
     fill(client, b"a")

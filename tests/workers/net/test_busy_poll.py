@@ -58,13 +58,13 @@ def slept(gaps: list[int], spin_us: int = SPIN_US) -> list[bool]:
     return found
 
 
-def test_a_client_that_is_back_at_once_finds_the_worker_awake():
+def test_a_client_that_is_back_at_once_finds_the_worker_awake() -> None:
     found = slept([20_000] * 100)
     assert found[:8] == [True] * 8
     assert not any(found[8:])
 
 
-def test_long_gaps_are_slept_through():
+def test_long_gaps_are_slept_through() -> None:
     world = World()
     waits = world.waiting()
     for _ in range(100):
@@ -73,17 +73,17 @@ def test_long_gaps_are_slept_through():
     assert world.looked == 0
 
 
-def test_without_spinning_it_always_sleeps():
+def test_without_spinning_it_always_sleeps() -> None:
     assert all(slept([1000] * 100, spin_us=0))
 
 
-def test_a_wrong_guess_is_not_repeated_soon():
+def test_a_wrong_guess_is_not_repeated_soon() -> None:
     found = slept([20_000] * 20 + [500_000] + [20_000] * 200)
     after = found[21:]
     assert after.index(False) >= 100
 
 
-def test_a_wrong_guess_costs_one_spin():
+def test_a_wrong_guess_costs_one_spin() -> None:
     world = World()
     waits = world.waiting()
     for _ in range(20):
@@ -94,7 +94,7 @@ def test_a_wrong_guess_costs_one_spin():
 
 
 @given(st.lists(st.integers(0, 200_000), max_size=300))
-def test_time_spent_awake_for_nothing_is_bounded(gaps: list[int]):
+def test_time_spent_awake_for_nothing_is_bounded(gaps: list[int]) -> None:
     world = World()
     waits, wasted = world.waiting(), 0
     for gap in gaps:
@@ -104,7 +104,7 @@ def test_time_spent_awake_for_nothing_is_bounded(gaps: list[int]):
     assert wasted <= 1 + len(gaps) // 100
 
 
-def test_no_timeout_never_waits():
+def test_no_timeout_never_waits() -> None:
     world = World()
     waits = world.waiting()
     world.due = 10**12

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.files.openfile import FileSlice, OpenFile
+from odradek.workers.fetch import fetching
 from odradek.workers.net import connection_state, framing, sending
 from odradek.workers.net.connection import Connection
 from odradek.workers.produce.batching import ALONE
@@ -434,13 +435,12 @@ def test_any_split_of_the_stream_gives_the_same_answers(
 def test_a_fault_of_ours_in_a_waiting_fetch_costs_one_connection(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from odradek.workers.apis import k01_fetch
 
     client.send(client.frame(calls.fetch_request("t", 0, wait_ms=60_000)))
     bench.turn(3)
     other = bench.connect()
     with monkeypatch.context() as patch:
-        patch.setattr(k01_fetch.Fetch, "_part", lambda *_: 1 // 0)
+        patch.setattr(fetching.Fetch, "_part", lambda *_: 1 // 0)
         other.send(produce(other, [b"a"]))
         assert correlations(other.answers()) == [1]
         assert client.gone()

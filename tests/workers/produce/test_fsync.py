@@ -11,10 +11,11 @@ from odradek.protocol import errors
 from odradek.storage.log import flush, leader_or_follower, truncate
 from odradek.storage.log.partition import Partition
 
+from ...harness.process import wait_until
 from ...storage.live import batch, put
 from ..inprocess import Bench, Client
 from ..leading import lead, produce
-from .test_acks_all import outcomes, wait_until
+from .test_acks_all import outcomes
 
 
 class Held:

@@ -50,7 +50,7 @@ def test_what_is_held_takes_memory_beside_its_records(
     """Small batches of many producers are held with a question each, also when their clients are gone."""
     monkeypatch.setattr(verification, "MOST_HELD", 50_000)
     for at in range(100):
-        fields = {"producer": 1 + at, "epoch": 0, "sequence": 0, "attributes": TRANSACTIONAL}
+        fields: dict[str, Any] = {"producer": 1 + at, "epoch": 0, "sequence": 0, "attributes": TRANSACTIONAL}
         client.send(client.frame(calls.produce_request("t", batches.batch([b"v"], **fields), transactional_id="x")))
     bench.turn(5)
     held = len(bench.worker.verification._waiting)
@@ -71,7 +71,7 @@ def test_what_comes_behind_a_refused_batch_waits_for_its_retry(bench: Bench, cli
     assert link is not None
     found = []
     for sequence, says in ((0, errors.NOT_COORDINATOR), (1, 0), (0, 0), (1, None)):
-        fields = {"producer": 1, "epoch": 0, "sequence": sequence, "attributes": TRANSACTIONAL}
+        fields: dict[str, Any] = {"producer": 1, "epoch": 0, "sequence": sequence, "attributes": TRANSACTIONAL}
         client.send(client.frame(calls.produce_request("t", batches.batch([b"v"], **fields), transactional_id="x")))
         if says is not None:
             bench.turn(5)

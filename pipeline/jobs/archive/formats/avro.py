@@ -93,7 +93,7 @@ class Codec:
         return out.getvalue()
 
 
-def _each(convert: Callable[[Any], Any], values: list) -> list:
+def _each(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
     return [None if value is None else tried(convert, value) for value in values]
 
 
@@ -105,7 +105,7 @@ def tried(convert: Callable[[Any], Any], value: Any) -> Any:
         return None
 
 
-def _array(values: list, type_: pa.DataType) -> pa.Array:
+def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
     """All values, or, if some do not fit the type (a number too long), those that fit."""
     try:
         return pa.array(values, type_)
@@ -134,7 +134,7 @@ class _Rewriting:
         made |= {"array": self._array, "map": self._map}
         return made[kind](schema) if kind in made else self._plain(kind, schema)
 
-    def _plain(self, kind: str, schema: dict) -> _Part:
+    def _plain(self, kind: str, schema: dict[str, Any]) -> _Part:
         logical = str(schema.get("logicalType"))
         if (kind, logical) in _LOGICAL:
             return _Part({"type": kind, "logicalType": logical}, _LOGICAL[kind, logical])
@@ -146,7 +146,7 @@ class _Rewriting:
             raise OptionError(f"{kind} is recursive: Spark has no type for that")
         return _Part(kind, _PLAIN[kind])
 
-    def _record(self, schema: dict) -> _Part:
+    def _record(self, schema: dict[str, Any]) -> _Part:
         if not schema["fields"]:
             raise OptionError(f"the record {schema['name']} has no fields: Spark has no type for that")
         parts = {field["name"]: self.part(field["type"]) for field in schema["fields"]}
@@ -157,25 +157,25 @@ class _Rewriting:
         type_ = pa.struct([(name, part.type) for name, part in parts.items()])
         return _Part({"type": "record", "name": next(self._names), "fields": fields}, type_)
 
-    def _enum(self, schema: dict) -> _Part:
+    def _enum(self, schema: dict[str, Any]) -> _Part:
         return _Part({"type": "enum", "name": next(self._names), "symbols": schema["symbols"]}, pa.string())
 
-    def _fixed(self, schema: dict) -> _Part:
+    def _fixed(self, schema: dict[str, Any]) -> _Part:
         fixed = {"type": "fixed", "name": next(self._names), "size": schema["size"]}
         if _is_decimal(schema):
             return _Part(_decimal_schema(schema, fixed), _decimal(schema))
         return _Part(fixed, pa.binary())
 
-    def _array(self, schema: dict) -> _Part:
+    def _array(self, schema: dict[str, Any]) -> _Part:
         items = self.part(schema["items"])
         return _Part({"type": "array", "items": items.schema}, pa.list_(items.type))
 
-    def _map(self, schema: dict) -> _Part:
+    def _map(self, schema: dict[str, Any]) -> _Part:
         self.maps = True
         values = self.part(schema["values"])
         return _Part({"type": "map", "values": values.schema}, pa.map_(pa.string(), values.type))
 
-    def _union(self, schema: list) -> _Part:
+    def _union(self, schema: list[Any]) -> _Part:
         """Nulls stay; a single other type is that type, several become members of a struct."""
         parts = [self.part(branch) for branch in schema if not _is_null(branch)]
         if not parts:
@@ -193,15 +193,15 @@ def _is_null(schema: Any) -> bool:
     return schema == "null" or (isinstance(schema, dict) and schema["type"] == "null")
 
 
-def _is_decimal(schema: dict) -> bool:
+def _is_decimal(schema: dict[str, Any]) -> bool:
     return schema.get("logicalType") == "decimal" and 0 < schema.get("precision", 0) <= _MOST_DIGITS
 
 
-def _decimal(schema: dict) -> pa.DataType:
+def _decimal(schema: dict[str, Any]) -> pa.DataType:
     return pa.decimal128(schema["precision"], schema.get("scale", 0))
 
 
-def _decimal_schema(schema: dict, plain: dict) -> dict:
+def _decimal_schema(schema: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
     return {**plain, "logicalType": "decimal", "precision": schema["precision"], "scale": schema.get("scale", 0)}
 
 

@@ -14,6 +14,7 @@ from odradek.pipeline.jobs.stages.declaration.declaration import Parse, Pipeline
 from odradek.pipeline.jobs.stages.declaration.sql import HIDDEN, quoted
 from odradek.pipeline.jobs.stages.steps import avro_results, enrich, plan, records
 from odradek.pipeline.jobs.stages.steps.avro_results import Output
+from odradek.pipeline.jobs.stages.steps.normalise import normalised
 from odradek.pipeline.jobs.stages.steps.parse import Reading, parsed
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _cleaned(spark: SparkSession, stage: Stage, reading: Reading, dry_run: DryRu
     dry_run.expressions(rows, "validate", stage.validate, ("boolean",))
     dry_run.expressions(rows, "normalise", stage.normalise)
     dry_run.sound()
-    whole = plan.normalised(rows, stage.normalise, ())
+    whole = normalised(rows, stage.normalise, ())
     dry_run.columns(whole, "drop", stage.drop)
     rest = whole.drop(*stage.drop)
     if stage.stateful:

@@ -40,25 +40,25 @@ class Table:
 
     def text(self, key: str, what: str = TEXT, required: bool = False) -> str | None:
         """A text that is not blank."""
-        return self._take(key, what, required, lambda value: isinstance(value, str) and bool(value.strip()))
+        return self._take_text(key, what, required, lambda value: isinstance(value, str) and bool(value.strip()))
 
     def separator(self, key: str) -> str | None:
         """A text that may be blank, such as a tab."""
-        return self._take(key, TEXT, False, lambda value: isinstance(value, str) and bool(value))
+        return self._take_text(key, TEXT, False, lambda value: isinstance(value, str) and bool(value))
 
     def quote(self, key: str) -> str | None:
         """A character, or an empty text for none."""
-        return self._take(
+        return self._take_text(
             key, "one character, or '' for none", False, lambda value: isinstance(value, str) and len(value) < 2
         )
 
     def span(self, key: str) -> str | None:
         """A span of time, as Spark writes it."""
-        return self._take(key, SPAN, False, lambda value: isinstance(value, str) and bool(_SPAN.fullmatch(value)))
+        return self._take_text(key, SPAN, False, lambda value: isinstance(value, str) and bool(_SPAN.fullmatch(value)))
 
     def topic(self, key: str, what: str = TOPIC, required: bool = False) -> str | None:
         """A valid topic name."""
-        return self._take(key, what, required, _is_topic)
+        return self._take_text(key, what, required, _is_topic)
 
     def topics(self, key: str) -> tuple[str, ...]:
         """One or several topic names."""
@@ -71,7 +71,10 @@ class Table:
 
     def number(self, key: str) -> int | None:
         """A whole number above 0."""
-        return self._take(key, "a whole number above 0", False, lambda value: type(value) is int and value > 0)
+        found: int | None = self._take(
+            key, "a whole number above 0", False, lambda value: type(value) is int and value > 0
+        )
+        return found
 
     def flag(self, key: str, default: bool) -> bool:
         """true or false."""
@@ -131,6 +134,10 @@ class Table:
 
     def _below(self, path: str, values: Mapping[str, Any]) -> Table:
         return Table(self._where, values, self._mistakes, self._path + path)
+
+    def _take_text(self, key: str, what: str, required: bool, right: Callable[[Any], bool]) -> str | None:
+        found: str | None = self._take(key, what, required, right)
+        return found
 
     def _take(self, key: str, what: str, required: bool, right: Callable[[Any], bool]) -> Any:
         self._known.append(key)

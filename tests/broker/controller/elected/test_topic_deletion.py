@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,7 @@ def test_whoever_gave_up_is_neither_told_nor_kept() -> None:
 
 
 def test_one_that_is_told_may_give_up_for_all() -> None:
-    deletions, told, forget = _deletions(), [], []
+    deletions, told, forget = _deletions(), list[object](), list[Callable[[], object]]()
 
     def done(error: object) -> None:
         told.append(error)

@@ -35,6 +35,7 @@ from odradek.protocol import errors
 from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
 from odradek.storage.files.checkpoints import write_partition_metadata
 from odradek.storage.log import leader_or_follower, opening
+from odradek.storage.log.log import Log
 from odradek.storage.log.partition import Busy
 
 from ....storage.logs import run_of_batches, write_segment
@@ -79,7 +80,7 @@ class Scene:
     def __init__(self) -> None:
         self.view = View(0, "c")
         self.replicas: Any = Fragile(self.view)
-        self.orders = ControllerRequests(self.view, self.replicas, lambda: None)
+        self.orders = ControllerRequests(self.view, self.replicas, lambda: None)  # type: ignore[arg-type]  # a double
         self.answers: list[tuple[int, dict[tuple[str, int], int]]] = []
 
     def answered(self, error: int, codes: dict[tuple[str, int], int]) -> None:
@@ -241,7 +242,7 @@ def test_a_role_that_could_not_be_taken_is_taken_later(
             assert partition is not None and partition.state().state == slots.FOLLOWER
             assert replicas.due() < math.inf
             assert replicas.retry(replicas.due())
-        assert partition.state().state == slots.LEADER
+        assert partition is not None and partition.state().state == slots.LEADER
         assert replicas.due() == math.inf
     assert len([record for record in caplog.records if record.exc_info]) == 1
 
@@ -262,6 +263,7 @@ def test_a_log_that_was_passed_over_at_the_start_is_recovered_and_not_put_aside(
         assert answers == [(0, {("t", 0): UNKNOWN_SERVER_ERROR})] * 2, "what has it shown, and so recovered, comes next"
         partition = replicas.partition("t", 0)
         assert partition is not None and partition.state().state == slots.RECOVERING
+        assert isinstance(partition.owner, Log)
         opening.open_all(partition.owner, [("t", 0)], [opening.LogDir.read(str(log_dir), clean=True)], lambda: None)
         assert replicas.retry(replicas.due())
         state = partition.state()
@@ -329,6 +331,7 @@ def test_a_topic_whose_node_has_no_id_at_the_start_keeps_its_log(tmp_path: Path,
         assert orders.topic_id("t") == (one.topic_id if on_disk == one.topic_id else None)
         partition = replicas.partition("t", 0)
         assert partition is not None and partition.state().state == slots.RECOVERING
+        assert isinstance(partition.owner, Log)
         opening.open_all(partition.owner, [("t", 0)], [opening.LogDir.read(str(log_dir), clean=True)], lambda: None)
         answers: list[Any] = []
         orders.leader_and_isr(OFFICE, [one], lambda *answer: answers.append(answer))

@@ -30,7 +30,7 @@ class Elections(Kinds):
                 able = sorted(state.online_replicas(partition) & set(now.isr)) if now is not None else []
                 if len(able) > 1 and random.random() < 0.7:
                     leader = random.choice(able)
-                    elected.settle(lambda one=partition, leader=leader: self._led_by(state, one, leader))  # type: ignore[misc]
+                    elected.settle(lambda one=partition, leader=leader: self._led_by(state, one, leader))
 
         self._in_office(elect)
 

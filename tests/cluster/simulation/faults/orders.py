@@ -66,5 +66,7 @@ class OrderFaults(Elections):
         for number, frame in self.world.random.sample(orders, min(8, len(orders))):
             workers = self.cluster.brokers[number].workers
             self.world.after(
-                self.world.between(0, 0.5), workers.process, lambda one=workers, frame=frame: one.late(frame)
-            )  # type: ignore[misc]
+                self.world.between(0, 0.5),
+                workers.process,
+                lambda one=workers, frame=frame: one.late(frame),  # type: ignore[misc]
+            )
