@@ -313,7 +313,7 @@ class Worker:
         row[COLUMN["appends"]] = self.batching.appends
         row[COLUMN["messages_in"]] = self.batching.messages
         row[COLUMN["lock_waits"]] = self.batching.lock_waits
-        row[COLUMN["parked"]] = len(self.purgatory)
+        row[COLUMN["delayed_operations"]] = len(self.purgatory)
 
     def _connect(self, process: Upstream) -> None:
         if process.connect():

@@ -42,7 +42,9 @@ def await_parked(broker: Any, count: int) -> None:
         return
     table = Shared.attach(shm_prefix(broker.data_dir)).processes
     workers = range(roles.FIRST_WORKER, roles.ROLES)
-    wait_until(lambda: sum(table.get(role, "parked") for role in workers) == count, 20, f"{count} waiting fetches")
+    wait_until(
+        lambda: sum(table.get(role, "delayed_operations") for role in workers) == count, 20, f"{count} waiting fetches"
+    )
 
 
 @pytest.mark.parametrize("version", range(4, 18))
@@ -105,13 +107,13 @@ def test_min_bytes_waits_for_enough(broker: Any, wire: Wire) -> None:
 
 
 def test_a_waiting_fetch_holds_back_the_requests_after_it(broker: Any, wire: Wire) -> None:
-    """One request of a connection at a time: what follows a parked fetch is answered after it."""
+    """One request of a connection at a time: what follows a delayed fetch is answered after it."""
     topic = create_topic(broker)
-    parked = fetch_request(topic, 0, wait_ms=400)
+    delayed = fetch_request(topic, 0, wait_ms=400)
     after = fetch_request(topic, 0, wait_ms=0, min_bytes=0)
-    wire.put(parked)
+    wire.put(delayed)
     wire.put(after)
-    assert wire.take(parked).responses[0].partitions[0].error_code == 0
+    assert wire.take(delayed).responses[0].partitions[0].error_code == 0
     assert wire.take(after).responses[0].partitions[0].error_code == 0
 
 
