@@ -33,7 +33,7 @@ from odradek.workers.dispatch.upstream import Upstream
 from odradek.workers.fetch import nearest_replica
 from odradek.workers.fetch.fetch_targets import FetchTargets
 from odradek.workers.fetch.follower_progress import FollowerProgress
-from odradek.workers.fetch.sessions import Sessions
+from odradek.workers.fetch.sessions import FetchSessionCache
 from odradek.workers.net import slices
 from odradek.workers.net.acceptance import Acceptance
 from odradek.workers.net.connection import Connection
@@ -128,7 +128,7 @@ class Worker:
     def _serve_fetch(self) -> None:
         """The services for Fetch (workers.fetch.fetch_services)."""
         self.fetch_targets = FetchTargets()
-        self.sessions = Sessions(self.config["max.incremental.fetch.session.cache.slots"])
+        self.sessions = FetchSessionCache(self.config["max.incremental.fetch.session.cache.slots"])
         self.followers = FollowerProgress(self)
         self.fetch_max_bytes: int = self.config["fetch.max.bytes"]
         self.by_rack = nearest_replica.by_rack(self.config["replica.selector.class"])
@@ -205,7 +205,7 @@ class Worker:
         self._drain_until = time.monotonic() + self.config["odradek.drain.timeout.ms"] / 1000
         self.process.draining()
         self.acceptance.drain()
-        self.purgatory.hurry()
+        self.purgatory.answer_all()
 
     def finish(self) -> None:
         """Close the remaining connections and the worker's descriptors."""

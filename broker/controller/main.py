@@ -12,7 +12,7 @@ from odradek.broker.controller.controller import Controller
 from odradek.broker.controller.member import join
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.controller.snapshot_publisher import Publication
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process import process
@@ -70,7 +70,7 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     adopt_log_dirs.adopt_topics(state, dirs, me.config, now_ms)
     adopt_log_dirs.warn_of_unknown(state)
     ringer = Ringer(me.run_dir)
-    book = SlotBook(me.shared, PartitionLocks(me.run_dir / "partition.lock"), start)
+    book = SlotAllocator(me.shared, PartitionLocks(me.run_dir / "partition.lock"), start)
     reserve = Reserve(me.config.data_dir, me.config["odradek.disk.reserve.bytes"])
     owner = MetadataOwner(state, dirs, book, me.config, ringer.ring, reserve, me.running)
     former = _former(me)

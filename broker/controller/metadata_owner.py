@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from odradek.broker.controller import adopt_log_dirs
 from odradek.broker.controller.replicas import unknown_dirs
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.interbroker.peers import Poller
 from odradek.broker.process.steps import WAITS
 from odradek.cluster.decisions.planning import TopicPlan
@@ -61,7 +61,7 @@ class MetadataOwner:
         self,
         state: ClusterState,
         dirs: PartitionDirs,
-        book: SlotBook,
+        book: SlotAllocator,
         config: Mapping[str, Any],
         ring: Callable[[int], None],
         reserve: Reserve | None = None,

@@ -57,11 +57,11 @@ class FreeSpace:
         return pause
 
     def _keep_free(self, number: int, log_dir: str, now_ms: int) -> float:
-        pace, free = self._paces[number], disks.room(log_dir).free
+        pace, free = self._paces[number], disks.disk_space(log_dir).free
         pace.record(free, time.monotonic())
         if free < self._keep * _EARLY:
             self._make_room(number, log_dir, free, now_ms)
-            free = disks.room(log_dir).free
+            free = disks.disk_space(log_dir).free
             pace.start(free, time.monotonic())
         return pace.pause_ms(free)
 
@@ -72,9 +72,9 @@ class FreeSpace:
             return
         file_deletion.remove_directories(log_dir, now_ms, 0)
         self._each(mine, lambda one: file_deletion.remove_segments(one, now_ms, 0))
-        self._delete(mine, self._keep - disks.room(log_dir).free)
+        self._delete(mine, self._keep - disks.disk_space(log_dir).free)
         self._each(mine, lambda one: file_deletion.remove_segments(one, now_ms, 0))
-        if disks.room(log_dir).free < self._keep:
+        if disks.disk_space(log_dir).free < self._keep:
             self._warn(log_dir)
 
     def _seal(self, partitions: Iterable[Partition]) -> None:

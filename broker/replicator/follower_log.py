@@ -1,7 +1,7 @@
 """The log of a follower replica: how the replicator changes it, under the partition's lock.
 
-A change applies only in the leader epoch in which its data was requested: `Outdated` when the slot has moved on, since
-a former leader's records must not follow those of a newer one (KIP-101, KIP-279).
+A change applies only in the leader epoch in which its data was requested: `FencedLeaderEpoch` when the slot has moved
+on, since a former leader's records must not follow those of a newer one (KIP-101, KIP-279).
 Crash rule: a change that removes synced records first lowers the checkpoints to below its cut, publishes that recovery
             point under the same checkpoint lock, then cuts; it holds the partition's lock throughout. So a death
             between any two steps leaves no checkpoint that trusts, after a power failure, the records that replace the
@@ -32,11 +32,11 @@ from odradek.storage.segment.fetched_batches import Found, Misplaced
 log = logging.getLogger(__name__)
 
 Change = Callable[[Fields], Position]
-Cut = Callable[[Partition], Change]
+Truncation = Callable[[Partition], Change]
 
 
-class Outdated(Exception):
-    """The slot no longer follows in the epoch that the change was made for."""
+class FencedLeaderEpoch(Exception):
+    """The partition no longer follows in the leader epoch that the change was made for."""
 
 
 def follows(partition: Partition) -> int:
@@ -57,10 +57,10 @@ def position(partition: Partition) -> Position:
 
 
 def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
-    """Do `what` under the lock; returns the new position. Raises Busy, Gone, Outdated, or whatever `what` raises."""
+    """Do `what` under the lock; returns the new position. Raises Busy, Gone, FencedLeaderEpoch, what `what` does."""
     with partition.locked() as values:
         if values[F_STATE] != FOLLOWER or values[F_LEADER_EPOCH] != leader_epoch:
-            raise Outdated
+            raise FencedLeaderEpoch
         return what(values)
 
 

@@ -22,12 +22,12 @@ from odradek.broker.listeners import between_brokers
 from odradek.broker.process import process
 from odradek.broker.process.process import Process, Signals
 from odradek.broker.replicator import follower_log
-from odradek.broker.replicator.leader_fetcher import Leader
+from odradek.broker.replicator.leader_fetcher import LeaderFetcher
 from odradek.broker.replicator.throttled_partitions import Throttled
-from odradek.broker.replicator.truncations import Cuts
+from odradek.broker.replicator.truncations import Truncations
 from odradek.cluster.replication import throttles
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import Limits
+from odradek.cluster.replication.leader_session import FetcherConfig
 from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.doorbell import Doorbell
@@ -51,17 +51,17 @@ class Replicator:
         self._listener = between_brokers(me.config)
         self._limits = (limits(me.config), link_limits(me.config))
         self._catalog = Catalog(me.shared, me.run_dir, roles.REPLICATOR, me.config, me.config.log_dirs, me.config.clean)
-        self._leaders: dict[Connection, Leader] = {}
-        self._watched: dict[int, Leader] = {}
+        self._leaders: dict[Connection, LeaderFetcher] = {}
+        self._watched: dict[int, LeaderFetcher] = {}
         self._seen: list[list[int]] = []  # the slots at the last check
         self._columns = Columns(me.shared.slots)
         self._check_at_ms = 0
         self._resolver = Resolver()
-        self._cuts = Cuts(me.shared, me.run_dir)
+        self._truncations = Truncations(me.shared, me.run_dir)
         self._bell = Doorbell(me.run_dir, roles.REPLICATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._epoll = select.epoll()
-        for source in (self._signals, self._bell, self._resolver, self._cuts):
+        for source in (self._signals, self._bell, self._resolver, self._truncations):
             self._epoll.register(source.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
@@ -82,8 +82,8 @@ class Replicator:
                 self._check_at_ms = 0
             elif fd == self._resolver.fileno():
                 self._resolved()
-            elif fd == self._cuts.fileno():
-                self._cuts.drain()
+            elif fd == self._truncations.fileno():
+                self._truncations.drain()
         now_ms = _now_ms()
         self._check(now_ms)
         for leader in self._leaders.values():
@@ -97,7 +97,7 @@ class Replicator:
 
     def close(self) -> None:
         """Release everything."""
-        self._cuts.close()
+        self._truncations.close()
         for leader in self._leaders.values():
             leader.close()
         self._resolver.close()
@@ -110,7 +110,7 @@ class Replicator:
         due = min((due for due in dues if due is not None), default=self._check_at_ms)
         return max(0, min(self._check_at_ms, due) - _now_ms())
 
-    def _watch(self, fd: int, events: int, leader: Leader) -> None:
+    def _watch(self, fd: int, events: int, leader: LeaderFetcher) -> None:
         if not events:
             self._epoll.unregister(fd)
             del self._watched[fd]
@@ -208,18 +208,18 @@ class Replicator:
         found = self._catalog.snapshot.brokers.get(broker)
         return None if found is None else found.endpoints.get(self._listener)
 
-    def _connect(self, connection: Connection) -> Leader:
+    def _connect(self, connection: Connection) -> LeaderFetcher:
         address = self._address(connection[0])
         assert address is not None
         row = self._me.shared.processes.row(roles.REPLICATOR)
-        return Leader(
-            connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row, self._cuts
+        return LeaderFetcher(
+            connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row, self._truncations
         )  # fmt: skip
 
 
-def limits(config: process.BrokerConfig) -> Limits:
+def limits(config: process.BrokerConfig) -> FetcherConfig:
     """The limits of fetch requests, from a broker's configuration."""
-    return Limits(
+    return FetcherConfig(
         replica=config["broker.id"],
         max_wait_ms=config["replica.fetch.wait.max.ms"],
         min_bytes=config["replica.fetch.min.bytes"],

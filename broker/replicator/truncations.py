@@ -46,7 +46,7 @@ def may_take_long(partition: Partition, offset: int) -> bool:
     return offset < values[slots.F_ACTIVE_BASE] or values[slots.F_LEO] - offset > _MANY
 
 
-class Cuts:
+class Truncations:
     """The running cuts; call `drain` when `fileno` is readable."""
 
     def __init__(self, shared: Shared, run_dir: Path) -> None:
@@ -61,7 +61,7 @@ class Cuts:
         """Readable when a cut has ended."""
         return self._event
 
-    def begin(self, partition: Partition, epoch: int, cut: follower_log.Cut, wanted: Wanted, done: Done) -> None:
+    def begin(self, partition: Partition, epoch: int, cut: follower_log.Truncation, wanted: Wanted, done: Done) -> None:
         """Run `cut` if the partition is followed in `epoch`; `drain` calls `done` with the outcome.
 
         A thread calls `wanted` while it waits for the lock, and when it has it.
@@ -91,14 +91,14 @@ class Cuts:
 
     # -- in a thread
 
-    def _carry_out(self, partition: Partition, epoch: int, cut: follower_log.Cut, wanted: Wanted) -> Position:
-        beside = self._own_log(partition)
+    def _carry_out(self, partition: Partition, epoch: int, cut: follower_log.Truncation, wanted: Wanted) -> Position:
+        thread_log = self._own_log(partition)
         try:
-            own = beside.get(partition.topic, partition.index)
+            own = thread_log.get(partition.topic, partition.index)
             assert own is not None
             return self._cut(own, epoch, cut(own), wanted)
         finally:
-            beside.close()
+            thread_log.close()
 
     def _own_log(self, partition: Partition) -> Log:
         """The partition as another process would see it."""
@@ -114,7 +114,7 @@ class Cuts:
                 if self._over:
                     raise
             if not wanted():
-                raise follower_log.Outdated
+                raise follower_log.FencedLeaderEpoch
             time.sleep(_AGAIN_S)
 
     def _end(self, done: Done, future: Future[Position]) -> None:
@@ -126,7 +126,7 @@ class Cuts:
 def _if_wanted(change: follower_log.Change, wanted: Wanted) -> follower_log.Change:
     def act(values: Fields) -> Position:
         if not wanted():
-            raise follower_log.Outdated
+            raise follower_log.FencedLeaderEpoch
         return change(values)
 
     return act

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from odradek.cluster.decisions.controller_state import LeaderIsrAndControllerEpoch, Leadership
+from odradek.cluster.decisions.controller_state import ControllerContext, LeaderIsrAndControllerEpoch
 from odradek.cluster.tree.znodes import Partition
 
 DURING_DELETE = -2  # leader, and epoch in StopReplica, of a topic that is being deleted
@@ -65,7 +65,7 @@ class Requests(NamedTuple):
 
 
 def requests(
-    state: Leadership,
+    state: ControllerContext,
     changed: Iterable[Partition] = (),
     *,
     new: Collection[Partition | Replica] = (),
@@ -91,7 +91,7 @@ def requests(
     return told
 
 
-def full_state(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
+def full_state(state: ControllerContext, brokers: Collection[int]) -> dict[int, Requests]:
     """The requests after `brokers` have started: the full state for them, for the others their replicas' return."""
     known = [each for each in state.partitions() if each in state.partition_states]
     theirs = [each for each in known if not set(brokers).isdisjoint(state.replicas(each))]
@@ -105,7 +105,7 @@ def full_state(state: Leadership, brokers: Collection[int]) -> dict[int, Request
     }
 
 
-def log_dir_probe(state: Leadership, broker: int) -> Requests:
+def log_dir_probe(state: ControllerContext, broker: int) -> Requests:
     """LeaderAndIsr for every replica of `broker`, in any state: the response shows which are offline.
 
     UpdateMetadata for all partitions goes with it: a broker shows a topic to clients when it has metadata of all its
@@ -117,7 +117,7 @@ def log_dir_probe(state: Leadership, broker: int) -> Requests:
     return Requests(theirs, [_metadata(state, partition) for partition in known], [])
 
 
-def is_full(state: Leadership, broker: int) -> bool:
+def is_full(state: ControllerContext, broker: int) -> bool:
     """Whether `full_state` names every partition that `broker` may have a log of: any other log is a stray.
 
     False while a topic's node cannot be parsed: the replicas of that topic are unknown.
@@ -128,20 +128,20 @@ def is_full(state: Leadership, broker: int) -> bool:
     return all(partition in state.partition_states for partition in _replicas_on(state, topics, broker))
 
 
-def _deleting(state: Leadership, broker: int) -> list[Metadata]:
+def _deleting(state: ControllerContext, broker: int) -> list[Metadata]:
     """Partitions that wait for deletion: the broker keeps them until StopReplica."""
     there = (each for each in _replicas_on(state, state.deleting, broker) if each in state.partition_states)
     return [_metadata_of(state, partition, state.partition_states[partition]) for partition in there]
 
 
-def _replicas_on(state: Leadership, topics: Iterable[str], broker: int) -> Iterator[Partition]:
+def _replicas_on(state: ControllerContext, topics: Iterable[str], broker: int) -> Iterator[Partition]:
     for name in topics:
         for index, replicas in state.topics[name].replicas.items():
             if broker in replicas:
                 yield name, index
 
 
-def _replicated_on(state: Leadership, partition: Partition, stop: Mapping[Replica, bool]) -> list[int]:
+def _replicated_on(state: ControllerContext, partition: Partition, stop: Mapping[Replica, bool]) -> list[int]:
     """Brokers for LeaderAndIsr; none when the leader is unknown or the topic is being deleted."""
     if partition not in state.partition_states or partition[0] in state.deleting:
         return []
@@ -149,7 +149,7 @@ def _replicated_on(state: Leadership, partition: Partition, stop: Mapping[Replic
     return [broker for broker in state.replicas(partition) if broker in there and (partition, broker) not in stop]
 
 
-def _leader_and_isr(state: Leadership, partition: Partition, is_new: bool) -> LeaderAndIsr:
+def _leader_and_isr(state: ControllerContext, partition: Partition, is_new: bool) -> LeaderAndIsr:
     topic, index = partition
     node, now = state.topics[topic], state.partition_states[partition]
     moving = tuple(node.adding.get(index, ())), tuple(node.removing.get(index, ()))
@@ -158,14 +158,14 @@ def _leader_and_isr(state: Leadership, partition: Partition, is_new: bool) -> Le
     return LeaderAndIsr(partition, node.id, *epochs, now.isr, now.version, replicas, *moving, is_new)
 
 
-def _metadata(state: Leadership, partition: Partition) -> Metadata:
+def _metadata(state: ControllerContext, partition: Partition) -> Metadata:
     now = state.partition_states[partition]
     if partition[0] in state.deleting:
         now = now._replace(leader=DURING_DELETE, leader_epoch=0, version=0)
     return _metadata_of(state, partition, now)
 
 
-def _metadata_of(state: Leadership, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Metadata:
+def _metadata_of(state: ControllerContext, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Metadata:
     replicas = state.replicas(partition)
     online = state.online_replicas(partition)
     gone = tuple(broker for broker in replicas if broker not in online)
@@ -175,7 +175,7 @@ def _metadata_of(state: Leadership, partition: Partition, now: LeaderIsrAndContr
     return Metadata(partition, topic_id, *epochs, now.isr, now.version, tuple(replicas), gone)
 
 
-def _stop(state: Leadership, partition: Partition, delete: bool) -> Stop:
+def _stop(state: ControllerContext, partition: Partition, delete: bool) -> Stop:
     now = state.partition_states.get(partition)
     epoch = now.leader_epoch if now else NO_EPOCH
     return Stop(partition, DURING_DELETE if partition[0] in state.deleting else epoch, delete)

@@ -23,7 +23,7 @@ PAUSE_MS = 100  # time until a throttled replica is checked again
 ALL: range = range(INT32_MAX + 1)  # partitions
 
 
-class Side(NamedTuple):
+class ThrottleType(NamedTuple):
     """One of the two throttles: its configs, and the processes that move the bytes."""
 
     replicas: str
@@ -31,11 +31,11 @@ class Side(NamedTuple):
     roles: range
 
 
-LEADER = Side(
+LEADER = ThrottleType(
     "leader.replication.throttled.replicas", "leader.replication.throttled.rate",
     range(roles.FIRST_WORKER, roles.ROLES),
 )  # fmt: skip
-FOLLOWER = Side(
+FOLLOWER = ThrottleType(
     "follower.replication.throttled.replicas", "follower.replication.throttled.rate",
     range(roles.REPLICATOR, roles.REPLICATOR + 1),
 )  # fmt: skip
@@ -64,7 +64,7 @@ def partitions(text: str, broker: int) -> Container[int]:
 
 
 class Throttle:
-    """A broker's throttle on one side, in the process `own`. `replicas`: partitions by topic; `rate`: bytes/s."""
+    """A broker's throttle of one type, in the process `own`. `replicas`: partitions by topic; `rate`: bytes/s."""
 
     def __init__(
         self, replicas: Mapping[str, Container[int]], rate: int, over: Window, traffic: Traffic, of: range, own: int
@@ -103,10 +103,12 @@ class Throttle:
         return sum(sizes.values()) * 1000 > self._rate * max(width_ms, now_ms - first * width_ms)
 
 
-def in_force(side: Side, snapshot: Snapshot, config: Mapping[str, Any], traffic: Traffic, own: int) -> Throttle | None:
+def in_force(
+    kind: ThrottleType, snapshot: Snapshot, config: Mapping[str, Any], traffic: Traffic, own: int
+) -> Throttle | None:
     """The throttle in metadata and configuration; None when no replica here is throttled or no rate is set."""
     broker = config["broker.id"]
-    texts = snapshot.overrides(side.replicas)
+    texts = snapshot.overrides(kind.replicas)
     replicas = {topic: found for topic, text in texts.items() if (found := partitions(text, broker))}
-    rate = snapshot.broker_config(side.rate, broker) if replicas else UNLIMITED
-    return None if rate == UNLIMITED else Throttle(replicas, rate, window(config), traffic, side.roles, own)
+    rate = snapshot.broker_config(kind.rate, broker) if replicas else UNLIMITED
+    return None if rate == UNLIMITED else Throttle(replicas, rate, window(config), traffic, kind.roles, own)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import replicas, slots
-from odradek.ipc.region import NoRoom
+from odradek.ipc.region import SharedMemoryFull
 from odradek.ipc.slots import (
     CHANGED,
     DIRTY,
@@ -198,7 +198,7 @@ def _begins(partition: Partition, values: Fields, staged: Staged, batch: Batch) 
 def _admitted(partition: Partition, values: Fields, staged: Staged, batch: Batch) -> bool:
     try:
         producer_room.admit(partition, values, staged, batch.producer_id)
-    except NoRoom as error:
+    except SharedMemoryFull as error:
         log.warning("%r: producer %d rejected: %s", partition, batch.producer_id, error.strerror)
         batch.refuse(errors.KAFKA_STORAGE_ERROR)
         return False

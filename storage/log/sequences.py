@@ -65,7 +65,7 @@ class Producers:
 
     def replace(self, entries: Iterable[ProducerEntry], generation: int, most: int) -> int:
         """Make a table of `entries`, or of the newest if there are more than `most`; returns its generation, for the
-        caller to publish. NoRoom."""
+        caller to publish. SharedMemoryFull."""
         kept = _newest(list(entries), most)
         table = self._next(generation, len(kept) + 1, most)
         for entry in renewal.along(kept):

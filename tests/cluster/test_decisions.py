@@ -18,7 +18,7 @@ from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_PARTITIONS, MOST_REPLICAS
-from odradek.cluster.slotalloc import SlotAllocator, SlotsExhausted
+from odradek.cluster.slotalloc import FreeSlots, SlotsExhausted
 from odradek.protocol import errors
 
 
@@ -324,7 +324,7 @@ def test_brokers_are_named_by_number() -> None:
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 5))
 def test_slots_are_reused_and_incarnations_are_not(operations: list[int], start: int) -> None:
-    allocator = SlotAllocator(6, start)
+    allocator = FreeSlots(6, start)
     held: list[int] = []
     seen: set[int] = set()
     for operation in operations:
@@ -341,7 +341,7 @@ def test_slots_are_reused_and_incarnations_are_not(operations: list[int], start:
             seen.add(incarnation)
         elif held:
             allocator.release(held.pop())
-    later = SlotAllocator(6, start + 1, held)
+    later = FreeSlots(6, start + 1, held)
     assert all(later.incarnation() > before for before in seen)
     assert later.free == 6 - len(held)
     later.grow(9)

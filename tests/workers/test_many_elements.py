@@ -167,7 +167,7 @@ def test_nor_of_a_time_in_a_log_of_many_segments(
 def test_a_fetch_of_many_partitions(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """Answered, or parked, in a later turn; not for a client that has gone meanwhile."""
+    """Answered or delayed in a later turn, but not for a client that has disconnected meanwhile."""
     monkeypatch.setattr(k01_fetch, "_MANY", 100)
     bench.topic("many", 90)
     parts = [calls.part(at, 0) for at in range(90)]

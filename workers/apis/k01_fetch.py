@@ -30,13 +30,13 @@ from odradek.workers.fetch.fetching import Fetch, failed
 from odradek.workers.fetch.follower_fetch import FollowerFetch
 from odradek.workers.fetch.repeated_fetch import RepeatedFetch
 from odradek.workers.fetch.repeated_follower_fetch import FollowerTarget, RepeatedFollowerFetch
-from odradek.workers.fetch.repeated_in_session import InSession
+from odradek.workers.fetch.repeated_in_session import RepeatedSessionFetch
 from odradek.workers.fetch.sessions import INITIAL, SESSIONLESS
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
     from odradek.workers.fetch.fetch_services import FetchServices
-    from odradek.workers.fetch.sessions import Session
+    from odradek.workers.fetch.sessions import FetchSession
     from odradek.workers.net.connection import Connection
 
 _MANY = 1000  # partitions above which a request is read in steps
@@ -81,7 +81,7 @@ def _refuse(
 
 
 def _remembered(
-    services: FetchServices, connection: Connection, version: int, request: FetchRequest, session: Session | None,
+    services: FetchServices, connection: Connection, version: int, request: FetchRequest, session: FetchSession | None,
     buffer: memoryview, head: int, start: int, end: int,
 ) -> RepeatedFetch | None:  # fmt: skip
     """The fast path to try first for the connection's next Fetch, if this one is of the kind that is repeated."""
@@ -102,7 +102,7 @@ def _remembered(
         return None
     epoch = fetch_single.epoch_at(start, version)
     frame = bytes(buffer[head:epoch]), bytes(buffer[epoch + 4 : at]), back
-    repeated = RepeatedFollowerFetch if follower else InSession
+    repeated = RepeatedFollowerFetch if follower else RepeatedSessionFetch
     return repeated(services, connection, version, request, target, frame, session)
 
 

@@ -45,7 +45,7 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[objec
     yield from retry_busy.each(offsets, delete)
 
     wait = _Everywhere(services, done, request.timeout_ms, context, _answering(offsets, done, context))
-    if wait.look():
+    if wait.try_complete():
         wait.answer()
     else:
         services.purgatory.watch(wait)
@@ -79,7 +79,7 @@ def _answering(asked: Iterable[Place], done: dict[Place, Outcome], context: Cont
 
 
 class _Everywhere:
-    """Waits for followers that still have deleted records (workers.dispatch.purgatory.Parked).
+    """Waits for followers that still have deleted records (workers.dispatch.purgatory.DelayedOperation).
 
     `done` has each partition's log start, which the followers must reach; it becomes the low watermark.
     """
@@ -109,7 +109,7 @@ class _Everywhere:
     def fail(self, fault: Exception) -> None:
         self._context.begin(_raised(fault))
 
-    def look(self) -> bool:
+    def try_complete(self) -> bool:
         """Update the outcomes; returns whether no partition is left to wait for."""
         for (topic, index), wanted in list(self._left.items()):
             partition = self._services.partition_of(topic.encode(), index, False)
@@ -123,7 +123,7 @@ class _Everywhere:
 
     def expire(self) -> None:
         """The timeout has expired: answer with what there is."""
-        self.look()
+        self.try_complete()
         for place in self._left:
             self._done[place] = self._done[place][0], errors.REQUEST_TIMED_OUT
         self.answer()

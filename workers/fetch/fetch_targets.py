@@ -67,7 +67,7 @@ class FetchTarget:
         self._sequence = sequence
         return found
 
-    def goes_on(self, piece: FileSlice) -> bool:
+    def has_more(self, piece: FileSlice) -> bool:
         """Whether there are more records behind `piece`, the last result of `find`."""
         return self._end is not None and piece.following < self._end
 

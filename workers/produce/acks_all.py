@@ -1,6 +1,6 @@
 """Waiting for followers: acks=all is answered once the high watermark has passed the batch.
 
-The batches of one append wait together, parked like a fetch (workers.dispatch.purgatory). The process that moves the
+The batches of one append wait together, like a delayed fetch (workers.dispatch.purgatory). The process that moves the
 high watermark publishes it and rings: a worker that serves a follower's fetch, or the controller process that shrinks
 the ISR. The batches are refused when this broker no longer leads, or leads again after another broker did: their fate
 is unknown then. Only what the answers need is kept, no records. When batches time out after a long wait, a log line
@@ -42,12 +42,12 @@ class AcksAll:
     def wait(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
         """Decide the appended `batches` once the followers have them; `led_since`: the slot's value at the append."""
         waiting = Replicated(self, partition, batches, led_since)
-        if not waiting.look():
+        if not waiting.try_complete():
             self.services.purgatory.watch(waiting)
 
 
 class Replicated:
-    """Batches of one append, until the last one is decided (workers.dispatch.purgatory.Parked)."""
+    """Batches of one append, until the last one is decided (workers.dispatch.purgatory.DelayedOperation)."""
 
     __slots__ = (
         "_acks_all",
@@ -71,7 +71,7 @@ class Replicated:
         self._partition = partition
         self._led_since = led_since
         self._since = time.monotonic()
-        self._sequence = -1  # of the slot at the last look
+        self._sequence = -1  # of the slot at the last try
         self.slots = [partition.slot]
         self.finished = self.queued = False
         for batch in batches:
@@ -91,7 +91,7 @@ class Replicated:
     def find_slots(self) -> list[Slot]:
         return self.slots
 
-    def look(self) -> bool:
+    def try_complete(self) -> bool:
         """Decide the batches that can be decided; returns whether those were all."""
         slot = self._partition.slot
         if slot.words[slot.at] == self._sequence:
@@ -126,7 +126,7 @@ class Replicated:
         return not rest
 
     def answer(self) -> None:
-        """`look` has decided all batches; the end of the round answers them."""
+        """`try_complete` has decided all batches; the end of the round answers them."""
 
     def fail(self, fault: Exception) -> None:
         """The batches are in the log, but it is unknown whether the followers have them."""
@@ -135,7 +135,7 @@ class Replicated:
 
     def expire(self) -> None:
         """Time out the batches that have waited as long as their requests allow; none yet, if the worker drains."""
-        if self.look():
+        if self.try_complete():
             return
         now = time.monotonic()
         late = [batch for batch in self._batches if self._deadline(batch) <= now]

@@ -19,7 +19,7 @@ from odradek.broker.controller.replicas.controller_requests import ControllerReq
 from odradek.broker.interbroker.peers import CLIENT_ID
 from odradek.cluster.decisions import broker_request_batch
 from odradek.cluster.decisions.broker_request_batch import LeaderAndIsr, Metadata, Replica, Requests, Stop
-from odradek.cluster.decisions.controller_state import Leadership
+from odradek.cluster.decisions.controller_state import ControllerContext
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, raw_broker
 from odradek.cluster.tree.znodes import Partition
 from odradek.protocol import interbroker
@@ -64,7 +64,7 @@ class BrokerRequests:
         self._waiting: list[tuple[float, Callable[[], None]]] = []
 
     @property
-    def _leadership(self) -> Leadership:
+    def _leadership(self) -> ControllerContext:
         return self._loaded.leadership
 
     def send_changes(

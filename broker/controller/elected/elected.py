@@ -1,7 +1,7 @@
 """The elected controller: carries out the decisions of `cluster.decisions.controller_state` while this broker is
 controller.
 
-    events from watches of the tree and connections to peers → facts into Leadership → decisions
+    events from watches of the tree and connections to peers → facts into ControllerContext → decisions
     → conditional writes of state nodes → LeaderAndIsr to brokers with a replica, UpdateMetadata to all
 
 The tree is the truth (broker.controller.elected.state_loader, broker.controller.elected.fenced_writes): after a refused
@@ -34,7 +34,7 @@ from odradek.broker.controller.elected.topic_ids import TopicIds
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.interbroker.peers import PeerPool
 from odradek.cluster.decisions.broker_request_batch import Replica
-from odradek.cluster.decisions.controller_state import Change, Leadership
+from odradek.cluster.decisions.controller_state import Change, ControllerContext
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Event, Tree, TreeError
 from odradek.cluster.tree.znodes import Malformed, Partition
@@ -84,7 +84,7 @@ class Elected:
         return self._tree
 
     @property
-    def leadership(self) -> Leadership:
+    def leadership(self) -> ControllerContext:
         """The known state."""
         return self._loaded.leadership
 

@@ -1,4 +1,4 @@
-"""Reads topics and partition states from the tree into the elected controller's Leadership."""
+"""Reads topics and partition states from the tree into the elected controller's ControllerContext."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from odradek.broker.controller.elected.topic_ids import TopicIds
-from odradek.cluster.decisions.controller_state import LeaderIsrAndControllerEpoch, Leadership
+from odradek.cluster.decisions.controller_state import ControllerContext, LeaderIsrAndControllerEpoch
 from odradek.cluster.rules import topicnames
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import Delete, Operation, Stat, Tree
@@ -20,7 +20,7 @@ class LoadedState:
     """One controller term. Methods raise TreeUnavailable."""
 
     def __init__(self, tree: Tree, epoch: int, ids: TopicIds) -> None:
-        self.leadership = Leadership(epoch)
+        self.leadership = ControllerContext(epoch)
         self._tree = tree
         self._ids = ids
         self._written: dict[Partition, int] = {}  # mzxid of each state's last write
@@ -28,7 +28,7 @@ class LoadedState:
     def reload(self) -> None:
         """Reload everything from the tree; keep only which topics are being deleted."""
         former = self.leadership
-        self.leadership = Leadership(former.controller_epoch, former.lives)
+        self.leadership = ControllerContext(former.controller_epoch, former.lives)
         self.leadership.deleting, self.leadership.malformed_topics = former.deleting, former.malformed_topics
         self.read_topics(self.topics())
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.replicas.controller_requests import Errors
-from odradek.cluster.decisions.controller_state import Leadership
+from odradek.cluster.decisions.controller_state import ControllerContext
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Delete, NoNode, Operation, TreeError, TreeUnavailable
@@ -54,7 +54,7 @@ class Deletions:
         self._numbers = itertools.count()
 
     @property
-    def _leadership(self) -> Leadership:
+    def _leadership(self) -> ControllerContext:
         return self._elected.leadership
 
     def when_deleted(self, topic: str, done: Done) -> Callable[[], object]:

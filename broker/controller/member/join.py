@@ -15,7 +15,7 @@ from odradek.broker.controller.member.dynamic_configs import topic_config
 from odradek.broker.controller.member.member import Member
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.process import Process
@@ -57,7 +57,7 @@ def _join(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     registration = _registration(me)
     _load(tree, view, znodes.decode_broker(registration), former)
     dirs = PartitionDirs(me.config.log_dirs, CheckpointLocks(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
-    book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
+    book = SlotAllocator(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
     replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
     replicas.open(former)
     member = Member(me, tree, store, view, replicas, registration, former is not None)

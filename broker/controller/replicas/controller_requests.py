@@ -135,7 +135,7 @@ class ControllerRequests:
         self._accept(term, [(_WHOLE, self._set_brokers_step(brokers)), *steps, shown], done)
 
     def _check(self, updates: Sequence[PartitionUpdate], fault: Callable[[PartitionUpdate], Fault]) -> Faults:
-        room = validation.Room(self._view.topics)
+        room = validation.PartitionLimit(self._view.topics)
         faults = [((one.topic, one.number), fault(one)) for one in updates]
         return [(one, wrong if wrong[0] else room.fault(*one)) for one, wrong in faults]
 

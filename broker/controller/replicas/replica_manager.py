@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.broker_request_batch import DURING_DELETE
 from odradek.cluster.metadata.rows import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
@@ -56,7 +56,7 @@ class Replicas:
     """The replicas on this broker; rows of `view` have their slots and log directories."""
 
     def __init__(
-        self, view: View, dirs: PartitionDirs, book: SlotBook, shared: Shared, run_dir: Path, config: Any
+        self, view: View, dirs: PartitionDirs, book: SlotAllocator, shared: Shared, run_dir: Path, config: Any
     ) -> None:  # fmt: skip
         self.view = view
         self.dirs = dirs

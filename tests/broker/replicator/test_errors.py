@@ -65,7 +65,7 @@ def test_corrupt_records_are_not_appended(
     leader.log().batches[1] = (first, end, sound)
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
-    with leader.lock:  # or the parked fetch is answered before it is corrupt
+    with leader.lock:  # or the delayed fetch is answered before it is corrupt
         leader.append()
         first, end, sound = leader.log().batches[3]
         leader.log().batches[3] = (first, end, sound[:-1] + b"?")
@@ -75,7 +75,7 @@ def test_corrupt_records_are_not_appended(
 
 def test_a_session_that_the_leader_forgets(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     for error in (errors.FETCH_SESSION_ID_NOT_FOUND, errors.INVALID_FETCH_SESSION_EPOCH):
         leader.session_error = error
         leader.append()

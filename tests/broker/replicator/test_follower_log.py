@@ -81,7 +81,7 @@ def test_what_was_decided_in_a_former_epoch_is_not_done(log: Bench, now: dict[st
     acknowledged."""
     partition = log.partition()
     partition.slot.update(**now)
-    with pytest.raises(follower_log.Outdated):
+    with pytest.raises(follower_log.FencedLeaderEpoch):
         follower_log.change(partition, EPOCH, follower_log.cut_to(partition, 4))
     assert partition.state().leo == 10
 

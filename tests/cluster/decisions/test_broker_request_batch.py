@@ -13,7 +13,7 @@ from odradek.cluster.decisions.broker_request_batch import (
     log_dir_probe,
     requests,
 )
-from odradek.cluster.decisions.controller_state import Leadership
+from odradek.cluster.decisions.controller_state import ControllerContext
 from odradek.cluster.tree.znodes import Partition, TopicNode
 
 from .test_controller_state import P, Q, never, world
@@ -21,7 +21,7 @@ from .test_controller_state import P, Q, never, world
 ID = bytes(range(16))
 
 
-def named(state: Leadership, told: dict[int, Requests]) -> dict[int, tuple[list[Partition], ...]]:
+def named(state: ControllerContext, told: dict[int, Requests]) -> dict[int, tuple[list[Partition], ...]]:
     """Which partitions each broker hears of, by kind of request."""
     return {broker: tuple([each.partition for each in part] for part in of) for broker, of in told.items()}
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import precondition, rule
 
 from odradek.broker.controller.elected.reassignment import Reassignments
 from odradek.cluster.decisions import reassignment
-from odradek.cluster.decisions.controller_state import Change, Leadership
+from odradek.cluster.decisions.controller_state import Change, ControllerContext
 from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_REPLICAS
@@ -209,7 +209,7 @@ def test_a_partition_without_standing_moves_when_it_has_one() -> None:
     assert last is not None and last.assignment == Assignment((2,)) and world.follow(last)
 
 
-def refused(state: Leadership, target: Sequence[int] | None, partition: Partition = P) -> ApiError:
+def refused(state: ControllerContext, target: Sequence[int] | None, partition: Partition = P) -> ApiError:
     with pytest.raises(ApiError) as error:
         reassignment.plan(state, partition, target)
     return error.value

@@ -125,7 +125,7 @@ def snapshot(dynamic: dict[str, dict[str, str]], **overrides: str) -> Snapshot:
     return Snapshot(raw_snapshot(1, "c", 1, [], {"t": topic | {"partitions": []}}, dynamic), config())
 
 
-def in_force(side: throttles.Side, seen: Snapshot) -> Throttle | None:
+def in_force(side: throttles.ThrottleType, seen: Snapshot) -> Throttle | None:
     return throttles.in_force(side, seen, config(), traffic(), side.roles.start)
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_throttled_without_replicas_or_without_a_rate() -> None:
 
 @pytest.mark.parametrize("level", ["1", ""])
 @pytest.mark.parametrize("side", [LEADER, FOLLOWER])
-def test_a_rate_of_this_broker_or_of_all(side: throttles.Side, level: str) -> None:
+def test_a_rate_of_this_broker_or_of_all(side: throttles.ThrottleType, level: str) -> None:
     overrides = {side.replicas.replace(".", "_"): "3:1,4:2"}
     found = in_force(side, snapshot({level: {side.rate: "5"}}, **overrides))
     assert found is not None and found.topics == ["t"]

@@ -20,7 +20,7 @@ _BEGINS_S = (0.01, 0.3, 1.0, 3.0)
 _LASTS_S = (0.0, 0.0, 0.02, 0.5)
 
 
-class Cuts(truncations.Cuts):
+class Cuts(truncations.Truncations):
     """Those of one life of a replicator."""
 
     def __init__(self, world: World, process: Process) -> None:
@@ -30,7 +30,12 @@ class Cuts(truncations.Cuts):
         self.under_way = 0
 
     def begin(
-        self, partition: Any, epoch: int, cut: follower_log.Cut, wanted: truncations.Wanted, done: truncations.Done
+        self,
+        partition: Any,
+        epoch: int,
+        cut: follower_log.Truncation,
+        wanted: truncations.Wanted,
+        done: truncations.Done,
     ) -> None:
         """See broker.replicator.truncations."""
         world, thread = self._world, Thread(self._process)
@@ -50,7 +55,7 @@ class Cuts(truncations.Cuts):
 
         world.after(world.between(0, world.random.choice(_BEGINS_S)), thread, attempt)
 
-    def _slow(self, cut: follower_log.Cut, seconds: float) -> follower_log.Cut:
+    def _slow(self, cut: follower_log.Truncation, seconds: float) -> follower_log.Truncation:
         """With the lock it takes so long before anything has changed."""
 
         def slow(own: Any) -> follower_log.Change:

@@ -11,7 +11,7 @@ from odradek.broker.controller.member import join
 from odradek.broker.controller.member.member import Member
 from odradek.broker.janitor.log_dir_failures import DiskWatch
 from odradek.broker.replicator import replicator
-from odradek.broker.replicator.leader_fetcher import Leader
+from odradek.broker.replicator.leader_fetcher import LeaderFetcher
 from odradek.broker.replicator.replicator import limits, link_limits
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, slots
@@ -220,7 +220,7 @@ class Replicator(replicator.Replicator):
         self._seen = []
         self._columns = Columns(broker.shared.slots)
         self._check_at_ms = 0
-        self._cuts: Any = Cuts(broker.world, loop)
+        self._truncations: Any = Cuts(broker.world, loop)
         self._resolver: Any = Resolver()
         self._loop = loop
         loop.turn = self.turn_once
@@ -228,7 +228,7 @@ class Replicator(replicator.Replicator):
     @property
     def cutting(self) -> bool:
         """Whether a truncation is under way beside the loop."""
-        return bool(self._cuts.under_way)
+        return bool(self._truncations.under_way)
 
     def turn_once(self) -> float:
         """One turn; when the next is due."""
@@ -248,7 +248,7 @@ class Replicator(replicator.Replicator):
         self._check_at_ms = 0
         self._loop.go_on()
 
-    def _watch(self, fd: int, events: int, leader: Leader) -> None:
+    def _watch(self, fd: int, events: int, leader: LeaderFetcher) -> None:
         if events:
             self._loop.watch(fd, events, leader.link.ready)
         else:

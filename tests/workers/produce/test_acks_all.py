@@ -186,7 +186,7 @@ def test_each_of_one_append_has_its_own_time(bench: Bench, client: Client) -> No
 def test_draining_gives_nobody_up(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     send(bench, client, produce(client, [b"a"]))
-    bench.worker.purgatory.hurry()
+    bench.worker.purgatory.answer_all()
     bench.turn(3)
     assert (outcomes(client), len(bench.worker.purgatory)) == ([], 1)
     advance(bench, 1, 1)

@@ -19,7 +19,7 @@ from odradek.broker.controller.replicas import controller_requests
 from odradek.broker.controller.replicas.controller_requests import _MOST_UNVERIFIED_BYTES, ControllerRequests
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
 from odradek.cluster.metadata import view
@@ -365,7 +365,7 @@ def successor_of(replicas: Replicas, one: PartitionUpdate) -> Replicas:
     view.apply(one)
     turns = CheckpointLocks(replicas._log.run_dir)
     dirs = PartitionDirs(replicas.dirs.log_dirs, turns)
-    book = SlotBook(replicas._log.shared, PartitionLocks(Path(replicas._log.run_dir) / "partition.lock"), 2)
+    book = SlotAllocator(replicas._log.shared, PartitionLocks(Path(replicas._log.run_dir) / "partition.lock"), 2)
     return Replicas(view, dirs, book, replicas._log.shared, Path(replicas._log.run_dir), replicas._config)
 
 
@@ -394,7 +394,7 @@ def real_replicas(folder: Path) -> Iterator[Replicas]:
     try:
         shared = Shared.create(prefix, 1, 16)
         config = configuration.resolve({"log.dirs": str(data), "broker.id": "0"})
-        book = SlotBook(shared, PartitionLocks(run / "partition.lock"), 1)
+        book = SlotAllocator(shared, PartitionLocks(run / "partition.lock"), 1)
         yield Replicas(View(0, "c"), PartitionDirs([str(data)], CheckpointLocks(run)), book, shared, run, config)
     finally:
         region.unlink_all(prefix)

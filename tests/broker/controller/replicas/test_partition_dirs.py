@@ -17,7 +17,7 @@ from odradek.broker import config as configuration
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import Replicas
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.controller.replicas.stray_replicas import set_aside_strays
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.decisions.planning import TopicPlan
@@ -306,7 +306,7 @@ def owned(folder: Path) -> Iterator[MetadataOwner]:
         state = ClusterState(tree, 0)
         state.prepare(None)
         state.load()
-        book = SlotBook(shared, PartitionLocks(run / "partition.lock"), 1)
+        book = SlotAllocator(shared, PartitionLocks(run / "partition.lock"), 1)
         config = configuration.resolve({"log.dirs": str(data)})
         yield MetadataOwner(state, PartitionDirs([str(data)], CheckpointLocks(run)), book, config, lambda role: None)
     finally:
