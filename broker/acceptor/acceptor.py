@@ -23,8 +23,8 @@ from typing import Any
 from odradek.broker.connection_limits import ConnectionCounts, Limits
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import between_brokers
-from odradek.broker.process import process, sd_notify, sockets
-from odradek.broker.process.process import Process, Signals
+from odradek.broker.process import sd_notify, sockets
+from odradek.broker.process.process import Process, Signals, enter
 from odradek.cluster.configs import configdef
 from odradek.ipc import channel, handoff, roles
 from odradek.ipc.channel import Channel
@@ -82,35 +82,35 @@ class Link:
 class Acceptor:
     """One loop over listening sockets and workers' channels."""
 
-    def __init__(self, me: Process, listening: dict[str, socket.socket]) -> None:
-        self._me = me
+    def __init__(self, process: Process, listening: dict[str, socket.socket]) -> None:
+        self._process = process
         self._listening = {sock.fileno(): (name, sock) for name, sock in listening.items()}
         self._links: dict[int, Link] = {}
         self._homeless: deque[tuple[Client, int]] = deque()
         self._counts = ConnectionCounts(self._limits(), time.monotonic())
-        self._row = me.shared.processes.row(roles.ACCEPTOR)
+        self._row = process.shared.processes.row(roles.ACCEPTOR)
         self._accepting: set[int] = set()
         self._paused_until = 0.0
         self._no_files_logged = -NO_FILES_LOG_S
         self._meta_version = 0
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._door = channel.Listener(me.run_dir / "acceptor.sock")
+        self._door = channel.Listener(process.run_dir / "acceptor.sock")
         self._epoll = select.epoll()
         self._epoll.register(self._signals.fileno(), select.EPOLLIN)
         self._epoll.register(self._door.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
         """Run until SIGTERM."""
-        self._me.running()
+        self._process.running()
         while True:
-            self._me.beat()
+            self._process.beat()
             timeout = self._adjust()
             # Workers before clients: else clients that arrive with a worker's registration all go to older workers.
             for fd, events in sorted(self._epoll.poll(timeout), key=lambda event: event[0] in self._listening):
                 self._event(fd, events)
             if self._signals.drain():
                 break
-        self._me.draining()
+        self._process.draining()
 
     def _event(self, fd: int, events: int) -> None:
         if fd in self._listening:
@@ -144,19 +144,19 @@ class Acceptor:
 
     def _follow_metadata(self) -> None:
         """The limits may be changed while the broker runs (AlterConfigs)."""
-        version = self._me.shared.metadata.version
+        version = self._process.shared.metadata.version
         if version == self._meta_version:
             return
         from odradek.cluster.metadata.snapshot import Snapshot
 
-        self._meta_version, blob = self._me.shared.metadata.read()
-        snapshot = Snapshot.parse(blob, self._me.config)
-        self._counts.limits = self._limits(*snapshot.dynamic_layers(self._me.config["broker.id"]))
+        self._meta_version, blob = self._process.shared.metadata.read()
+        snapshot = Snapshot.parse(blob, self._process.config)
+        self._counts.limits = self._limits(*snapshot.dynamic_layers(self._process.config["broker.id"]))
         self._row[COLUMN["meta_version"]] = self._meta_version
 
     def _limits(self, *layers: Mapping[str, str]) -> Limits:
         """The limits; settings of `layers` override those of the configuration file."""
-        config = self._me.config
+        config = self._process.config
 
         def in_force(name: str) -> Any:
             for layer in (*layers, config.given):
@@ -203,7 +203,7 @@ class Acceptor:
             self._row[COLUMN["errors"]] += 1
             connection.close()
             return
-        _set_options(connection, self._me)
+        _set_options(connection, self._process)
         self._counts.opened(client.host, client.listener)
         self._give(client, connection.detach())
 
@@ -318,12 +318,12 @@ def _plain(host: str) -> str:
     return host.removeprefix("::ffff:").partition("%")[0]
 
 
-def _set_options(connection: socket.socket, me: Process) -> None:
+def _set_options(connection: socket.socket, process: Process) -> None:
     connection.setblocking(False)  # a flag of the open file, so it holds in the worker as well
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    size = me.config["socket.send.buffer.bytes"]
-    if "socket.send.buffer.bytes" in me.config.given and size > 0:
+    size = process.config["socket.send.buffer.bytes"]
+    if "socket.send.buffer.bytes" in process.config.given and size > 0:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 
@@ -337,7 +337,7 @@ def _inherited() -> list[tuple[str, socket.socket]]:
 def main(run_dir: Path) -> None:
     """Run the acceptor of the broker with this run directory, until SIGTERM."""
     listening = _inherited()
-    me = process.enter(roles.ACCEPTOR, run_dir)
+    process = enter(roles.ACCEPTOR, run_dir)
     if not listening:
         raise BootError("an acceptor needs the listening sockets from its supervisor or from systemd (LISTEN_FDS)")
-    Acceptor(me, sockets.by_listener(listening, me.config.listeners)).run()
+    Acceptor(process, sockets.by_listener(listening, process.config.listeners)).run()

@@ -50,12 +50,14 @@ PUBLISH_REST = 4  # minimum pause between publications for work in progress, in 
 class Controller:
     """The services of handlers with runs_in="controller"."""
 
-    def __init__(self, me: Process, owner: MetadataOwner | Member, publication: Publication, bell: Doorbell) -> None:
-        self.me = me
+    def __init__(
+        self, process: Process, owner: MetadataOwner | Member, publication: Publication, bell: Doorbell
+    ) -> None:
+        self.process = process
         self.owner = owner
         self.publication = publication
         self._bell = bell
-        self._row = me.shared.processes.row(roles.CONTROLLER)
+        self._row = process.shared.processes.row(roles.CONTROLLER)
         self._links: dict[int, Channel] = {}
         self._after_publish: list[Callable[[], None]] = []
         self._timeouts = Timeouts()
@@ -64,7 +66,7 @@ class Controller:
         self._refused = False  # the last publication
         self._outage = Outage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._door = channel.Listener(me.run_dir / "controller.sock")
+        self._door = channel.Listener(process.run_dir / "controller.sock")
         self._epoll = select.epoll()
         for source in (self._signals, self._door, bell):
             self._epoll.register(source.fileno(), select.EPOLLIN)
@@ -81,7 +83,7 @@ class Controller:
     @property
     def config(self) -> Any:
         """This broker's static configuration."""
-        return self.me.config
+        return self.process.config
 
     def defaults(self) -> Defaults:
         """num.partitions and default.replication.factor."""
@@ -122,8 +124,8 @@ class Controller:
             for fd, events in self._epoll.poll(self._patience()):
                 self._event(fd, events)
             self._turn()
-            self.me.beat()
-        self.me.draining()
+            self.process.beat()
+        self.process.draining()
 
     def _patience(self) -> float:
         if self._steps.waiting:

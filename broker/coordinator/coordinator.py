@@ -26,8 +26,7 @@ from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
 from odradek.broker.coordinator.verification_channel import VerificationLinks
-from odradek.broker.process import process
-from odradek.broker.process.process import Process, Signals
+from odradek.broker.process.process import Process, Signals, enter
 from odradek.broker.process.steps import Line
 from odradek.cluster import internal
 from odradek.cluster.metadata.snapshot import Snapshot
@@ -59,22 +58,27 @@ COLUMN_REQUESTS, COLUMN_CONNECTIONS = COLUMN["requests"], COLUMN["connections"]
 class Coordinator:
     """The services of handlers with runs_in="coordinator" (workers.dispatch.coordination)."""
 
-    def __init__(self, me: Process) -> None:
-        self.me = me
-        self.config = me.config
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.config = process.config
         self.now = _now()
         self._catalog = Catalog(
-            me.shared, me.run_dir, roles.COORDINATOR, me.config, me.config.log_dirs, me.config.clean
+            process.shared,
+            process.run_dir,
+            roles.COORDINATOR,
+            process.config,
+            process.config.log_dirs,
+            process.config.clean,
         )
-        self._row = me.shared.processes.row(roles.COORDINATOR)
-        self._controller = ControllerLink(me.run_dir)
-        self._groups = GroupCoordinator(self._catalog, me.config, self._controller, self._row, self.now)
+        self._row = process.shared.processes.row(roles.COORDINATOR)
+        self._controller = ControllerLink(process.run_dir)
+        self._groups = GroupCoordinator(self._catalog, process.config, self._controller, self._row, self.now)
         self.groups = self._groups.machine
         self._watched: dict[int, Callable[[int], None]] = {}  # callbacks for a descriptor's events
-        self._links = MarkerLinks(me.config, self._watch)
-        self._verifications = VerificationLinks(me.config, self._watch)
+        self._links = MarkerLinks(process.config, self._watch)
+        self._verifications = VerificationLinks(process.config, self._watch)
         self._transactions = TransactionCoordinator(
-            self._catalog, me.config, self.groups, self._groups.holds_markers, self._links, self._verifications,
+            self._catalog, process.config, self.groups, self._groups.holds_markers, self._links, self._verifications,
             self._controller,
         )  # fmt: skip
         self._newest = NewestConnections()
@@ -84,10 +88,10 @@ class Coordinator:
         self._channels: dict[int, Channel] = {}
         self._writing: set[int] = set()  # descriptors polled for writability
         self._loaded_some = False
-        self._bell = Doorbell(me.run_dir, roles.COORDINATOR)
+        self._bell = Doorbell(process.run_dir, roles.COORDINATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._epoll = select.epoll()
-        self._door = channel.Listener(me.run_dir / "coordinator.sock")
+        self._door = channel.Listener(process.run_dir / "coordinator.sock")
         for source in (self._signals, self._door, self._bell):
             self._epoll.register(source.fileno(), select.EPOLLIN)
 
@@ -159,7 +163,7 @@ class Coordinator:
         """Run the loop until SIGTERM."""
         _warm_up()
         self._follow()
-        self.me.running()
+        self.process.running()
         while not self._signals.drain():
             events = self._epoll.poll(self._patience())
             self.now = _now()
@@ -167,8 +171,8 @@ class Coordinator:
             for fd, what in events:
                 self._event(fd, what)
             self._turn()
-            self.me.beat()
-        self.me.draining()
+            self.process.beat()
+        self.process.draining()
         self._turn()
 
     def _patience(self) -> float:
@@ -329,7 +333,7 @@ def _now() -> Now:
 
 def main(run_dir: Path) -> None:
     """Run the coordinator of the broker with this run directory until SIGTERM."""
-    coordinator = Coordinator(process.enter(roles.COORDINATOR, run_dir))
+    coordinator = Coordinator(enter(roles.COORDINATOR, run_dir))
     try:
         coordinator.run()
     finally:

@@ -22,11 +22,11 @@ from odradek.broker.janitor import file_deletion, retention
 from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace
 from odradek.broker.janitor.log_cleaner import Cleaner
 from odradek.broker.janitor.log_dir_failures import DiskWatch
-from odradek.broker.process import flush, process
+from odradek.broker.process import flush
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.checkpoint_writer import Checkpoints
 from odradek.broker.process.partitions import Partitions
-from odradek.broker.process.process import Process, Signals
+from odradek.broker.process.process import Process, Signals, enter
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.storage.dirs import boot_id, logdirs
@@ -59,29 +59,29 @@ class Task:
 class Janitor:
     """One loop; one thread."""
 
-    def __init__(self, me: Process) -> None:
-        self._me = me
-        self._partitions = Partitions(me.shared, me.run_dir, me.config, roles.JANITOR)
-        turns = CheckpointLocks(me.run_dir)
-        self._checkpoints = Checkpoints(me.config.log_dirs, turns)
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._partitions = Partitions(process.shared, process.run_dir, process.config, roles.JANITOR)
+        turns = CheckpointLocks(process.run_dir)
+        self._checkpoints = Checkpoints(process.config.log_dirs, turns)
         self._aging = retention.Aging()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
         self._deletable = True  # there may be directories of deleted partitions
-        self._disks = DiskWatch(me.shared, self._partitions, me.config.log_dirs)
-        self._space = FreeSpace(me.config, self._intact, self._aging)
+        self._disks = DiskWatch(process.shared, self._partitions, process.config.log_dirs)
+        self._space = FreeSpace(process.config, self._intact, self._aging)
         self._recovering = False
         self._truncations = 0
         self._faulty: set[tuple[str, int, int]] = set()  # tasks that hit a bug: what, slot, incarnation
-        self._bell = Doorbell(me.run_dir, roles.JANITOR)
+        self._bell = Doorbell(process.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._cleaner = Cleaner(me.config, self._intact, turns, self._disks.report)
+        self._cleaner = Cleaner(process.config, self._intact, turns, self._disks.report)
         self._cleaning = Task(self._cleaner.backoff_ms, self._clean)
         self._keeping = Task(RARELY_MS, self._keep_space)
         self._noting = Task(NOTE_LOOK_MS, self._record_boot)
         self._tasks = self._table()
 
     def _table(self) -> list[Task]:
-        config = self._me.config
+        config = self._process.config
         return [
             Task(FLUSH_LOOK_MS, self._flush),
             Task(TRUNCATION_LOOK_MS, self._record_truncations),
@@ -114,15 +114,15 @@ class Janitor:
         poll.register(self._bell, select.POLLIN)
         self._postpone()
         self._follow()
-        self._me.running()
+        self._process.running()
         while not self._signals.drain():
-            self._me.beat()
+            self._process.beat()
             self._bell.drain()
             self._follow()
             self._disks.turn()
             self._run_due()
             poll.poll(self._sleep_ms())
-        self._me.draining()
+        self._process.draining()
         self._cleaner.close()
 
     # The loop
@@ -138,7 +138,7 @@ class Janitor:
             if task.due <= time.monotonic():
                 self._guarded(task)
                 task.due = time.monotonic() + task.period_ms / 1000
-            if self._me.shared.draining:
+            if self._process.shared.draining:
                 return
 
     def _guarded(self, task: Task) -> None:
@@ -147,7 +147,7 @@ class Janitor:
             task.run()
         except OSError as error:
             log.error("%s: %s", getattr(task.run, "__name__", "task"), error)
-            self._me.shared.processes.add(roles.JANITOR, "errors")
+            self._process.shared.processes.add(roles.JANITOR, "errors")
 
     def _sleep_ms(self) -> float:
         next_due = min(task.due for task in self._tasks)
@@ -157,36 +157,36 @@ class Janitor:
     def _follow(self) -> None:
         """Apply new metadata, and recover what no other process has recovered yet."""
         if self._partitions.follow():
-            self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
+            self._process.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
             self._recovering = self._deletable = True
             if self._cleaner.configure(self._setting):
                 self._cleaning.due = 0.0
         if self._recovering:
             self._recover()
-            self._recovering = bool(self._me.shared.slots.numbers(slots.RECOVERING))
+            self._recovering = bool(self._process.shared.slots.numbers(slots.RECOVERING))
 
     def _setting(self, name: str) -> Any:
         """A broker config in force, which may change while the broker runs."""
-        return self._partitions.snapshot.broker_config(name, self._me.config["broker.id"])
+        return self._partitions.snapshot.broker_config(name, self._process.config["broker.id"])
 
     def _recover(self) -> None:
         """Recover in reverse order, as the workers begin with the first partition."""
-        if not self._me.shared.slots.numbers(slots.RECOVERING):
+        if not self._process.shared.slots.numbers(slots.RECOVERING):
             return
         wanted = reversed(self._partitions.names())
         opening.open_all(self._partitions.log, wanted, self._partitions.log_dirs(), self._recovered)
 
     def _recovered(self) -> None:
-        self._me.shared.processes.add(roles.JANITOR, "recovered")
+        self._process.shared.processes.add(roles.JANITOR, "recovered")
 
     # Tasks
 
     def _each(self, what: str, act: Callable[[Partition], object], among: Iterable[Partition] | None = None) -> None:
         """Call `act` on partitions one by one; a busy one waits for the next run."""
         for partition in self._partitions if among is None else among:
-            if partition.state().log_dir in self._disks.broken or self._me.shared.draining:
+            if partition.state().log_dir in self._disks.broken or self._process.shared.draining:
                 continue
-            self._me.beat()
+            self._process.beat()
             try:
                 act(partition)
             except (Busy, Gone, FileNotFoundError) as error:
@@ -202,14 +202,14 @@ class Janitor:
         if place not in self._faulty:
             self._faulty.add(place)
             log.exception("%s: %r", what, partition)
-            self._me.shared.processes.add(roles.JANITOR, "errors")
+            self._process.shared.processes.add(roles.JANITOR, "errors")
 
     def _flush(self) -> None:
         self._each("flush", _flush_due, self._partitions.unflushed())
 
     def _mend(self) -> None:
         """Rebuild indexes that a reader found damaged."""
-        found = self._me.shared.slots.damaged()
+        found = self._process.shared.slots.damaged()
         if found:
             self._each("indexes", reindex.mend, self._partitions.at(found))
 
@@ -231,7 +231,7 @@ class Janitor:
     def _remove_directories(self, now_ms: int) -> int:
         """Remove deleted partitions' directories, renamed before the metadata changes; returns how many still wait."""
         delay, waiting = self._setting("log.segment.delete.delay.ms"), 0
-        for index, log_dir in enumerate(self._me.config.log_dirs):
+        for index, log_dir in enumerate(self._process.config.log_dirs):
             if index not in self._disks.broken:
                 waiting += file_deletion.remove_directories(
                     log_dir, now_ms, delay, partial(self._disks.handle_error, index)
@@ -258,7 +258,7 @@ class Janitor:
         def write() -> None:
             for number, error in self._checkpoints.write(self._partitions, name, self._disks.broken).items():
                 if disks.is_broken(error):
-                    self._me.shared.fail_dir(number)
+                    self._process.shared.fail_dir(number)
 
         write.__name__ = name
         return write
@@ -278,7 +278,7 @@ class Janitor:
         if self._recovering or not self._partitions.snapshot.version:
             return
         known, self._noting.period_ms = set(self._partitions.names()) - self._not_recovered(), math.inf
-        for number, log_dir in enumerate(self._me.config.log_dirs):
+        for number, log_dir in enumerate(self._process.config.log_dirs):
             if number in self._disks.broken:
                 continue
             if logdirs.holds_only(log_dir, known):
@@ -288,12 +288,12 @@ class Janitor:
 
     def _not_recovered(self) -> set[tuple[str, int]]:
         """Offline partitions whose logs were not judged: an error that may be transient came first."""
-        offline = self._partitions.at(self._me.shared.slots.numbers(slots.OFFLINE))
+        offline = self._partitions.at(self._process.shared.slots.numbers(slots.OFFLINE))
         return {(one.topic, one.index) for one in offline if one.state().recovers_to != slots.OFFLINE}
 
     def _keep_space(self) -> None:
         self._keeping.period_ms = RARELY_MS
-        for number, log_dir in enumerate(self._me.config.log_dirs):
+        for number, log_dir in enumerate(self._process.config.log_dirs):
             if number not in self._disks.broken:
                 self._keeping.period_ms = min(self._keeping.period_ms, self._room_in(number, log_dir))
 
@@ -304,7 +304,7 @@ class Janitor:
         except OSError as error:
             log.error("%s: %s", log_dir, error)
             if disks.is_broken(error):
-                self._me.shared.fail_dir(number)
+                self._process.shared.fail_dir(number)
             return RARELY_MS
 
 
@@ -331,4 +331,4 @@ def _now_ms() -> int:
 
 def main(run_dir: Path) -> None:
     """Run the janitor of the broker with this run directory, until SIGTERM."""
-    Janitor(process.enter(roles.JANITOR, run_dir)).run()
+    Janitor(enter(roles.JANITOR, run_dir)).run()

@@ -144,11 +144,11 @@ def enter(role: int, run_dir: Path) -> Process:
     if role != roles.SUPERVISOR and not config.former_roles:
         _keep_log_dirs(config, locks, shared.failed_dirs())
     shared.processes.enter(role)
-    me = Process(role, run_dir, config, locks, shared)
-    if me.watchdog.watched:
+    process = Process(role, run_dir, config, locks, shared)
+    if process.watchdog.watched:
         faulthandler.enable()  # the manager kills a hung process with SIGABRT: print its stack
-    me.patience.begin(lambda: recovering(shared.slots))
-    return me
+    process.patience.begin(lambda: recovering(shared.slots))
+    return process
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.02) -> bool:

@@ -15,12 +15,12 @@ import time
 import zlib
 from pathlib import Path
 
+from odradek.broker.config import BrokerConfig
 from odradek.broker.interbroker.connection import Address
 from odradek.broker.interbroker.connection import Limits as LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
-from odradek.broker.process import process
-from odradek.broker.process.process import Process, Signals
+from odradek.broker.process.process import Process, Signals, enter
 from odradek.broker.replicator import follower_log
 from odradek.broker.replicator.leader_fetcher import LeaderFetcher
 from odradek.broker.replicator.throttled_partitions import Throttled
@@ -45,20 +45,27 @@ Connection = tuple[int, int]  # leader, which of the connections to it
 class Replicator:
     """The loop, and which partitions each connection fetches."""
 
-    def __init__(self, me: Process) -> None:
-        self._me = me
-        self._own: int = me.config["broker.id"]
-        self._listener = between_brokers(me.config)
-        self._limits = (limits(me.config), link_limits(me.config))
-        self._catalog = Catalog(me.shared, me.run_dir, roles.REPLICATOR, me.config, me.config.log_dirs, me.config.clean)
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._own: int = process.config["broker.id"]
+        self._listener = between_brokers(process.config)
+        self._limits = (limits(process.config), link_limits(process.config))
+        self._catalog = Catalog(
+            process.shared,
+            process.run_dir,
+            roles.REPLICATOR,
+            process.config,
+            process.config.log_dirs,
+            process.config.clean,
+        )
         self._leaders: dict[Connection, LeaderFetcher] = {}
         self._watched: dict[int, LeaderFetcher] = {}
         self._seen: list[list[int]] = []  # the slots at the last check
-        self._columns = Columns(me.shared.slots)
+        self._columns = Columns(process.shared.slots)
         self._check_at_ms = 0
         self._resolver = Resolver()
-        self._truncations = Truncations(me.shared, me.run_dir)
-        self._bell = Doorbell(me.run_dir, roles.REPLICATOR)
+        self._truncations = Truncations(process.shared, process.run_dir)
+        self._bell = Doorbell(process.run_dir, roles.REPLICATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._epoll = select.epoll()
         for source in (self._signals, self._bell, self._resolver, self._truncations):
@@ -67,10 +74,10 @@ class Replicator:
     def run(self) -> None:
         """Run until SIGTERM."""
         self._check(_now_ms())
-        self._me.running()
+        self._process.running()
         while not self._signals.drain():
             self.turn(self._patience_ms())
-        self._me.draining()
+        self._process.draining()
 
     def turn(self, patience_ms: float) -> None:
         """Wait for events and handle them: responses first."""
@@ -88,7 +95,7 @@ class Replicator:
         self._check(now_ms)
         for leader in self._leaders.values():
             leader.tick(now_ms)
-        self._me.beat()
+        self._process.beat()
 
     def _resolved(self) -> None:
         self._resolver.drain()
@@ -119,7 +126,7 @@ class Replicator:
         else:
             self._epoll.register(fd, events)
             self._watched[fd] = leader
-        self._me.shared.processes.set(roles.REPLICATOR, "connections", len(self._watched))
+        self._process.shared.processes.set(roles.REPLICATOR, "connections", len(self._watched))
 
     # -- which connection fetches what
 
@@ -143,7 +150,7 @@ class Replicator:
 
     def _slots(self) -> list[list[int]]:
         """The fields of all slots that `_assign` depends on: a few copies in C, whatever their number."""
-        chunks = self._me.shared.slots.capacity // slots.CHUNK
+        chunks = self._process.shared.slots.capacity // slots.CHUNK
         fields = (slots.F_STATE, slots.F_LEADER_EPOCH, slots.F_INCARNATION)
         return [self._columns.get(field, chunk) for chunk in range(chunks) for field in fields]
 
@@ -177,8 +184,10 @@ class Replicator:
 
     def _throttled(self) -> Throttled | None:
         """The throttle of this broker's follower replicas, with the partitions concerned."""
-        snapshot, me = self._catalog.snapshot, self._me
-        throttle = throttles.in_force(throttles.FOLLOWER, snapshot, me.config, me.shared.traffic, roles.REPLICATOR)
+        snapshot, process = self._catalog.snapshot, self._process
+        throttle = throttles.in_force(
+            throttles.FOLLOWER, snapshot, process.config, process.shared.traffic, roles.REPLICATOR
+        )
         if throttle is None:
             return None
         return throttle, {
@@ -211,13 +220,13 @@ class Replicator:
     def _connect(self, connection: Connection) -> LeaderFetcher:
         address = self._address(connection[0])
         assert address is not None
-        row = self._me.shared.processes.row(roles.REPLICATOR)
+        row = self._process.shared.processes.row(roles.REPLICATOR)
         return LeaderFetcher(
             connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row, self._truncations
         )  # fmt: skip
 
 
-def limits(config: process.BrokerConfig) -> FetcherConfig:
+def limits(config: BrokerConfig) -> FetcherConfig:
     """The limits of fetch requests, from a broker's configuration."""
     return FetcherConfig(
         replica=config["broker.id"],
@@ -229,7 +238,7 @@ def limits(config: process.BrokerConfig) -> FetcherConfig:
     )
 
 
-def link_limits(config: process.BrokerConfig) -> LinkLimits:
+def link_limits(config: BrokerConfig) -> LinkLimits:
     """The limits of connections. A leader sends a whole batch, however large; it received the batch in a request."""
     usual = config["replica.fetch.response.max.bytes"] + SLACK
     given = "replica.socket.receive.buffer.bytes" in config.given
@@ -247,7 +256,7 @@ def _now_ms() -> int:
 
 def main(run_dir: Path) -> None:
     """Run the replicator of the broker with this run directory, until SIGTERM."""
-    replicator = Replicator(process.enter(roles.REPLICATOR, run_dir))
+    replicator = Replicator(enter(roles.REPLICATOR, run_dir))
     try:
         replicator.run()
     finally:

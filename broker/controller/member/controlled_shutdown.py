@@ -42,11 +42,11 @@ _STAYING, _ASKING, _RESIGNING, _GONE = range(4)
 class ControlledShutdown:
     """One broker's controlled shutdown."""
 
-    def __init__(self, me: Process, candidate: Candidate, controller_requests: ControllerRequests) -> None:
-        self._me = me
+    def __init__(self, process: Process, candidate: Candidate, controller_requests: ControllerRequests) -> None:
+        self._process = process
         self._candidate = candidate
         self._controller_requests = controller_requests
-        self._own = me.config["broker.id"]
+        self._own = process.config["broker.id"]
         self._state = _STAYING
         self._tries = 0
         self._try_at = math.inf
@@ -65,9 +65,9 @@ class ControlledShutdown:
             return
         self._state, self._try_at = _ASKING, 0.0
         self._candidate.withdraw()
-        self._tries = self._me.config["controlled.shutdown.max.retries"] + 1
+        self._tries = self._process.config["controlled.shutdown.max.retries"] + 1
         registered = self._controller_requests.broker_epoch > 0
-        if not (registered and self._me.config["controlled.shutdown.enable"]):
+        if not (registered and self._process.config["controlled.shutdown.enable"]):
             self._leave()
 
     def tick(self, now: float) -> None:
@@ -151,11 +151,11 @@ class ControlledShutdown:
 
     def _retry(self, why: str, longest_s: float = math.inf) -> None:
         log.info("controlled shutdown: %s", why)
-        pause = min(longest_s, self._me.config["controlled.shutdown.retry.backoff.ms"] / 1000)
+        pause = min(longest_s, self._process.config["controlled.shutdown.retry.backoff.ms"] / 1000)
         self._try_at = time.monotonic() + (pause if self._tries else 0)
 
     def _leave(self) -> None:
         self._state = _GONE
         self._candidate.withdraw()
         self._candidate.release()
-        self._me.mark_left_cluster()
+        self._process.mark_left_cluster()

@@ -50,14 +50,14 @@ class Member(Administration):
     """The controller process's metadata owner in a cluster; controller.metadata_owner is the standalone one."""
 
     def __init__(
-        self, me: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: Replicas,
+        self, process: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: Replicas,
         registration: bytes, successor: bool,
     ) -> None:  # fmt: skip
         """`registration`: data of its node; `successor`: this process follows one that died, in the same broker."""
-        super().__init__(me.config, tree, store, view)
+        super().__init__(process.config, tree, store, view)
         self.changed = True
         self.slot_book = replicas.slot_book
-        self._me = me
+        self._process = process
         self._replicas = replicas
         self._registration = registration
         self._registered = False
@@ -67,8 +67,8 @@ class Member(Administration):
         self._retry_at = 0.0
         self._serves_by = math.inf
         self.controller_requests = ControllerRequests(view, replicas, self._view_changed, self._verify_epoch)
-        self._failed_dirs = FailedDirs(me.shared, tree, view.broker, successor)
-        self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
+        self._failed_dirs = FailedDirs(process.shared, tree, view.broker, successor)
+        self._isr = IsrKeeper(view, replicas, tree, process.config["replica.lag.time.max.ms"], self._view_changed)
         self._peer_pool: PeerPool
         self._admission: Admission
         self._candidate: Candidate
@@ -83,7 +83,7 @@ class Member(Administration):
         self._candidate = Candidate(
             self.config, self._tree, self.controller_requests, self._peer_pool, self._topic_setting, self._guarded
         )  # fmt: skip
-        self._controlled_shutdown = ControlledShutdown(self._me, self._candidate, self.controller_requests)
+        self._controlled_shutdown = ControlledShutdown(self._process, self._candidate, self.controller_requests)
         poller.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
 
     def begin(self) -> None:
@@ -186,9 +186,9 @@ class Member(Administration):
         self._candidate.close()
         self._peer_pool.close()
         self._admission.close()
-        if self._me.shared.draining:
+        if self._process.shared.draining:
             self._tree.close()
-            zookeeper_session.forget_session(self._me.run_dir)
+            zookeeper_session.forget_session(self._process.run_dir)
 
     def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
         """Call `then` with whether a connection to `listener` from `host` is another broker's; see Admission."""
@@ -249,7 +249,7 @@ class Member(Administration):
         self._candidate.resign()
         credentials = self._tree.credentials
         if credentials is not None:
-            zookeeper_session.save_session(self._me.run_dir, credentials)
+            zookeeper_session.save_session(self._process.run_dir, credentials)
 
     def _catch_up(self) -> None:
         """Do what is still outstanding: registration, election, configs."""
@@ -278,7 +278,7 @@ class Member(Administration):
 
     def _register(self) -> None:
         path = f"{znodes.BROKER_IDS}/{self._view.broker}"
-        if not self._me.shared.draining:
+        if not self._process.shared.draining:
             self._create(path)
         stat = self._tree.exists(path)
         if stat is None or stat.owner != self._tree.session:
@@ -301,8 +301,8 @@ class Member(Administration):
 
     def _serve(self) -> None:
         self._serves_by = math.inf
-        if not self._me.shared.draining:
-            self._me.running()
+        if not self._process.shared.draining:
+            self._process.running()
 
     def _create(self, path: str) -> None:
         try:
@@ -312,11 +312,11 @@ class Member(Administration):
 
     def _leave_if_draining(self) -> None:
         """If the broker stops, start the shutdown; a successor first finds its predecessor's registration."""
-        if self._me.shared.draining and (self._registered or not self._successor):
+        if self._process.shared.draining and (self._registered or not self._successor):
             self._controlled_shutdown.begin()
 
     def _not_registered(self) -> None:
-        if self._me.shared.draining:
+        if self._process.shared.draining:
             self._controlled_shutdown.begin()
         else:
             log.warning("broker.id %d is registered by another broker: waiting", self._view.broker)

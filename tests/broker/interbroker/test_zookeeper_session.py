@@ -80,8 +80,8 @@ def test_a_session_that_is_gone_on_with_outlives_a_failure(
     """Ending it would end the registration of a broker that serves. What may pass does not end the broker either."""
     tree = Failing(error)
     monkeypatch.setattr(zookeeper_session, "open_tree", lambda config, former: tree)
-    me: Any = SimpleNamespace(config={"broker.id": 1, "zookeeper.connect": "zk:1"}, run_dir=tmp_path)
+    process: Any = SimpleNamespace(config={"broker.id": 1, "zookeeper.connect": "zk:1"}, run_dir=tmp_path)
     with pytest.raises(OdradekError, match="ZooKeeper at zk:1") as raised:
-        join.join(me, SimpleNamespace() if successor else None)  # type: ignore[arg-type]
+        join.join(process, SimpleNamespace() if successor else None)  # type: ignore[arg-type]
     assert isinstance(raised.value, BootError) != isinstance(error, TreeUnavailable)
     assert tree.closed == (not successor)

@@ -55,12 +55,12 @@ def child(name: str, run_dir: Path) -> int:
     wish = data_dir / f"{name}.exit"
     if wish.exists():
         return int(wish.read_text())
-    me = process.enter(role, run_dir)
+    own = process.enter(role, run_dir)
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: ended.append(number))
     if role == roles.CONTROLLER:
-        _publish(me)
-    me.running()
+        _publish(own)
+    own.running()
     while not ended:
         time.sleep(0.01)
     with (data_dir / "order").open("a") as order:
@@ -68,10 +68,10 @@ def child(name: str, run_dir: Path) -> int:
     return 0
 
 
-def _publish(me: process.Process) -> None:
-    version = me.shared.metadata.version + 1
+def _publish(own: process.Process) -> None:
+    version = own.shared.metadata.version + 1
     raw = raw_snapshot(version, "cluster", 0, [], {}, {})
-    me.shared.metadata.publish(version, json.dumps(raw).encode())
+    own.shared.metadata.publish(version, json.dumps(raw).encode())
 
 
 if __name__ == "__main__":

@@ -210,7 +210,7 @@ class Replicator(replicator.Replicator):
     """The real one in a loop of ours."""
 
     def __init__(self, broker: Broker, loop: Loop) -> None:
-        self._me = SimpleNamespace(shared=broker.shared, config=broker.config)  # type: ignore[assignment]
+        self._process = SimpleNamespace(shared=broker.shared, config=broker.config)  # type: ignore[assignment]
         self._own = broker.number
         self._listener = "PLAINTEXT"
         self._limits = (limits(broker.config), link_limits(broker.config))  # type: ignore[arg-type]
