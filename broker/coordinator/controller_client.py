@@ -17,7 +17,7 @@ from odradek.workers.dispatch.upstream import Upstream
 _THERE = (errors.NONE, errors.TOPIC_ALREADY_EXISTS)  # in the second case the metadata will have it soon
 
 
-class ControllerLink(Upstream):
+class ControllerClient(Upstream):
     """The channel to the controller, with a method for each request."""
 
     def __init__(self, run_dir: Path) -> None:

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from odradek.broker.coordinator.broker_channels import NewestConnections
-from odradek.broker.coordinator.controller_client import ControllerLink
+from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
-from odradek.broker.coordinator.verification_channel import VerificationLinks
+from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
+from odradek.broker.coordinator.verification_channel import VerificationChannels
 from odradek.broker.process.process import Process, Signals, enter
 from odradek.broker.process.steps import Line
 from odradek.cluster import internal
@@ -43,7 +43,7 @@ from odradek.protocol.errors import Error
 from odradek.workers.apis import table
 from odradek.workers.dispatch import api, dispatch
 from odradek.workers.dispatch.catalog import Catalog
-from odradek.workers.dispatch.coordination import Wanted
+from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 log = logging.getLogger(__name__)
 
@@ -71,15 +71,15 @@ class Coordinator:
             process.config.clean,
         )
         self._row = process.shared.processes.row(roles.COORDINATOR)
-        self._controller = ControllerLink(process.run_dir)
+        self._controller = ControllerClient(process.run_dir)
         self._groups = GroupCoordinator(self._catalog, process.config, self._controller, self._row, self.now)
         self.groups = self._groups.machine
         self._watched: dict[int, Callable[[int], None]] = {}  # callbacks for a descriptor's events
-        self._links = MarkerLinks(process.config, self._watch)
-        self._verifications = VerificationLinks(process.config, self._watch)
+        self._marker_channels = TxnMarkerChannels(process.config, self._watch)
+        self._verifications = VerificationChannels(process.config, self._watch)
         self._transactions = TransactionCoordinator(
-            self._catalog, process.config, self.groups, self._groups.holds_markers, self._links, self._verifications,
-            self._controller,
+            self._catalog, process.config, self.groups, self._groups.holds_markers, self._marker_channels,
+            self._verifications, self._controller,
         )  # fmt: skip
         self._newest = NewestConnections()
         self._line = Line()
@@ -127,9 +127,9 @@ class Coordinator:
         """See `workers.dispatch.coordination.Coordinator`."""
         self._transactions.verify(producer, partition, done)
 
-    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+    def write_markers(self, entry: TxnMarkerEntry, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
-        self._transactions.write_markers(wanted, done, self.now)
+        self._transactions.write_markers(entry, done, self.now)
 
     def look_for_brokers(self) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
@@ -303,7 +303,7 @@ class Coordinator:
         """Close everything."""
         for link in self._channels.values():
             link.close()
-        self._links.close()
+        self._marker_channels.close()
         self._verifications.close()
         self._door.close()
         self._bell.close()

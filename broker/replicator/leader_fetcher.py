@@ -45,7 +45,7 @@ _FETCHES, _APPENDS, _RECORDS, _BYTES, _ERRORS, _BUSY = (
 _NAMES = {code: name for name, code in vars(errors).items() if name.isupper()}
 _SHOWN = 5  # partitions named in a line of the log
 
-Wanted = dict[Key, tuple[FetchPart, Part]]  # the part of the request, the part of the response
+CurrentParts = dict[Key, tuple[FetchPart, Part]]  # the part of the request, the part of the response
 
 
 class LeaderFetcher:
@@ -196,11 +196,11 @@ class LeaderFetcher:
 
     # -- responses
 
-    def _current_parts(self, parts: Sequence[Part]) -> Wanted:
+    def _current_parts(self, parts: Sequence[Part]) -> CurrentParts:
         found = {(part.topic, part.partition): part for part in parts}
         return {key: (sent, part) for key, part in found.items() if (sent := self._states.requested(key)) is not None}
 
-    def _pipeline(self, wanted: Wanted) -> dict[Key, Found]:
+    def _pipeline(self, wanted: CurrentParts) -> dict[Key, Found]:
         """Send the next request before these are used, if possible; returns what was found in their records."""
         if self._throttled is not None or any(_needs_append_first(*one) for one in wanted.values()):
             return {}

@@ -37,7 +37,7 @@ _AGAIN_S = 0.001
 
 Outcome = Position | Exception
 Done = Callable[[Outcome], None]
-Wanted = Callable[[], bool]
+IsCurrent = Callable[[], bool]
 
 
 def may_take_long(partition: Partition, offset: int) -> bool:
@@ -61,12 +61,14 @@ class Truncations:
         """Readable when a cut has ended."""
         return self._event
 
-    def begin(self, partition: Partition, epoch: int, cut: follower_log.Truncation, wanted: Wanted, done: Done) -> None:
+    def begin(
+        self, partition: Partition, epoch: int, cut: follower_log.Truncation, is_current: IsCurrent, done: Done
+    ) -> None:
         """Run `cut` if the partition is followed in `epoch`; `drain` calls `done` with the outcome.
 
-        A thread calls `wanted` while it waits for the lock, and when it has it.
+        A thread calls `is_current` while it waits for the lock, and when it has it.
         """
-        future = self._threads.submit(self._carry_out, partition, epoch, cut, wanted)
+        future = self._threads.submit(self._carry_out, partition, epoch, cut, is_current)
         future.add_done_callback(partial(self._end, done))
 
     def drain(self) -> None:
@@ -91,12 +93,14 @@ class Truncations:
 
     # -- in a thread
 
-    def _carry_out(self, partition: Partition, epoch: int, cut: follower_log.Truncation, wanted: Wanted) -> Position:
+    def _carry_out(
+        self, partition: Partition, epoch: int, cut: follower_log.Truncation, is_current: IsCurrent
+    ) -> Position:
         thread_log = self._own_log(partition)
         try:
             own = thread_log.get(partition.topic, partition.index)
             assert own is not None
-            return self._cut(own, epoch, cut(own), wanted)
+            return self._cut(own, epoch, cut(own), is_current)
         finally:
             thread_log.close()
 
@@ -106,14 +110,14 @@ class Truncations:
         place = Place(partition.topic_id, partition.slot.number, partition.incarnation, log_dir)
         return Log(self._shared, self._run_dir, roles.REPLICATOR, lambda *_: place, lambda _: partition.config)
 
-    def _cut(self, own: Partition, epoch: int, change: follower_log.Change, wanted: Wanted) -> Position:
+    def _cut(self, own: Partition, epoch: int, change: follower_log.Change, is_current: IsCurrent) -> Position:
         while True:
             try:
-                return follower_log.change(own, epoch, _if_wanted(change, wanted))
+                return follower_log.change(own, epoch, _if_current(change, is_current))
             except Busy:
                 if self._over:
                     raise
-            if not wanted():
+            if not is_current():
                 raise follower_log.FencedLeaderEpoch
             time.sleep(_AGAIN_S)
 
@@ -123,9 +127,9 @@ class Truncations:
             os.eventfd_write(self._event, 1)
 
 
-def _if_wanted(change: follower_log.Change, wanted: Wanted) -> follower_log.Change:
+def _if_current(change: follower_log.Change, is_current: IsCurrent) -> follower_log.Change:
     def act(values: Fields) -> Position:
-        if not wanted():
+        if not is_current():
             raise follower_log.FencedLeaderEpoch
         return change(values)
 

@@ -15,8 +15,8 @@ from odradek.groups.events import Answer, Append, Now, Reload
 from odradek.groups.ownership import FAULT, Ownership
 from odradek.groups.timers import Deadlines
 from odradek.groups.transactions import records, transaction
-from odradek.groups.transactions.events import InitResult, Limits, Markers, NeedIds, Producer, Summary
-from odradek.groups.transactions.loading import Replay
+from odradek.groups.transactions.events import InitResult, Markers, NeedIds, Producer, Summary, TransactionConfig
+from odradek.groups.transactions.loading import TransactionReplay
 from odradek.groups.transactions.states import ABORT, ADD, BY_TITLE, COMMIT, COMPLETED, EXPIRES, INIT, State
 from odradek.groups.transactions.transaction import NO_EPOCH, Metadata, TopicPartition, Transaction
 from odradek.protocol.errors import Error
@@ -30,8 +30,8 @@ Effect: TypeAlias = Answer | Append | Reload | Markers | NeedIds
 class Transactions(Ownership):
     """The transactional ids by name, and which partitions of `__transaction_state` are loaded."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, config: TransactionConfig | None = None) -> None:
+        self.config = config or TransactionConfig()
         self.effects: list[Effect] = []
         super().__init__(self.effects)
         self.retries: Deadlines[str] = Deadlines()  # ids whose completion could not be appended
@@ -46,7 +46,7 @@ class Transactions(Ownership):
         """Why requests for this id cannot be served now; NONE when they can."""
         return self._served(transactional_id) if transactional_id else Error.INVALID_REQUEST
 
-    def loaded(self, partition: int, replay: Replay, _now: Now, only: Collection[str] | None = None) -> None:
+    def loaded(self, partition: int, replay: TransactionReplay, _now: Now, only: Collection[str] | None = None) -> None:
         """Load the ids from the partition's log, and complete transactions that a former coordinator decided.
 
         `only`: load only these ids, which were reset; the others stay unchanged.
@@ -130,7 +130,7 @@ class Transactions(Ownership):
             self._init(producer, timeout_ms, token, later, may_wait=False)
 
         name = producer.transactional_id
-        is_allowed = not name or 0 < timeout_ms <= self.limits.max_timeout_ms
+        is_allowed = not name or 0 < timeout_ms <= self.config.max_timeout_ms
         error = self.refusal(name) if is_allowed else Error.INVALID_TRANSACTION_TIMEOUT
         known = self._by_id.get(name)
         if not error and self._needs_id(known, producer) and not self._ids:
@@ -290,7 +290,7 @@ class Transactions(Ownership):
         def stored(error: Error, later: Now) -> None:
             if error and self._is_current(known):
                 log.warning("transactional id %s: cannot write its completion: %s", known.id, error.name)
-                self.retries.set(known.id, later.steady_ms + self.limits.retry_ms)
+                self.retries.set(known.id, later.steady_ms + self.config.retry_ms)
 
         self._store(known, transaction.completed(known.metadata, now.wall_ms), stored)
 
@@ -316,10 +316,10 @@ class Transactions(Ownership):
         """Abort timed-out transactions, expire unused ids, retry failed completions."""
         self._each(self.retries.expired(now.steady_ms), lambda known: self._complete_again(known, now), now)
         if now.steady_ms >= self._abort_at_ms:
-            self._abort_at_ms = now.steady_ms + self.limits.abort_interval_ms
+            self._abort_at_ms = now.steady_ms + self.config.abort_interval_ms
             self._each(list(self._by_id), lambda known: self._abort_timed_out(known, now), now)
         if now.steady_ms >= self._expire_at_ms:
-            self._expire_at_ms = now.steady_ms + self.limits.expiry_interval_ms
+            self._expire_at_ms = now.steady_ms + self.config.expiry_interval_ms
             self._each(list(self._by_id), lambda known: self._expire(known, now), now)
         self._reload_due(now)
 
@@ -350,7 +350,7 @@ class Transactions(Ownership):
 
     def _expire(self, known: Transaction, now: Now) -> None:
         m = known.metadata
-        if known.pending is None and m.state in EXPIRES and m.updated_ms <= now.wall_ms - self.limits.expiration_ms:
+        if known.pending is None and m.state in EXPIRES and m.updated_ms <= now.wall_ms - self.config.expiration_ms:
             self._write_tombstone(known)
 
     def _write_tombstone(self, known: Transaction) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig, ConfigFault
-from odradek.broker.coordinator.transaction_coordinator import limits
+from odradek.broker.coordinator.transaction_coordinator import transaction_config
 from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.listeners import Endpoint, between_brokers
 from odradek.cluster.configs import configdef
@@ -36,7 +36,7 @@ def test_what_the_transaction_coordinator_reads() -> None:
     given = {"transaction.max.timeout.ms": 1, "transactional.id.expiration.ms": 2}
     given |= {f"transaction.{what}.transaction.cleanup.interval.ms": at for at, what in enumerate(CLEANUPS, 3)}
     config = configuration.resolve({"log.dirs": "d", **{key: str(value) for key, value in given.items()}})
-    assert limits(config)[:4] == (1, 2, 3, 4)
+    assert transaction_config(config)[:4] == (1, 2, 3, 4)
 
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:

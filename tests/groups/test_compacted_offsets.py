@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from odradek.groups.loading import Replay
+from odradek.groups.loading import GroupReplay
 from odradek.protocol.errors import Error
 from odradek.storage.compaction.compaction import Memory
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from tests.storage.compaction.compaction_world import Producer
 
-from .compacted_journal import CompactedJournal
+from .compacted_log import CompactedLog
 from .world import World, drain
 
 GROUPS, TPS = ["g", "h"], [("t", 0), ("u", 1)]
@@ -36,21 +36,23 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="odradek-offsets-"))
-        self.journal: CompactedJournal | None = None
+        self.coordinator_log: CompactedLog | None = None
         self.committed: dict[Where, tuple[int, int]] = {}  # offset, position in the log
         self.open: dict[int, dict[Where, tuple[int, int]]] = {0: {}, 1: {}}
         self.number = 0
 
     @initialize(segment_bytes=st.sampled_from([300, 700]))
     def begin(self, segment_bytes: int) -> None:
-        self.journal = CompactedJournal(self.root, segment_bytes=segment_bytes, delete_retention_ms=DELETE_RETENTION_MS)
-        self.world = World(self.journal, retention_ms=RETENTION_MS)  # type: ignore[arg-type]
+        self.coordinator_log = CompactedLog(
+            self.root, segment_bytes=segment_bytes, delete_retention_ms=DELETE_RETENTION_MS
+        )
+        self.world = World(self.coordinator_log, retention_ms=RETENTION_MS)  # type: ignore[arg-type]
         self.producers = [Producer(700 + number) for number in range(2)]
 
     @property
     def log(self):  # type: ignore[no-untyped-def]
-        assert self.journal is not None
-        return self.journal.log
+        assert self.coordinator_log is not None
+        return self.coordinator_log.log
 
     def _commit(self, group: str, tp: tuple[str, int], **fields: object) -> tuple[int, int]:
         self.number += 1
@@ -102,13 +104,13 @@ class Machine(RuleBasedStateMachine):
     @rule(tp=TP, part=st.integers(1, 3))
     def load_while_it_is_cleaned(self, tp: tuple[str, int], part: int) -> None:
         """Some has been read before the cleaner comes, twice, the rest after it; all within delete.retention.ms."""
-        assert self.journal is not None
+        assert self.coordinator_log is not None
         self.commit("g", tp)
         self.log.roll()
         self.delete_offset("g", tp)
         self.commit("h", ("v", 2))
-        replay, count = Replay(), len(list(self.journal.read_all(0)))
-        batches = self.journal.read_all(0, at_once=1)
+        replay, count = GroupReplay(), len(list(self.coordinator_log.read_all(0)))
+        batches = self.coordinator_log.read_all(0, at_once=1)
         for batch in islice(batches, count * part // 4):
             replay.feed(batch)
         for _ in range(2):
@@ -183,7 +185,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def compare(self) -> None:
-        if self.journal is None:
+        if self.coordinator_log is None:
             return
         for group in GROUPS:
             error, found = self.world.groups.fetch(group, ALL, require_stable=False)
@@ -196,11 +198,11 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if self.journal is not None:
+            if self.coordinator_log is not None:
                 self.log.compare()
                 self.log.compare_files()
         finally:
-            if self.journal is not None:
+            if self.coordinator_log is not None:
                 self.log.close()
             shutil.rmtree(self.root)
 

@@ -78,7 +78,7 @@ def _value(partition: Any, version: int, now: Now, expire_ms: int) -> OffsetValu
 
 
 def _commit_to_tree(coordinator: Coordinator, group: str, known: dict[TopicPartition, Any], answer: Any) -> None:
-    limit = coordinator.groups.limits.max_metadata
+    limit = coordinator.groups.config.max_metadata
     errors: PartitionErrors = {
         tp: Error.OFFSET_METADATA_TOO_LARGE if java_length(partition.committed_metadata or "") > limit else Error.NONE
         for tp, partition in known.items()

@@ -62,31 +62,31 @@ def _partitions(topics: Any) -> Generator[None, None, list[TopicPartition]]:
 
 
 def _refused(
-    coordinator: Coordinator, wanted: list[TopicPartition], is_client: bool = False
+    coordinator: Coordinator, partitions: list[TopicPartition], is_client: bool = False
 ) -> Generator[None, None, Errors]:  # fmt: skip
     """The errors of all partitions, if one does not exist or a client names one of an internal topic."""
     wrong: Errors = {}
-    for some in pieces(wanted):
+    for some in pieces(partitions):
         wrong |= {tp: UNKNOWN for tp in some if not exists(coordinator.snapshot, tp)}
         if is_client:
             wrong |= {tp: Error.TOPIC_AUTHORIZATION_FAILED for tp in some if tp[0] in topicnames.INTERNAL}
         yield
-    return {tp: wrong.get(tp, Error.OPERATION_NOT_ATTEMPTED) for tp in wanted} if wrong else {}
+    return {tp: wrong.get(tp, Error.OPERATION_NOT_ATTEMPTED) for tp in partitions} if wrong else {}
 
 
 def _add(
     coordinator: Coordinator, producer: Producer, topics: Any, answer: Callable[..., None], is_client: bool
 ) -> Iterator[None]:  # fmt: skip
     """Add partitions and call `answer(errors, topics that are named without partitions)`."""
-    wanted = yield from _partitions(topics)
-    if errors := (yield from _refused(coordinator, wanted, is_client)):
+    partitions = yield from _partitions(topics)
+    if errors := (yield from _refused(coordinator, partitions, is_client)):
         answer(errors)
         return
 
     def added(error: Error) -> None:
-        answer(dict.fromkeys(wanted, error), [topic.name for topic in topics if not topic.partitions])
+        answer(dict.fromkeys(partitions, error), [topic.name for topic in topics if not topic.partitions])
 
-    coordinator.transactions.add(producer, wanted, added, coordinator.now)
+    coordinator.transactions.add(producer, partitions, added, coordinator.now)
 
 
 def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> Generator[None, None, list[Any]]:
@@ -118,8 +118,8 @@ def _many(coordinator: Coordinator, request: Any, context: Context) -> Iterator[
     for place, transaction in enumerate(asked):
         producer = Producer(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
         if transaction.verify_only:
-            wanted = yield from _partitions(transaction.topics)
-            answer(place, (yield from _verified(coordinator, producer, wanted, context.version)))
+            partitions = yield from _partitions(transaction.topics)
+            answer(place, (yield from _verified(coordinator, producer, partitions, context.version)))
         else:
             yield from _add(coordinator, producer, transaction.topics, partial(answer, place), is_client)
         yield
@@ -141,10 +141,10 @@ def _answering_many(
 
 
 def _verified(
-    coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], version: int
+    coordinator: Coordinator, producer: Producer, partitions: list[TopicPartition], version: int
 ) -> Generator[None, None, Errors]:  # fmt: skip
     """The outcome of a verification; v4 does not have TRANSACTION_ABORTABLE."""
-    errors = (yield from _refused(coordinator, wanted)) or coordinator.transactions.verify(producer, wanted)
+    errors = (yield from _refused(coordinator, partitions)) or coordinator.transactions.verify(producer, partitions)
     if version >= ABORTABLE:
         return errors
     return {tp: Error.INVALID_TXN_STATE if e is Error.TRANSACTION_ABORTABLE else e for tp, e in errors.items()}

@@ -17,7 +17,7 @@ import pytest
 
 from odradek.broker import config as configuration
 from odradek.broker.coordinator import txn_markers
-from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
+from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.txn_markers import NO_SOURCE, MarkerWriter
 from odradek.broker.interbroker import connection
 from odradek.cluster.metadata.snapshot import raw_snapshot
@@ -36,7 +36,7 @@ from odradek.storage.log.append import append
 from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 from odradek.workers.dispatch.catalog import Catalog
-from odradek.workers.dispatch.coordination import Wanted
+from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 from ...harness.effort import lines
 from ...harness.process import nobody, wait_until
@@ -129,10 +129,10 @@ class Place:
         self.ahead_ms = 0
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
-        self.links = MarkerLinks(self.config, self._watch)
+        self.links = TxnMarkerChannels(self.config, self._watch)
         self.writer = MarkerWriter(self.catalog, Groups(), lambda *_: False, self.links, lambda *_: None)
         self.done: list[dict[Any, Error]] = []
-        self.lost: list[Wanted] = []
+        self.lost: list[TxnMarkerEntry] = []
 
     def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
         if not events:
@@ -174,7 +174,7 @@ class Place:
         return self.partition(index).state().leo
 
     def add(self, *partitions: Any, source: int = SOURCE, epoch: int = 3, producer: int = 5) -> None:
-        wanted = Wanted(producer, 0, epoch, True, frozenset(partitions))
+        wanted = TxnMarkerEntry(producer, 0, epoch, True, frozenset(partitions))
         self.writer.add(wanted, self.done.append, lambda: self.lost.append(wanted), source, self.now())
         self.turn()
 
@@ -320,7 +320,7 @@ def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
         locks.close()
     assert place.await_done(2) == [{HERE: Error.REQUEST_TIMED_OUT}, {HERE: Error.NONE}]
     assert place.end(0) == 1
-    assert not place.writer._foreign_jobs
+    assert not place.writer._foreign_txns
 
 
 def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Place) -> None:
@@ -328,7 +328,7 @@ def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Pla
 
     def add(count: int) -> None:
         for number in range(count):
-            wanted = Wanted(5, 0, 3, True, frozenset([("nowhere", number)]))
+            wanted = TxnMarkerEntry(5, 0, 3, True, frozenset([("nowhere", number)]))
             place.writer.add(wanted, place.done.append, lambda: None, NO_SOURCE, now)
 
     now = place.now()
@@ -342,7 +342,7 @@ def test_those_that_wait_cost_a_turn_next_to_nothing(place: Place, monkeypatch: 
     place.publish(-1, -1)
     now, count = place.now(), 500
     for producer in range(count):
-        wanted = Wanted(producer, 0, 3, True, frozenset({HERE}))
+        wanted = TxnMarkerEntry(producer, 0, 3, True, frozenset({HERE}))
         place.writer.add(wanted, place.done.append, lambda: None, SOURCE, now)
     place.writer.write(now)
     assert lines(lambda: place.writer.write(now)) < 5 * count

@@ -34,7 +34,7 @@ class Cuts(truncations.Truncations):
         partition: Any,
         epoch: int,
         cut: follower_log.Truncation,
-        wanted: truncations.Wanted,
+        is_current: truncations.IsCurrent,
         done: truncations.Done,
     ) -> None:
         """See broker.replicator.truncations."""
@@ -45,7 +45,7 @@ class Cuts(truncations.Truncations):
 
         def attempt() -> None:
             try:
-                outcome: truncations.Outcome = self._carry_out(partition, epoch, self._slow(cut, lasts), wanted)
+                outcome: truncations.Outcome = self._carry_out(partition, epoch, self._slow(cut, lasts), is_current)
             except Busy:
                 world.after(0.001, thread, attempt)
                 return
