@@ -41,7 +41,7 @@ _INSTEAD = {
 _OLD = ("port", "host.name", "advertised.host.name", "advertised.port")
 
 
-class ConfigFault(BootError):
+class InvalidConfig(BootError):
     """Settings that cannot work; the text has one line for each, which says what to change."""
 
 
@@ -135,13 +135,13 @@ class BrokerConfig(Mapping[str, Any]):
 
 
 def saved(run_dir: Path) -> BrokerConfig:
-    """The configuration of the broker with this run directory. Raises ConfigFault when there is none."""
+    """The configuration of the broker with this run directory. Raises InvalidConfig when there is none."""
     try:
         document = json.loads((run_dir / CONFIG_FILE).read_text())
     except FileNotFoundError:
-        raise ConfigFault(f"{run_dir} has no {CONFIG_FILE}: no broker has started there") from None
+        raise InvalidConfig(f"{run_dir} has no {CONFIG_FILE}: no broker has started there") from None
     if document["format"] != _FORMAT:
-        raise ConfigFault(
+        raise InvalidConfig(
             f"{run_dir / CONFIG_FILE} was written by another version: stop the broker, then start this version"
         )
     config = BrokerConfig(
@@ -157,15 +157,15 @@ def saved(run_dir: Path) -> BrokerConfig:
 
 
 def load(path: Path | None, overrides: Iterable[str] = ()) -> BrokerConfig:
-    """Read a properties file (None: defaults for a try-out) and overrides. Raises ConfigFault."""
+    """Read a properties file (None: defaults for a try-out) and overrides. Raises InvalidConfig."""
     given: dict[str, str] = {}
     if path is not None:
         try:
             given = properties.load(path)
         except OSError as error:
-            raise ConfigFault(f"{path}: {error.strerror}") from None
+            raise InvalidConfig(f"{path}: {error.strerror}") from None
         except properties.PropertiesError as error:
-            raise ConfigFault(str(error)) from None
+            raise InvalidConfig(str(error)) from None
     given.update(_override(text) for text in overrides)
     if path is None and not {"log.dirs", "log.dir"} & given.keys():
         given["log.dirs"] = DEFAULT_LOG_DIR
@@ -175,12 +175,12 @@ def load(path: Path | None, overrides: Iterable[str] = ()) -> BrokerConfig:
 def _override(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigFault(f"--override {text!r} is not of the form key=value")
+        raise InvalidConfig(f"--override {text!r} is not of the form key=value")
     return key.strip(), value.strip()
 
 
 def resolve(given: Mapping[str, str]) -> BrokerConfig:
-    """Parse every value and apply the rules between keys. Raises ConfigFault with a line for each bad value."""
+    """Parse every value and apply the rules between keys. Raises InvalidConfig with a line for each bad value."""
     from odradek.cluster.configs.configtypes import BLANKS
 
     given = {key: value.strip(BLANKS) for key, value in given.items()}
@@ -194,7 +194,7 @@ def resolve(given: Mapping[str, str]) -> BrokerConfig:
         endpoints = _listeners(given)
         advertised = _advertised(given, endpoints)
     except ListenerError as error:
-        raise ConfigFault(str(error)) from None
+        raise InvalidConfig(str(error)) from None
     config = BrokerConfig(values, given, tuple(endpoints), tuple(advertised), _log_dirs(values, given), tuple(warnings))
     _check(config)
     return config
@@ -217,7 +217,7 @@ def _typed(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         except configdef.ConfigError as error:
             faults.append(str(error))
     if faults:
-        raise ConfigFault("\n".join(faults))
+        raise InvalidConfig("\n".join(faults))
     return values, warnings + _without_effect(idle)
 
 
@@ -289,9 +289,9 @@ def _log_dirs(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str,
     text = given["log.dirs"] if "log.dirs" in given else given.get("log.dir", values["log.dir"])
     folders = [os.path.abspath(part.strip()) for part in text.split(",") if part.strip()]
     if not folders:
-        raise ConfigFault("log.dirs: at least one directory is needed")
+        raise InvalidConfig("log.dirs: at least one directory is needed")
     if len({os.path.realpath(folder) for folder in folders}) < len(folders):
-        raise ConfigFault(f"log.dirs: a directory appears twice in {text!r}")
+        raise InvalidConfig(f"log.dirs: a directory appears twice in {text!r}")
     return tuple(folders)
 
 
@@ -309,7 +309,7 @@ def _check(config: BrokerConfig) -> None:
     except ValueError as error:
         faults.append(str(error))
     if faults:
-        raise ConfigFault("\n".join(faults))
+        raise InvalidConfig("\n".join(faults))
 
 
 def _broker_id(config: BrokerConfig) -> list[str]:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.connection_limits import ConnectionCounts, Limits
+from odradek.broker.connection_limits import ConnectionCounts, ConnectionLimits
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import between_brokers
 from odradek.broker.process import sd_notify, sockets
@@ -42,7 +42,7 @@ MOST_HOMELESS = 4096  # connections handed back while no worker is registered
 _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Link:
+class WorkerChannel:
     """A registered worker: its channel and the connections it has."""
 
     def __init__(self, link: Channel) -> None:
@@ -85,7 +85,7 @@ class Acceptor:
     def __init__(self, process: Process, listening: dict[str, socket.socket]) -> None:
         self._process = process
         self._listening = {sock.fileno(): (name, sock) for name, sock in listening.items()}
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, WorkerChannel] = {}
         self._homeless: deque[tuple[Client, int]] = deque()
         self._counts = ConnectionCounts(self._limits(), time.monotonic())
         self._row = process.shared.processes.row(roles.ACCEPTOR)
@@ -154,7 +154,7 @@ class Acceptor:
         self._counts.limits = self._limits(*snapshot.dynamic_layers(self._process.config["broker.id"]))
         self._row[COLUMN["meta_version"]] = self._meta_version
 
-    def _limits(self, *layers: Mapping[str, str]) -> Limits:
+    def _limits(self, *layers: Mapping[str, str]) -> ConnectionLimits:
         """The limits; settings of `layers` override those of the configuration file."""
         config = self._process.config
 
@@ -164,7 +164,7 @@ class Acceptor:
                     return configdef.parse(name, layer[name])
             return config.get(name)
 
-        return Limits.of(in_force, [name for name, _ in self._listening.values()], between_brokers(config))
+        return ConnectionLimits.of(in_force, [name for name, _ in self._listening.values()], between_brokers(config))
 
     # Clients
 
@@ -235,11 +235,11 @@ class Acceptor:
 
     def _admit_workers(self) -> None:
         while (arrived := self._door.accept()) is not None:
-            link = self._links[arrived.fileno()] = Link(arrived)
+            link = self._links[arrived.fileno()] = WorkerChannel(arrived)
             self._epoll.register(arrived.fileno(), select.EPOLLIN)
             self._listen(link)
 
-    def _talk(self, link: Link, events: int) -> None:
+    def _talk(self, link: WorkerChannel, events: int) -> None:
         if events & select.EPOLLOUT:
             link.channel.flush()
             link.sent()
@@ -247,7 +247,7 @@ class Acceptor:
         if events & ~select.EPOLLOUT:
             self._listen(link)
 
-    def _listen(self, link: Link) -> None:
+    def _listen(self, link: WorkerChannel) -> None:
         try:
             messages = link.channel.receive()
         except EOFError:
@@ -257,7 +257,7 @@ class Acceptor:
         for message in messages:
             self._on_message(link, message, returned)
 
-    def _on_message(self, link: Link, message: bytes, returned: deque[int]) -> None:
+    def _on_message(self, link: WorkerChannel, message: bytes, returned: deque[int]) -> None:
         kind = message[:1]
         if kind == handoff.REGISTER:
             self._registered(link, handoff.registered(message))
@@ -277,26 +277,26 @@ class Acceptor:
             self._take_back(link, handoff.client(message), returned.popleft() if returned else channel.LOST)
         self._count()
 
-    def _take_back(self, link: Link, client: Client, fd: int) -> None:
+    def _take_back(self, link: WorkerChannel, client: Client, fd: int) -> None:
         self._loaded(link, client.listener, client.host, -1)
         if fd == channel.LOST:
             self._counts.closed(client.host, client.listener)
         else:
             self._give(client, fd)
 
-    def _registered(self, link: Link, worker_id: int) -> None:
+    def _registered(self, link: WorkerChannel, worker_id: int) -> None:
         link.worker_id = worker_id
         log.info("%s accepts connections", role_name(worker_role(worker_id)))
         for _ in range(len(self._homeless)):
             self._give(*self._homeless.popleft())
 
-    def _loaded(self, link: Link, listener: str, host: str, change: int) -> None:
+    def _loaded(self, link: WorkerChannel, listener: str, host: str, change: int) -> None:
         link.load += change
         link.clients[listener, host] += change
         if not link.clients[listener, host]:
             del link.clients[listener, host]
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: WorkerChannel) -> None:
         """A dead worker's connections are dead, also those on their way to it."""
         self._epoll.unregister(link.channel.fileno())
         del self._links[link.channel.fileno()]
@@ -308,7 +308,7 @@ class Acceptor:
         if link.worker_id >= 0:
             log.info("%s stopped accepting connections", role_name(worker_role(link.worker_id)))
 
-    def _watch(self, link: Link) -> None:
+    def _watch(self, link: WorkerChannel) -> None:
         more = select.EPOLLOUT if link.channel.wants_write else 0
         self._epoll.modify(link.channel.fileno(), select.EPOLLIN | more)
 

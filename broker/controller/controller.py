@@ -19,10 +19,10 @@ from typing import Any
 from odradek.broker.controller import internal_requests
 from odradek.broker.controller.member.member import Member
 from odradek.broker.controller.metadata_owner import MetadataOwner
-from odradek.broker.controller.snapshot_publisher import Publication
-from odradek.broker.controller.zookeeper_outage import Outage
+from odradek.broker.controller.snapshot_publisher import SnapshotPublisher
+from odradek.broker.controller.zookeeper_outage import ZooKeeperOutage
 from odradek.broker.process.process import Process, Signals
-from odradek.broker.process.steps import Steps
+from odradek.broker.process.steps import TaskScheduler
 from odradek.broker.process.timeouts import Cancel, Timeouts
 from odradek.cluster import internal
 from odradek.cluster.decisions.planning import Defaults
@@ -51,7 +51,7 @@ class Controller:
     """The services of handlers with runs_in="controller"."""
 
     def __init__(
-        self, process: Process, owner: MetadataOwner | Member, publication: Publication, bell: Doorbell
+        self, process: Process, owner: MetadataOwner | Member, publication: SnapshotPublisher, bell: Doorbell
     ) -> None:
         self.process = process
         self.owner = owner
@@ -61,10 +61,10 @@ class Controller:
         self._links: dict[int, Channel] = {}
         self._after_publish: list[Callable[[], None]] = []
         self._timeouts = Timeouts()
-        self._steps = Steps()
+        self._steps = TaskScheduler()
         self._publish_from = 0.0  # earliest time to publish the changes of work still in progress
         self._refused = False  # the last publication
-        self._outage = Outage(lambda: owner.connected)
+        self._outage = ZooKeeperOutage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._door = channel.Listener(process.run_dir / "controller.sock")
         self._epoll = select.epoll()
@@ -192,7 +192,7 @@ class Controller:
         return self.owner.snapshot_at(version)
 
     def _free(self, freed: list[int]) -> None:
-        self.owner.to_free.extend(slot for slot in freed if not self.owner.slot_book.free(slot))
+        self.owner.to_free.extend(slot for slot in freed if not self.owner.slot_allocator.free(slot))
 
     # -- channels
 

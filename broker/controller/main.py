@@ -13,7 +13,7 @@ from odradek.broker.controller.member import join
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
-from odradek.broker.controller.snapshot_publisher import Publication
+from odradek.broker.controller.snapshot_publisher import SnapshotPublisher
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.process import Process, enter
@@ -71,14 +71,14 @@ def _take_over(process: Process, tree: EmbeddedTree) -> Controller:
     adopt_log_dirs.adopt_topics(state, dirs, process.config, now_ms)
     adopt_log_dirs.warn_of_unknown(state)
     ringer = Ringer(process.run_dir)
-    book = SlotAllocator(process.shared, PartitionLocks(process.run_dir / "partition.lock"), start)
+    slot_allocator = SlotAllocator(process.shared, PartitionLocks(process.run_dir / "partition.lock"), start)
     reserve = Reserve(process.config.data_dir, process.config["odradek.disk.reserve.bytes"])
-    owner = MetadataOwner(state, dirs, book, process.config, ringer.ring, reserve, process.running)
+    owner = MetadataOwner(state, dirs, slot_allocator, process.config, ringer.ring, reserve, process.running)
     former = _former(process)
     if former is None and not all(process.config.clean):
         state.bump_leader_epochs(_consumed(state.topics))
     owner.open_partitions(former)
-    publication = Publication(process.shared, process.locks, ringer.ring)
+    publication = SnapshotPublisher(process.shared, process.locks, ringer.ring)
     return Controller(process, owner, publication, Doorbell(process.run_dir, roles.CONTROLLER))
 
 
@@ -98,7 +98,7 @@ def _join(process: Process) -> Controller:
     return Controller(
         process,
         member,
-        Publication(process.shared, process.locks, ringer.ring),
+        SnapshotPublisher(process.shared, process.locks, ringer.ring),
         Doorbell(process.run_dir, roles.CONTROLLER),
     )
 

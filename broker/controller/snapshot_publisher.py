@@ -31,7 +31,7 @@ class _Waiting(NamedTuple):
     action: Callable[[], None]
 
 
-class Publication:
+class SnapshotPublisher:
     """The published version, and the actions that wait until every process has it."""
 
     def __init__(self, shared: Shared, locks: RoleLocks, ring: Callable[[int], None]) -> None:

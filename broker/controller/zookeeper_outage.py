@@ -19,7 +19,7 @@ MOST = 1000
 Serve = Callable[[], None]
 
 
-class Outage:
+class ZooKeeperOutage:
     """The queue of waiting requests; `is_connected` says whether the connection is up."""
 
     def __init__(self, is_connected: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
-from odradek.broker.interbroker.connection import Address, Limits, Link
+from odradek.broker.interbroker.connection import Address, Link, LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
 from odradek.cluster.metadata.snapshot import Snapshot
@@ -155,7 +155,7 @@ class BrokerChannel(Generic[Item]):
     ) -> None:  # fmt: skip
         self.address = address
         self.queue: dict[Item, None] = {}
-        self.link = Link(name, address, self, resolver, Limits(ANSWER_BYTES, ANSWER_BYTES, PATIENCE_MS, -1))
+        self.link = Link(name, address, self, resolver, LinkLimits(ANSWER_BYTES, ANSWER_BYTES, PATIENCE_MS, -1))
         self._own = own
         self._client_id = ""
         self._under_way: list[Item] = []

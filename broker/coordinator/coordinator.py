@@ -27,7 +27,7 @@ from odradek.broker.coordinator.transaction_coordinator import TransactionCoordi
 from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.verification_channel import VerificationChannels
 from odradek.broker.process.process import Process, Signals, enter
-from odradek.broker.process.steps import Line
+from odradek.broker.process.steps import TaskQueue
 from odradek.cluster import internal
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.events import Answer, Now
@@ -82,7 +82,7 @@ class Coordinator:
             self._verifications, self._controller,
         )  # fmt: skip
         self._newest = NewestConnections()
-        self._line = Line()
+        self._queue = TaskQueue()
         self._topics = (self._groups.topic, self._transactions.topic)
         self._rows = table.load_rows()
         self._channels: dict[int, Channel] = {}
@@ -109,7 +109,7 @@ class Coordinator:
 
     def begin(self, work: Iterator[None]) -> None:
         """Run the rest of a request in steps, interleaved with small requests."""
-        self._line.add_first(work)
+        self._queue.add_first(work)
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
@@ -176,7 +176,7 @@ class Coordinator:
         self._turn()
 
     def _patience(self) -> float:
-        if self._line.waiting:
+        if self._queue.waiting:
             return 0.0
         if any(topic.is_loading for topic in self._topics):
             return 0.0 if self._loaded_some else LOADING_S
@@ -186,7 +186,7 @@ class Coordinator:
 
     def _turn(self) -> None:
         """Everything except messages: loading, deadlines, the log, responses."""
-        self._line.advance()
+        self._queue.advance()
         self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
         for topic in self._topics:
             topic.answer_waiting(self.now)
@@ -275,7 +275,7 @@ class Coordinator:
         if len(request.body) < LARGE and request.api_key not in LONG_ANSWERS:
             dispatch.serve(row, self, request, answer)
         else:
-            self._line.add(dispatch.serving(row, self, request, answer, self.begin))
+            self._queue.add(dispatch.serving(row, self, request, answer, self.begin))
 
     def _verify(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
         """A worker's verification request (cluster.internal)."""

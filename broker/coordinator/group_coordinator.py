@@ -13,7 +13,7 @@ from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.effects import settle
 from odradek.broker.coordinator.internal_topic import InternalTopic
 from odradek.broker.coordinator.internal_topic_log import TOPIC, InternalTopicLog
-from odradek.broker.process.steps import Line
+from odradek.broker.process.steps import TaskQueue
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID
 from odradek.groups.events import Answer, Append, GroupConfig, Now, Reload
@@ -46,7 +46,7 @@ class GroupCoordinator:
         )
         self._expiry_ms: int = config["offsets.retention.check.interval.ms"]
         self._expire_at_ms = now.steady_ms + self._expiry_ms
-        self._sweeps = Line()  # through all groups, perhaps a million offsets: in steps, as clients wait
+        self._sweeps = TaskQueue()  # through all groups, perhaps a million offsets: in steps, as clients wait
         self._now = now
 
     def _create_topic(self) -> None:

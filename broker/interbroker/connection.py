@@ -1,6 +1,6 @@
 """A connection to another broker: one request in flight; its response is read into one buffer and used in place.
 
-A refused or lost connection is retried after AGAIN_MS, doubled up to `Limits.longest_ms`; at once after
+A refused or lost connection is retried after AGAIN_MS, doubled up to `LinkLimits.longest_ms`; at once after
 `reconnect_now`, and if it had lasted for SETTLED_MS. A malformed, unrequested or late response closes it. So does
 silence of the other host for SILENT_S, idle or not: after a network failure TCP would wait as long as the failure
 lasted before it sends the next packet, and the cluster would wait with it. Times are in ms of CLOCK_MONOTONIC.
@@ -31,7 +31,7 @@ SMALL_IN_A_ROW = 16  # responses after which a large buffer is freed
 Address = tuple[str, int]
 
 
-class Limits(NamedTuple):
+class LinkLimits(NamedTuple):
     """The usual and the largest response in bytes; ms to wait for one; SO_RCVBUF, -1 for the kernel's choice; the
     longest pause in ms between attempts to connect."""
 
@@ -65,7 +65,7 @@ class Link:
     """One connection; the first call of `tick` opens it."""
 
     def __init__(
-        self, name: str, address: Address, talk: ConnectionHandler, resolver: Resolver, limits: Limits
+        self, name: str, address: Address, talk: ConnectionHandler, resolver: Resolver, limits: LinkLimits
     ) -> None:
         self.name = name
         self.address = address
@@ -236,7 +236,7 @@ class Link:
 class Frame:
     """The response being received: its length, then its content, in one buffer that fits most."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LinkLimits) -> None:
         self._limits = limits
         self._buffer = memoryview(bytearray(SMALL))
         self._filled = 0

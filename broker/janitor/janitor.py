@@ -20,11 +20,11 @@ from typing import Any
 
 from odradek.broker.janitor import file_deletion, retention
 from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace
-from odradek.broker.janitor.log_cleaner import Cleaner
-from odradek.broker.janitor.log_dir_failures import DiskWatch
+from odradek.broker.janitor.log_cleaner import LogCleaner
+from odradek.broker.janitor.log_dir_failures import LogDirFailureHandler
 from odradek.broker.process import flush
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.broker.process.checkpoint_writer import Checkpoints
+from odradek.broker.process.checkpoint_writer import CheckpointWriter
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.process.process import Process, Signals, enter
 from odradek.ipc import roles, slots
@@ -48,7 +48,7 @@ NOTE_AGAIN_MS = 5000  # while there are logs that are not in the metadata
 
 
 @dataclass
-class Task:
+class PeriodicTask:
     """Something done every `period_ms`."""
 
     period_ms: float
@@ -63,46 +63,46 @@ class Janitor:
         self._process = process
         self._partitions = Partitions(process.shared, process.run_dir, process.config, roles.JANITOR)
         turns = CheckpointLocks(process.run_dir)
-        self._checkpoints = Checkpoints(process.config.log_dirs, turns)
-        self._aging = retention.Aging()
+        self._checkpoints = CheckpointWriter(process.config.log_dirs, turns)
+        self._retention = retention.Retention()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
         self._deletable = True  # there may be directories of deleted partitions
-        self._disks = DiskWatch(process.shared, self._partitions, process.config.log_dirs)
-        self._space = FreeSpace(process.config, self._intact, self._aging)
+        self._log_dir_failures = LogDirFailureHandler(process.shared, self._partitions, process.config.log_dirs)
+        self._space = FreeSpace(process.config, self._intact, self._retention)
         self._recovering = False
         self._truncations = 0
         self._faulty: set[tuple[str, int, int]] = set()  # tasks that hit a bug: what, slot, incarnation
         self._bell = Doorbell(process.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._cleaner = Cleaner(process.config, self._intact, turns, self._disks.report)
-        self._cleaning = Task(self._cleaner.backoff_ms, self._clean)
-        self._keeping = Task(RARELY_MS, self._keep_space)
-        self._noting = Task(NOTE_LOOK_MS, self._record_boot)
+        self._cleaner = LogCleaner(process.config, self._intact, turns, self._log_dir_failures.report)
+        self._cleaning = PeriodicTask(self._cleaner.backoff_ms, self._clean)
+        self._keeping = PeriodicTask(RARELY_MS, self._keep_space)
+        self._noting = PeriodicTask(NOTE_LOOK_MS, self._record_boot)
         self._tasks = self._table()
 
-    def _table(self) -> list[Task]:
+    def _table(self) -> list[PeriodicTask]:
         config = self._process.config
         return [
-            Task(FLUSH_LOOK_MS, self._flush),
-            Task(TRUNCATION_LOOK_MS, self._record_truncations),
-            Task(DAMAGE_LOOK_MS, self._mend),
-            Task(REMOVE_LOOK_MS, self._remove),
+            PeriodicTask(FLUSH_LOOK_MS, self._flush),
+            PeriodicTask(TRUNCATION_LOOK_MS, self._record_truncations),
+            PeriodicTask(DAMAGE_LOOK_MS, self._mend),
+            PeriodicTask(REMOVE_LOOK_MS, self._remove),
             self._keeping,
-            Task(config["log.retention.check.interval.ms"], self._retain),
-            Task(config["producer.id.expiration.check.interval.ms"], self._expire),
-            Task(
+            PeriodicTask(config["log.retention.check.interval.ms"], self._retain),
+            PeriodicTask(config["producer.id.expiration.check.interval.ms"], self._expire),
+            PeriodicTask(
                 _period_ms(config, "log.flush.offset.checkpoint.interval.ms"),
                 self._checkpoint(checkpoints.RECOVERY_POINT),
             ),
-            Task(
+            PeriodicTask(
                 _period_ms(config, "log.flush.start.offset.checkpoint.interval.ms"),
                 self._checkpoint(checkpoints.LOG_START),
             ),
-            Task(
+            PeriodicTask(
                 _period_ms(config, "replica.high.watermark.checkpoint.interval.ms"),
                 self._checkpoint(checkpoints.HIGH_WATERMARK),
             ),
-            Task(FORGET_MS, self._aging.forget),
+            PeriodicTask(FORGET_MS, self._retention.forget),
             self._cleaning,
             self._noting,
         ]
@@ -119,7 +119,7 @@ class Janitor:
             self._process.beat()
             self._bell.drain()
             self._follow()
-            self._disks.turn()
+            self._log_dir_failures.turn()
             self._run_due()
             poll.poll(self._sleep_ms())
         self._process.draining()
@@ -141,7 +141,7 @@ class Janitor:
             if self._process.shared.draining:
                 return
 
-    def _guarded(self, task: Task) -> None:
+    def _guarded(self, task: PeriodicTask) -> None:
         """A disk that fails in one task must not end the others."""
         try:
             task.run()
@@ -184,7 +184,7 @@ class Janitor:
     def _each(self, what: str, act: Callable[[Partition], object], among: Iterable[Partition] | None = None) -> None:
         """Call `act` on partitions one by one; a busy one waits for the next run."""
         for partition in self._partitions if among is None else among:
-            if partition.state().log_dir in self._disks.broken or self._process.shared.draining:
+            if partition.state().log_dir in self._log_dir_failures.broken or self._process.shared.draining:
                 continue
             self._process.beat()
             try:
@@ -192,7 +192,7 @@ class Janitor:
             except (Busy, Gone, FileNotFoundError) as error:
                 log.debug("%s: %r skipped: %s", what, partition, error or type(error).__name__)
             except OSError as error:
-                self._disks.report(partition, error)
+                self._log_dir_failures.report(partition, error)
             except Exception:
                 self._show(what, partition)
 
@@ -215,7 +215,7 @@ class Janitor:
 
     def _retain(self) -> None:
         now_ms, self._deletable = _now_ms(), True
-        self._each("retention", lambda partition: self._aging.trim(partition, now_ms))
+        self._each("retention", lambda partition: self._retention.trim(partition, now_ms))
 
     def _expire(self) -> None:
         now_ms, expiration_ms = _now_ms(), self._setting("producer.id.expiration.ms")
@@ -232,9 +232,9 @@ class Janitor:
         """Remove deleted partitions' directories, renamed before the metadata changes; returns how many still wait."""
         delay, waiting = self._setting("log.segment.delete.delay.ms"), 0
         for index, log_dir in enumerate(self._process.config.log_dirs):
-            if index not in self._disks.broken:
+            if index not in self._log_dir_failures.broken:
                 waiting += file_deletion.remove_directories(
-                    log_dir, now_ms, delay, partial(self._disks.handle_error, index)
+                    log_dir, now_ms, delay, partial(self._log_dir_failures.handle_error, index)
                 )[1]
         return waiting
 
@@ -247,7 +247,11 @@ class Janitor:
 
     def _intact(self) -> Iterable[Partition]:
         """The partitions in log directories that work."""
-        return (partition for partition in self._partitions if partition.state().log_dir not in self._disks.broken)
+        return (
+            partition
+            for partition in self._partitions
+            if partition.state().log_dir not in self._log_dir_failures.broken
+        )
 
     def _clean(self) -> None:
         """Run a step of compaction, short enough for the other tasks to run in time."""
@@ -256,7 +260,7 @@ class Janitor:
 
     def _checkpoint(self, name: str) -> Callable[[], None]:
         def write() -> None:
-            for number, error in self._checkpoints.write(self._partitions, name, self._disks.broken).items():
+            for number, error in self._checkpoints.write(self._partitions, name, self._log_dir_failures.broken).items():
                 if disks.is_broken(error):
                     self._process.shared.fail_dir(number)
 
@@ -279,7 +283,7 @@ class Janitor:
             return
         known, self._noting.period_ms = set(self._partitions.names()) - self._not_recovered(), math.inf
         for number, log_dir in enumerate(self._process.config.log_dirs):
-            if number in self._disks.broken:
+            if number in self._log_dir_failures.broken:
                 continue
             if logdirs.holds_only(log_dir, known):
                 boot_id.record_boot(log_dir)
@@ -294,7 +298,7 @@ class Janitor:
     def _keep_space(self) -> None:
         self._keeping.period_ms = RARELY_MS
         for number, log_dir in enumerate(self._process.config.log_dirs):
-            if number not in self._disks.broken:
+            if number not in self._log_dir_failures.broken:
                 self._keeping.period_ms = min(self._keeping.period_ms, self._room_in(number, log_dir))
 
     def _room_in(self, number: int, log_dir: str) -> float:

@@ -41,7 +41,7 @@ _LEAST_CHUNK, _CHUNK = 256 << 10, 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Settings(NamedTuple):
+class CleanerConfig(NamedTuple):
     """log.cleaner.*, which may change while the broker runs. Milliseconds, bytes, bytes a second."""
 
     threads: int
@@ -52,7 +52,7 @@ class Settings(NamedTuple):
     io_buffer_bytes: int
 
     @classmethod
-    def of(cls, value: Callable[[str], Any]) -> Settings:
+    def of(cls, value: Callable[[str], Any]) -> CleanerConfig:
         """From the configs in force."""
         return cls(
             value("log.cleaner.threads"),
@@ -81,7 +81,7 @@ class _Running:
     began: float
 
 
-class Cleaner:
+class LogCleaner:
     """Call `step`: each call does a part of one log's compaction and returns when the next is due."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Cleaner:
         self._partitions = partitions
         self._report = report
         self._enabled = bool(config["log.cleaner.enable"])
-        self._settings = Settings.of(config.__getitem__)
+        self._settings = CleanerConfig.of(config.__getitem__)
         self._offsets = CleanerOffsets(list(config.log_dirs), turns)
         self._running: list[_Running] = []  # the next to step first
         self._check_at = 0.0  # when to check for more logs than these; monotonic
@@ -104,7 +104,7 @@ class Cleaner:
 
     def configure(self, value: Callable[[str], Any]) -> bool:
         """Apply configs; returns whether any has changed. Memory applies from the next log on, the others at once."""
-        former, self._settings = self._settings, Settings.of(value)
+        former, self._settings = self._settings, CleanerConfig.of(value)
         if self._settings == former:
             return False
         self._check_at = self._free_at = 0.0

@@ -18,7 +18,7 @@ from odradek.storage.segment.index_files import largest_timestamp
 log = logging.getLogger(__name__)
 
 
-class Aging:
+class Retention:
     """Caches facts about sealed segments, which change only when compaction replaces them."""
 
     def __init__(self) -> None:

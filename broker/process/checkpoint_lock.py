@@ -143,7 +143,7 @@ def of_logs_here(log_dir: str, offsets: checkpoints.Offsets, known: Container[tu
     }
 
 
-class FormerLines:
+class DeletedPartitionLines:
     """Removes checkpoint lines of deleted partitions before they are created again; used by the controller."""
 
     def __init__(self, log_dirs: Sequence[str], turns: CheckpointLocks) -> None:

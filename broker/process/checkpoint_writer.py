@@ -40,7 +40,7 @@ Line = tuple[int, int]  # incarnation, offset
 _UNKNOWN = -1  # the incarnation of a log without a slot
 
 
-class Checkpoints:
+class CheckpointWriter:
     """The checkpoint files of all log directories."""
 
     def __init__(self, log_dirs: Sequence[str], turns: CheckpointLocks, patience_s: float = math.inf) -> None:

@@ -38,9 +38,9 @@ from odradek.broker import logs
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process import sd_notify
-from odradek.broker.process.dir_locks import KeptDirs
+from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.process.sd_notify import Watchdog
-from odradek.broker.process.start_timeout import Patience, recovering
+from odradek.broker.process.start_timeout import TimeoutExtension, recovering
 from odradek.ipc import processes, roles, rundir, shm
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
@@ -65,7 +65,7 @@ class Process:
     config: BrokerConfig
     locks: RoleLocks
     shared: Shared
-    patience: Patience = field(default_factory=Patience)
+    timeout_extension: TimeoutExtension = field(default_factory=TimeoutExtension)
     watchdog: Watchdog = field(default_factory=Watchdog)
 
     @property
@@ -76,7 +76,7 @@ class Process:
     def running(self) -> None:
         """Set RUNNING in the process table, and notify the service manager."""
         self.shared.processes.set(self.role, "state", processes.RUNNING)
-        self.patience.end()
+        self.timeout_extension.end()
         sd_notify.notify("READY=1\nSTATUS=running")
 
     def beat(self) -> None:
@@ -125,7 +125,7 @@ def _hold(role: int, config: BrokerConfig) -> RoleLocks:
 
 def _keep_log_dirs(config: BrokerConfig, locks: RoleLocks, failed: Collection[int]) -> None:
     """Lock the log directories until this process ends. Raises OdradekError where another broker has one."""
-    kept = KeptDirs(config.log_dirs, broker_number(config, locks), failed)
+    kept = LogDirLocks(config.log_dirs, broker_number(config, locks), failed)
     kept.turn()
     for error in kept.free.values():
         if error is not None and disks.is_short(error):
@@ -147,7 +147,7 @@ def enter(role: int, run_dir: Path) -> Process:
     process = Process(role, run_dir, config, locks, shared)
     if process.watchdog.watched:
         faulthandler.enable()  # the manager kills a hung process with SIGABRT: print its stack
-    process.patience.begin(lambda: recovering(shared.slots))
+    process.timeout_extension.begin(lambda: recovering(shared.slots))
     return process
 
 

@@ -20,7 +20,7 @@ MORE_S = 30
 LEAST_WORK_S = 0.0005  # of CPU time between two checks
 
 
-class Patience:
+class TimeoutExtension:
     """A request for more time, repeated until `end`; does nothing without a service manager."""
 
     def __init__(self) -> None:

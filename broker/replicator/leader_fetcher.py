@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from odradek.broker.interbroker.connection import Address, Link
-from odradek.broker.interbroker.connection import Limits as LinkLimits
+from odradek.broker.interbroker.connection import LinkLimits as LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.replicator import follower_log, truncations
 from odradek.broker.replicator.throttled_partitions import Throttled, ThrottledPartitions

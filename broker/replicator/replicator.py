@@ -17,7 +17,7 @@ from pathlib import Path
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.interbroker.connection import Address
-from odradek.broker.interbroker.connection import Limits as LinkLimits
+from odradek.broker.interbroker.connection import LinkLimits as LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
 from odradek.broker.process.process import Process, Signals, enter

@@ -20,7 +20,7 @@ _AWAY_S = 10.0  # without a controller process
 _STEP_S = 0.05
 
 
-class Departure:
+class LeaveWait:
     """The controlled shutdown of one broker, for its service manager."""
 
     def __init__(self, shared: Shared, locks: RoleLocks, run_dir: Path, patience_s: float) -> None:

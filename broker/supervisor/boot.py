@@ -18,7 +18,7 @@ from pathlib import Path
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process import checkpoint_lock, process, sockets
-from odradek.broker.process.dir_locks import KeptDirs
+from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.supervisor import limits
 from odradek.ipc import roles, rundir
 from odradek.ipc.locks import RoleLocks
@@ -169,7 +169,7 @@ def again(config: BrokerConfig) -> Boot:
         shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     except RegionError as error:
         raise BootError(str(error)) from None
-    kept = KeptDirs(config.log_dirs, process.broker_number(config, locks), shared.failed_dirs())
+    kept = LogDirLocks(config.log_dirs, process.broker_number(config, locks), shared.failed_dirs())
     kept.turn()
     for number in kept.free:
         shared.fail_dir(number)

@@ -37,7 +37,7 @@ REPLACE_S = 5.0  # between two replacements: it may be killed again, and importi
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Gone(Exception):
+class ForkserverGone(Exception):
     """The fork server cannot answer, now or later."""
 
 
@@ -73,7 +73,7 @@ class ForkserverClient:
         if self._socket is not None and self._is_ready(self._socket):
             try:
                 return self._request(self._socket, role, run_dir, sockets)
-            except (Gone, OSError) as error:
+            except (ForkserverGone, OSError) as error:
                 log.warning("fork server ended (%s): starting processes without it", error)
                 self.close()
         pid = spawn.spawn(role, run_dir, sockets)
@@ -114,7 +114,7 @@ class ForkserverClient:
         socket.send_fds(sock, [json.dumps(request).encode()], [fd for _, fd in sockets])
         answer = json.loads(self._answer(sock))
         if "pid" not in answer:
-            raise Gone(answer["error"])
+            raise ForkserverGone(answer["error"])
         return int(answer["pid"])
 
     def _answer(self, sock: socket.socket) -> bytes:
@@ -126,9 +126,9 @@ class ForkserverClient:
             except TimeoutError:
                 continue
             if not answer:
-                raise Gone("it died")
+                raise ForkserverGone("it died")
             return answer
-        raise Gone("it does not answer")
+        raise ForkserverGone("it does not answer")
 
     def check(self) -> None:
         """After SIGCHLD: reap it when it is dead."""

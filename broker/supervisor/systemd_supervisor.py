@@ -18,7 +18,7 @@ from typing import NoReturn
 from odradek.broker import logs
 from odradek.broker.errors import OdradekError
 from odradek.broker.process import control_bus
-from odradek.broker.process.dir_locks import KeptDirs
+from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.process.process import Process, Signals, broker_number, enter
 from odradek.broker.supervisor import boot, spawn
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
@@ -40,8 +40,8 @@ class SystemdSupervisor:
         self._process = process
         self._began = time.monotonic()
         number = broker_number(process.config, process.locks)
-        self._kept = KeptDirs(process.config.log_dirs, number, process.shared.failed_dirs())
-        self._kept.turn()
+        self._log_dir_locks = LogDirLocks(process.config.log_dirs, number, process.shared.failed_dirs())
+        self._log_dir_locks.turn()
         self._offline = False
         self._stuck = StuckHolders(
             process.shared.slots,
@@ -63,7 +63,7 @@ class SystemdSupervisor:
             self._poll.poll(TURN_S * 1000)
             self._process.beat()
             self._control.serve()
-            self._kept.turn()
+            self._log_dir_locks.turn()
             self._check_disks()
             self._record_deaths()
             self._stopped.sweep(self._process.shared.processes.pids, self._process.locks.alive)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker import config as configuration
-from odradek.broker.config import BrokerConfig, ConfigFault
+from odradek.broker.config import BrokerConfig, InvalidConfig
 from odradek.broker.coordinator.transaction_coordinator import transaction_config
 from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.listeners import Endpoint, between_brokers
@@ -172,7 +172,7 @@ def test_numbers_of_brokers_in_a_cluster() -> None:
         ({"broker.id.generation.enable": "false"}, "must be set"),
     )
     for given, message in refused:
-        with pytest.raises(ConfigFault, match=message):
+        with pytest.raises(InvalidConfig, match=message):
             configuration.resolve({**cluster, **given})
     for given in ({}, {"broker.id": "1000"}, {"broker.id": "1001", "broker.id.generation.enable": "false"}):
         configuration.resolve({**cluster, **given})
@@ -230,7 +230,7 @@ def test_numbers_of_brokers_in_a_cluster() -> None:
     ],
 )
 def test_bad_values(given: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigFault, match=message) as caught:
+    with pytest.raises(InvalidConfig, match=message) as caught:
         configuration.resolve({"log.dirs": "d", **given})
     assert caught.value.exit_code == FATAL_BOOT
 
@@ -241,19 +241,19 @@ def test_servers_of_zookeeper(good: str) -> None:
 
 
 def test_all_bad_values_are_told_at_once() -> None:
-    with pytest.raises(ConfigFault) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         resolve(num_partitions="x", log_segment_bytes="y")
     assert len(str(caught.value).splitlines()) == 2
 
 
 @pytest.mark.parametrize("text", ["x", "=1", " =1"])
 def test_bad_override(text: str) -> None:
-    with pytest.raises(ConfigFault, match="key=value"):
+    with pytest.raises(InvalidConfig, match="key=value"):
         configuration.load(None, [text])
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigFault, match="No such file"):
+    with pytest.raises(InvalidConfig, match="No such file"):
         configuration.load(tmp_path / "nothing")
 
 
@@ -274,5 +274,5 @@ def test_saved_and_back(tmp_path: Path) -> None:
 
 
 def test_nothing_saved(tmp_path: Path) -> None:
-    with pytest.raises(ConfigFault, match="no broker has started there"):
+    with pytest.raises(InvalidConfig, match="no broker has started there"):
         configuration.saved(tmp_path)

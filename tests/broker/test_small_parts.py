@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 
 from odradek.broker import config as configuration
 from odradek.broker import logs
-from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits, connection_overrides
+from odradek.broker.connection_limits import (
+    NAMES,
+    UNLIMITED,
+    ConnectionCounts,
+    ConnectionLimits,
+    ListenerLimits,
+    connection_overrides,
+)
 from odradek.broker.journald import JournalHandler
 from odradek.broker.process import sd_notify
 from odradek.broker.supervisor import limits, spawn
@@ -166,21 +173,21 @@ def test_no_client_begins_a_line_of_the_log(tmp_path: Path) -> None:
     forged = "2026-01-01 00:00:00,000 CRITICAL janitor odradek.broker: all is lost"
     nasty = f"me\n{forged}\r{forged}\x1b[2J\x85{forged}\u2028{forged}"
     record = logging.LogRecord("odradek.x", logging.INFO, "", 0, "from %s: done", (nasty,), None)
-    formatted = logs.Lines("%(name)s: %(message)s").format(record)
+    formatted = logs.LineFormatter("%(name)s: %(message)s").format(record)
     assert formatted.isprintable()
     assert "\\n" + forged in formatted
     try:
         raise ValueError(nasty)
     except ValueError:
         record.exc_info = sys.exc_info()
-    first, *trace = logs.Lines("%(name)s: %(message)s").format(record).splitlines()
+    first, *trace = logs.LineFormatter("%(name)s: %(message)s").format(record).splitlines()
     assert first == formatted
     assert len(trace) > 2
     assert all(line.startswith("  ") for line in trace)
 
 
-@pytest.mark.parametrize("formatter", [logs.Lines, logs.Cut])
-def test_a_name_of_many_characters_makes_no_long_line(formatter: type[logs.Cut]) -> None:
+@pytest.mark.parametrize("formatter", [logs.LineFormatter, logs.TruncatingFormatter])
+def test_a_name_of_many_characters_makes_no_long_line(formatter: type[logs.TruncatingFormatter]) -> None:
     """What is said of it stays: it stands before and behind."""
     name = "x" * 32_767
     record = logging.LogRecord("odradek.x", logging.INFO, "", 0, "group %s: %s left: done", (name, name), None)
@@ -248,7 +255,7 @@ def test_overrides_by_host() -> None:
 
 
 def test_connections_by_host() -> None:
-    counts = ConnectionCounts(Limits(per_host=1, overrides={"b": 2}), 0)
+    counts = ConnectionCounts(ConnectionLimits(per_host=1, overrides={"b": 2}), 0)
     for host in ("a", "b"):
         assert not counts.refuses(host)
         counts.opened(host)
@@ -258,7 +265,7 @@ def test_connections_by_host() -> None:
 
 
 def test_all_connections() -> None:
-    counts = ConnectionCounts(Limits(total=1), 0)
+    counts = ConnectionCounts(ConnectionLimits(total=1), 0)
     assert counts.wait(0) == 0
     counts.opened("a")
     assert counts.wait(0) == -1
@@ -270,8 +277,8 @@ def test_all_connections() -> None:
 def test_a_listener_has_bounds_of_its_own() -> None:
     prefix = "listener.name.in."
     own = {prefix + "max.connections": 2, prefix + "max.connection.creation.rate": 3}
-    limits = Limits.of({**dict.fromkeys(NAMES, UNLIMITED), NAMES[2]: "", **own}.get, ["IN", "OUT"])
-    assert limits.listeners == {"IN": Bound(2, 3), "OUT": Bound()}
+    limits = ConnectionLimits.of({**dict.fromkeys(NAMES, UNLIMITED), NAMES[2]: "", **own}.get, ["IN", "OUT"])
+    assert limits.listeners == {"IN": ListenerLimits(2, 3), "OUT": ListenerLimits()}
     counts = ConnectionCounts(limits, 0)
     for _ in range(2):
         assert counts.wait(0, "IN") == 0
@@ -288,7 +295,7 @@ def test_the_brokers_own_listener_is_spared() -> None:
     """But only if there is another one, as in Kafka."""
     values = {"max.connections": 1, "max.connections.per.ip": UNLIMITED, "max.connection.creation.rate": 1}
     for names, wait in ((["IN", "OUT"], 0), (["IN"], -1)):
-        counts = ConnectionCounts(Limits.of(values.get, names, "IN"), 0)
+        counts = ConnectionCounts(ConnectionLimits.of(values.get, names, "IN"), 0)
         counts.accepted("OUT")
         counts.opened("a", "OUT")
         assert counts.wait(0, "IN") == wait
@@ -298,7 +305,7 @@ def test_the_brokers_own_listener_is_spared() -> None:
 @given(st.integers(1, 100), st.integers(1, 20))
 def test_creation_rate(rate: int, seconds: int) -> None:
     """Nobody gets in faster than the rate, after the first second's worth."""
-    counts = ConnectionCounts(Limits(rate=rate), 0)
+    counts = ConnectionCounts(ConnectionLimits(rate=rate), 0)
     now, came = 0.0, 0
     while now < seconds:
         wait = counts.wait(now)

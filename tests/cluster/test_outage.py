@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from odradek.broker.controller.zookeeper_outage import CHANGES, MOST, PATIENCE_S, Outage
+from odradek.broker.controller.zookeeper_outage import CHANGES, MOST, PATIENCE_S, ZooKeeperOutage
 
 from ..clients.admin import create_named
 from ..clients.raw.wellformed import codes, request
@@ -33,7 +33,7 @@ class Scene:
     def __init__(self) -> None:
         self.there, self.now = False, 0.0
         self.served: list[int] = []
-        self.outage = Outage(lambda: self.there, lambda: self.now)
+        self.outage = ZooKeeperOutage(lambda: self.there, lambda: self.now)
 
     def take(self, key: int, number: int) -> None:
         self.outage.submit(key, lambda: self.served.append(number))

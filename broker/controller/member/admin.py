@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from typing import Any, TypeVar
 
 from odradek.broker.controller.elected.elected import Elected
-from odradek.broker.controller.member.dynamic_configs import TreeConfigs
+from odradek.broker.controller.member.dynamic_configs import DynamicConfigs
 from odradek.cluster import admin_writes
 from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.planning import TopicPlan
@@ -46,7 +46,7 @@ class Administration(ABC):
         self._tree = tree
         self._store = store
         self._view = view
-        self._configs = TreeConfigs(view, tree, self._configs_changed)
+        self._configs = DynamicConfigs(view, tree, self._configs_changed)
 
     @property
     @abstractmethod

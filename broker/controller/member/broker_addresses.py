@@ -49,7 +49,7 @@ class _Waiting(NamedTuple):
     since: float  # monotonic seconds
 
 
-class Admission:
+class BrokerAddresses:
     """Keeps the addresses in `view.admitted`; `changed()` is called when they change."""
 
     def __init__(self, config: Any, view: View, tree: Tree, poller: Poller, changed: Callable[[], None]) -> None:

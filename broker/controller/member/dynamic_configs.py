@@ -19,7 +19,7 @@ from odradek.cluster.tree.znodes import Malformed
 log = logging.getLogger(__name__)
 
 
-class TreeConfigs:
+class DynamicConfigs:
     """Configs of the view's topics, updated by `read`. Methods raise TreeUnavailable."""
 
     def __init__(self, view: View, tree: Tree, changed: Callable[[Collection[str]], None]) -> None:

@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.cluster.metadata.rows import EPOCH, ISR, LEADER, OFFLINE
 from odradek.cluster.metadata.view import Row, View
 from odradek.cluster.replication import isr as rules
@@ -63,7 +63,9 @@ class _Change(NamedTuple):
 class IsrKeeper:
     """Checks all led partitions periodically, and soon after a follower has caught up."""
 
-    def __init__(self, view: View, replicas: Replicas, tree: Tree, lag_ms: int, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, view: View, replicas: ReplicaManager, tree: Tree, lag_ms: int, changed: Callable[[], None]
+    ) -> None:
         self._view = view
         self._replicas = replicas
         self._tree = tree

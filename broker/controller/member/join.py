@@ -14,7 +14,7 @@ from odradek.broker.controller.elected.brokers import read_registered
 from odradek.broker.controller.member.dynamic_configs import topic_config
 from odradek.broker.controller.member.member import Member
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
@@ -61,8 +61,8 @@ def _join(process: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Mem
     dirs = PartitionDirs(
         process.config.log_dirs, CheckpointLocks(process.run_dir), process.shared.failed_dirs, process.shared.fail_dir
     )
-    book = SlotAllocator(process.shared, PartitionLocks(Path(process.run_dir) / "partition.lock"), start)
-    replicas = Replicas(view, dirs, book, process.shared, process.run_dir, process.config)
+    slot_allocator = SlotAllocator(process.shared, PartitionLocks(Path(process.run_dir) / "partition.lock"), start)
+    replicas = ReplicaManager(view, dirs, slot_allocator, process.shared, process.run_dir, process.config)
     replicas.open(former)
     member = Member(process, tree, store, view, replicas, registration, former is not None)
     member.controller_requests.least_epoch = _least_epoch(tree, store.broker)

@@ -22,12 +22,12 @@ from typing import Any
 from odradek.broker.controller.elected.candidate import Candidate
 from odradek.broker.controller.elected.elected import Elected
 from odradek.broker.controller.member.admin import Administration
-from odradek.broker.controller.member.broker_addresses import Admission
+from odradek.broker.controller.member.broker_addresses import BrokerAddresses
 from odradek.broker.controller.member.controlled_shutdown import ControlledShutdown
 from odradek.broker.controller.member.isr import IsrKeeper
-from odradek.broker.controller.member.log_dir_failures import FailedDirs
+from odradek.broker.controller.member.log_dir_failures import LogDirEvents
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
-from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.interbroker.peers import PeerPool, Poller
 from odradek.broker.process import sd_notify
@@ -50,13 +50,13 @@ class Member(Administration):
     """The controller process's metadata owner in a cluster; controller.metadata_owner is the standalone one."""
 
     def __init__(
-        self, process: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: Replicas,
+        self, process: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: ReplicaManager,
         registration: bytes, successor: bool,
     ) -> None:  # fmt: skip
         """`registration`: data of its node; `successor`: this process follows one that died, in the same broker."""
         super().__init__(process.config, tree, store, view)
         self.changed = True
-        self.slot_book = replicas.slot_book
+        self.slot_allocator = replicas.slot_allocator
         self._process = process
         self._replicas = replicas
         self._registration = registration
@@ -67,10 +67,10 @@ class Member(Administration):
         self._retry_at = 0.0
         self._serves_by = math.inf
         self.controller_requests = ControllerRequests(view, replicas, self._view_changed, self._verify_epoch)
-        self._failed_dirs = FailedDirs(process.shared, tree, view.broker, successor)
+        self._failed_dirs = LogDirEvents(process.shared, tree, view.broker, successor)
         self._isr = IsrKeeper(view, replicas, tree, process.config["replica.lag.time.max.ms"], self._view_changed)
         self._peer_pool: PeerPool
-        self._admission: Admission
+        self._admission: BrokerAddresses
         self._candidate: Candidate
         self._controlled_shutdown: ControlledShutdown
 
@@ -79,7 +79,7 @@ class Member(Administration):
     def attach(self, poller: Poller) -> None:
         """Register this member's event poller with the loop."""
         self._peer_pool = PeerPool(poller, self.config["controller.socket.timeout.ms"])
-        self._admission = Admission(self.config, self._view, self._tree, poller, self._set_changed)
+        self._admission = BrokerAddresses(self.config, self._view, self._tree, poller, self._set_changed)
         self._candidate = Candidate(
             self.config, self._tree, self.controller_requests, self._peer_pool, self._topic_setting, self._guarded
         )  # fmt: skip
@@ -191,7 +191,7 @@ class Member(Administration):
             zookeeper_session.forget_session(self._process.run_dir)
 
     def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
-        """Call `then` with whether a connection to `listener` from `host` is another broker's; see Admission."""
+        """Call `then` with whether a connection to `listener` from `host` is another broker's; see BrokerAddresses."""
         self._admission.admit(listener, host, size, then)
 
     def look_for_brokers(self) -> None:

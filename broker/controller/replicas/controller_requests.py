@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from odradek.broker.controller.replicas import stray_replicas
-from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.snapshot import ControllerProgress
@@ -54,7 +54,7 @@ _SLICE_S = 0.025  # of a turn of the loop, plus one step
 _SHOWN = 5  # refused partitions named in a log line
 
 
-class _Order:
+class _Request:
     def __init__(
         self, steps: Iterable[tuple[tuple[str, int], Step]], done: Done, progress: ControllerProgress | None = None
     ) -> None:  # fmt: skip
@@ -71,7 +71,7 @@ class ControllerRequests:
     """
 
     def __init__(
-        self, view: View, replicas: Replicas, changed: Callable[[], None],
+        self, view: View, replicas: ReplicaManager, changed: Callable[[], None],
         verify_epoch: VerifyEpoch = lambda epoch: True,
     ) -> None:  # fmt: skip
         """`verify_epoch` is called for each epoch newer than all before: any sender may claim to be elected."""
@@ -84,7 +84,7 @@ class ControllerRequests:
         self._verify_epoch = verify_epoch
         self._unverified: list[tuple[int, Callable[[], None]]] = []  # sizes and requests of epochs not verified yet
         self._newest = -1  # number of this controller's newest request
-        self._queue: deque[_Order] = deque()
+        self._queue: deque[_Request] = deque()
 
     @property
     def waiting(self) -> bool:
@@ -93,13 +93,13 @@ class ControllerRequests:
 
     def when_done(self, action: Callable[[], None]) -> None:
         """Call `action` when all requests accepted so far are carried out."""
-        self._enqueue(_Order((), lambda _error, _errors: action()))
+        self._enqueue(_Request((), lambda _error, _errors: action()))
 
     def resign(self, done: Callable[[], None]) -> None:
         """Stop leading all partitions that others can lead, then call `done`."""
         here = [(topic, index) for topic, index, _ in self._replicas]
         steps = [(one, partial(self._replicas.resign, *one)) for one in here]
-        self._enqueue(_Order(steps, lambda _error, _errors: done()))
+        self._enqueue(_Request(steps, lambda _error, _errors: done()))
 
     def restore_progress(self, progress: ControllerProgress) -> None:
         """Continue after the last request that the former process carried out and published."""
@@ -165,9 +165,9 @@ class ControllerRequests:
         self._newest = max(term.number, self._newest if term.epoch == self.controller_epoch else -1)
         self.controller_epoch = term.epoch
         self._view.controller_id = term.controller
-        self._enqueue(_Order(steps, done, (self.controller_epoch, self._newest)))
+        self._enqueue(_Request(steps, done, (self.controller_epoch, self._newest)))
 
-    def _enqueue(self, order: _Order) -> None:
+    def _enqueue(self, order: _Request) -> None:
         """Queue a request; behind others it waits for the next `tick`, as they have used this turn's time."""
         self._queue.append(order)
         if len(self._queue) == 1:
@@ -248,7 +248,7 @@ class ControllerRequests:
             if time.monotonic() >= until:
                 return
 
-    def _go_on(self, order: _Order, until: float) -> bool:
+    def _go_on(self, order: _Request, until: float) -> bool:
         while order.steps:
             key, step = order.steps[0]
             try:

@@ -308,7 +308,7 @@ class TwoAddresses:
 
 
 def test_a_host_is_dead_when_all_its_addresses_refuse(desk: Desk, silent: socket.socket) -> None:
-    other, limits = desk.play(), connection.Limits(1 << 16, 1 << 20, 1000, -1)
+    other, limits = desk.play(), connection.LinkLimits(1 << 16, 1 << 20, 1000, -1)
     resolver: Any = TwoAddresses(port_of(silent), other.address[1])
     desk.peer = Peer(OTHER, ("two", 1), desk, resolver, limits, lambda _, standing: desk.told.append(standing))
     desk.turn_until(lambda: desk.told, "some standing")

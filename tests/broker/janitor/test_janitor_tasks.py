@@ -59,7 +59,7 @@ def test_a_fault_in_one_log_costs_no_other(bench: Maker, caplog: pytest.LogCaptu
     log = bench(count=2)
     tasks = janitor.Janitor.__new__(janitor.Janitor)  # without its bell and signals
     tasks._partitions, tasks._faulty = log.partitions, set()
-    tasks._disks = SimpleNamespace(broken=set())  # type: ignore[assignment]
+    tasks._log_dir_failures = SimpleNamespace(broken=set())  # type: ignore[assignment]
     tasks._process = SimpleNamespace(shared=log.shared, beat=lambda: None)  # type: ignore[assignment]
     done: list[int] = []
 

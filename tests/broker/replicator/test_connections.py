@@ -122,7 +122,7 @@ _frame_room = connection.Frame.room.fget  # type: ignore[attr-defined]
 
 
 def test_a_large_buffer_is_given_back() -> None:
-    frame = connection.Frame(connection.Limits(1 << 20, 2 << 20, 1000, -1))
+    frame = connection.Frame(connection.LinkLimits(1 << 20, 2 << 20, 1000, -1))
 
     def receive(size: int) -> int:
         data = struct.pack(">i", size) + bytes(size)

@@ -12,7 +12,7 @@ import pytest
 from odradek.broker.janitor.cleaner_offsets import CleanerOffsets
 from odradek.broker.process import flush
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.broker.process.checkpoint_writer import Checkpoints
+from odradek.broker.process.checkpoint_writer import CheckpointWriter
 from odradek.broker.replicator import follower_log
 from odradek.ipc import slots
 from odradek.ipc.locks import PartitionLocks
@@ -42,8 +42,8 @@ def log(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def keeper(log: Bench) -> Checkpoints:
-    return Checkpoints([str(log.data)], CheckpointLocks(log.run_dir))
+def keeper(log: Bench) -> CheckpointWriter:
+    return CheckpointWriter([str(log.data)], CheckpointLocks(log.run_dir))
 
 
 def points(log: Bench) -> list[int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.controller.member import join
 from odradek.broker.controller.member.member import Member
-from odradek.broker.janitor.log_dir_failures import DiskWatch
+from odradek.broker.janitor.log_dir_failures import LogDirFailureHandler
 from odradek.broker.replicator import replicator
 from odradek.broker.replicator.leader_fetcher import LeaderFetcher
 from odradek.broker.replicator.replicator import limits, link_limits
@@ -107,7 +107,7 @@ class Controller:
     def publish(self) -> None:
         owner = self.owner
         freed, owner.to_free = owner.to_free, []
-        owner.to_free = [slot for slot in freed if not owner.slot_book.free(slot)]
+        owner.to_free = [slot for slot in freed if not owner.slot_allocator.free(slot)]
         owner.changed = False
         version = owner.version + 1
         owner.version = version
@@ -139,7 +139,7 @@ class Janitor:
             broker.shared, None, roles.JANITOR,
             lambda topic, index: place(self.snapshot, broker.config, topic, index), lambda _: None,
         )  # fmt: skip
-        self._disks = DiskWatch(broker.shared, self, broker.config.log_dirs)  # type: ignore[arg-type]
+        self._disks = LogDirFailureHandler(broker.shared, self, broker.config.log_dirs)  # type: ignore[arg-type]
         loop.turn = self.turn
 
     def __iter__(self) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.janitor.retention import Aging
+from odradek.broker.janitor.retention import Retention
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.batch import TRANSACTIONAL
@@ -196,7 +196,7 @@ class World:
 
     def retain(self) -> None:
         """Retention by cleanup.policy, retention.ms and retention.bytes."""
-        Aging().trim(self.partition, self.now_ms)
+        Retention().trim(self.partition, self.now_ms)
         self._note_start()
 
     def _note_start(self) -> None:

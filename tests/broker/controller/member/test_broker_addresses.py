@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.member import broker_addresses
-from odradek.broker.controller.member.broker_addresses import Admission
+from odradek.broker.controller.member.broker_addresses import BrokerAddresses
 from odradek.cluster.metadata.view import View
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.embedded import EmbeddedTree
@@ -47,7 +47,7 @@ class Scene:
         self.tree.ensure(znodes.BROKER_IDS)
         self.view = View(0, "c")
         self.sources = Sources()
-        self.admission = Admission(CONFIG, self.view, self.tree, self.sources, lambda: None)
+        self.admission = BrokerAddresses(CONFIG, self.view, self.tree, self.sources, lambda: None)
         self.answers: list[bool] = []
         self._now = 1e9
 

@@ -18,7 +18,7 @@ from odradek.broker import config as configuration
 from odradek.broker.controller.replicas import controller_requests
 from odradek.broker.controller.replicas.controller_requests import _MOST_UNVERIFIED_BYTES, ControllerRequests
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
@@ -302,7 +302,7 @@ def test_a_controller_that_dies_as_it_puts_a_log_away(tmp_path: Path) -> None:
 
         with pytest.raises(KeyboardInterrupt):
             replicas.put_away("t", 0, row, dies)
-        replicas.slot_book.unlock(row[SLOT])
+        replicas.slot_allocator.unlock(row[SLOT])
         (tmp_path / "data" / "t-0" / "00000000000000000000.log").write_bytes(b"".join(run_of_batches(0, 200)))
         successor = successor_of(replicas, one)
         successor.open(former)
@@ -351,7 +351,7 @@ def test_a_topic_whose_node_has_no_id_for_the_next_controller_process_is_what_it
         assert successor.become(one._replace(leader_epoch=1)) == 0
 
 
-def published(replicas: Replicas) -> Snapshot:
+def published(replicas: ReplicaManager) -> Snapshot:
     """What the controller process of `t` leaves to the next one, as processes have it in shared memory."""
     replicas.view.show(["t"])
     former = Snapshot.parse(replicas.view.snapshot(1, replicas._config).encode(), replicas._config)
@@ -359,14 +359,14 @@ def published(replicas: Replicas) -> Snapshot:
     return former
 
 
-def successor_of(replicas: Replicas, one: PartitionUpdate) -> Replicas:
+def successor_of(replicas: ReplicaManager, one: PartitionUpdate) -> ReplicaManager:
     """What the next controller process of the same broker begins with."""
     view = View(0, "c")
     view.apply(one)
     turns = CheckpointLocks(replicas._log.run_dir)
     dirs = PartitionDirs(replicas.dirs.log_dirs, turns)
     book = SlotAllocator(replicas._log.shared, PartitionLocks(Path(replicas._log.run_dir) / "partition.lock"), 2)
-    return Replicas(view, dirs, book, replicas._log.shared, Path(replicas._log.run_dir), replicas._config)
+    return ReplicaManager(view, dirs, book, replicas._log.shared, Path(replicas._log.run_dir), replicas._config)
 
 
 @pytest.mark.parametrize("order", ["become", "stop", "delete"])
@@ -386,7 +386,7 @@ def test_an_order_that_waits_for_a_lock_has_its_holder_looked_at(tmp_path: Path,
 
 
 @contextmanager
-def real_replicas(folder: Path) -> Iterator[Replicas]:
+def real_replicas(folder: Path) -> Iterator[ReplicaManager]:
     data, run = folder / "data", folder / "run"
     for path in (data, run):
         path.mkdir(exist_ok=True)
@@ -395,7 +395,7 @@ def real_replicas(folder: Path) -> Iterator[Replicas]:
         shared = Shared.create(prefix, 1, 16)
         config = configuration.resolve({"log.dirs": str(data), "broker.id": "0"})
         book = SlotAllocator(shared, PartitionLocks(run / "partition.lock"), 1)
-        yield Replicas(View(0, "c"), PartitionDirs([str(data)], CheckpointLocks(run)), book, shared, run, config)
+        yield ReplicaManager(View(0, "c"), PartitionDirs([str(data)], CheckpointLocks(run)), book, shared, run, config)
     finally:
         region.unlink_all(prefix)
 
