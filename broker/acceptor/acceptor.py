@@ -123,15 +123,15 @@ class Acceptor:
     def _adjust(self) -> float:
         """Accept or pause according to the current limits; returns seconds until the next check."""
         self._follow_metadata()
-        now, patience = time.monotonic(), IDLE_S
+        now, timeout = time.monotonic(), IDLE_S
         takers = any(link.takes for link in self._links.values())
         pause = max(0.0, self._paused_until - now)
         for fd, (name, _) in self._listening.items():
             waiting = self._counts.wait(now, name)
             self._set_accepting(fd, takers and waiting == 0 and not pause)
             if takers and (pause or waiting > 0):
-                patience = min(patience, max(pause, waiting))
-        return patience
+                timeout = min(timeout, max(pause, waiting))
+        return timeout
 
     def _set_accepting(self, fd: int, on: bool) -> None:
         if on == (fd in self._accepting):

@@ -91,8 +91,8 @@ def leave(run_dir: Path) -> None:
     from odradek.ipc.shm import Shared
 
     config = configuration.saved(run_dir)
-    shared, patience_s = Shared.attach(rundir.shm_prefix(config.data_dir)), stop_limits.departure_s(config)
-    if not LeaveWait(shared, role_locks(config), run_dir, patience_s).wait():
+    shared, timeout_s = Shared.attach(rundir.shm_prefix(config.data_dir)), stop_limits.departure_s(config)
+    if not LeaveWait(shared, role_locks(config), run_dir, timeout_s).wait():
         click.echo("odradek: warning: the controller did not move all leadership away from this broker", err=True)
 
 

@@ -121,13 +121,13 @@ class Controller:
         self.owner.begin()
         table.load_all()  # not earlier: other processes wait for the metadata; not later: the first request would wait
         while not self._signals.drain():
-            for fd, events in self._epoll.poll(self._patience()):
+            for fd, events in self._epoll.poll(self._poll_timeout()):
                 self._event(fd, events)
             self._turn()
             self.process.beat()
         self.process.draining()
 
-    def _patience(self) -> float:
+    def _poll_timeout(self) -> float:
         if self._steps.waiting:
             return TICK_S if self._steps.idle else 0.0
         if self.owner.waiting or self.publication.waiting or (self.owner.changed and not self._refused):

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 MOST = 2_000  # items in a request
 ANSWER_BYTES = 1 << 20
-PATIENCE_MS = (
+TIMEOUT_MS = (
     10_000  # answers come after a second at most (broker.coordinator.txn_markers), unless the other broker hangs
 )
 
@@ -155,7 +155,7 @@ class BrokerChannel(Generic[Item]):
     ) -> None:  # fmt: skip
         self.address = address
         self.queue: dict[Item, None] = {}
-        self.link = Link(name, address, self, resolver, LinkLimits(ANSWER_BYTES, ANSWER_BYTES, PATIENCE_MS, -1))
+        self.link = Link(name, address, self, resolver, LinkLimits(ANSWER_BYTES, ANSWER_BYTES, TIMEOUT_MS, -1))
         self._own = own
         self._client_id = ""
         self._under_way: list[Item] = []

@@ -165,7 +165,7 @@ class Coordinator:
         self._follow()
         self.process.running()
         while not self._signals.drain():
-            events = self._epoll.poll(self._patience())
+            events = self._epoll.poll(self._poll_timeout())
             self.now = _now()
             self._follow()
             for fd, what in events:
@@ -175,13 +175,13 @@ class Coordinator:
         self.process.draining()
         self._turn()
 
-    def _patience(self) -> float:
+    def _poll_timeout(self) -> float:
         if self._queue.waiting:
             return 0.0
         if any(topic.is_loading for topic in self._topics):
             return 0.0 if self._loaded_some else LOADING_S
         longest = CONNECT_S if self._controller.channel is None else LOOK_S
-        waits = self._groups.patience(self.now), self._transactions.patience(self.now)
+        waits = self._groups.poll_timeout(self.now), self._transactions.poll_timeout(self.now)
         return min([longest, *[wait for wait in waits if wait is not None]])
 
     def _turn(self) -> None:

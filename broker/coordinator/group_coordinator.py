@@ -69,7 +69,7 @@ class GroupCoordinator:
         if gone:
             self._sweeps.add(self.machine.forgetting(gone, now))
 
-    def patience(self, now: Now) -> float | None:
+    def poll_timeout(self, now: Now) -> float | None:
         """Seconds until this has work; None: until an event."""
         if self._sweeps.waiting:
             return 0.0

@@ -28,9 +28,9 @@ from odradek.protocol.errors import Error
 log = logging.getLogger(__name__)
 
 SLICE_S = 0.02
-CREATE_PATIENCE_MS = 10_000
+CREATE_TIMEOUT_MS = 10_000
 CREATE_PAUSE_MS = 1_000  # after a refusal, however many clients ask
-LOAD_PATIENCE_MS = 1_000
+LOAD_TIMEOUT_MS = 1_000
 
 
 class Replay(Protocol):
@@ -261,7 +261,7 @@ class InternalTopic:
 
         A topic that is slow to load counts as ready: the group's own requests report that it is loading.
         """
-        waiting = _Waiting(now.steady_ms + LOAD_PATIENCE_MS, tuple(keys), ready)
+        waiting = _Waiting(now.steady_ms + LOAD_TIMEOUT_MS, tuple(keys), ready)
         if self._is_ready_for(waiting):
             ready(True)
         elif self._id is not None:
@@ -270,7 +270,7 @@ class InternalTopic:
             ready(False)
         else:
             first = not self._waiting
-            self._waiting.append(waiting._replace(deadline_ms=now.steady_ms + CREATE_PATIENCE_MS))
+            self._waiting.append(waiting._replace(deadline_ms=now.steady_ms + CREATE_TIMEOUT_MS))
             if first:
                 self._request_creation()
 

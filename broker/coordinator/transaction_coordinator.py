@@ -118,12 +118,12 @@ class TransactionCoordinator:
         self.topic.follow(snapshot, now)
         self._markers.metadata_changed()
 
-    def patience(self, now: Now) -> float:
+    def poll_timeout(self, now: Now) -> float:
         """Seconds until this has work."""
         if self._writer.is_waiting:
             return BUSY_S
         due = max(0.0, (self.machine.next_ms() - now.steady_ms) / 1000)
-        waits = self._markers.patience(now)
+        waits = self._markers.poll_timeout(now)
         asked_ms = self._verifications.due_ms
         asked = None if asked_ms is None else max(0.0, (asked_ms - now.steady_ms) / 1000)
         return min(wait for wait in (due, waits, asked) if wait is not None)

@@ -220,9 +220,9 @@ class MarkerWriter:
             if time.monotonic() >= self._until:
                 return
 
-    def patience(self, now: Now) -> float | None:
+    def poll_timeout(self, now: Now) -> float | None:
         """Seconds until `write` should be called again, None when there is nothing to write."""
-        waits = [wait for txn in self._txns if (wait := _patience(txn, now)) is not None]
+        waits = [wait for txn in self._txns if (wait := _poll_timeout(txn, now)) is not None]
         due = self._channels.due_ms
         if due is not None:
             waits.append(max(0.0, (due - now.steady_ms) / 1000))
@@ -387,7 +387,7 @@ def _is_led(partition: Partition, values: tuple[int, ...], led_since: int) -> bo
     return same and values[slots.F_STATE] == slots.LEADER
 
 
-def _patience(txn: PendingCompleteTxn, now: Now) -> float | None:
+def _poll_timeout(txn: PendingCompleteTxn, now: Now) -> float | None:
     waits = []
     if txn.todo:
         waits.append(max(BUSY_S, (txn.not_before_ms - now.steady_ms) / 1000))

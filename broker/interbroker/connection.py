@@ -37,7 +37,7 @@ class LinkLimits(NamedTuple):
 
     usual: int
     most: int
-    patience_ms: int
+    timeout_ms: int
     receive_buffer: int
     longest_ms: int = LONGEST_MS
 
@@ -97,8 +97,8 @@ class Link:
         return None if self._up and not self._busy else self._due_ms
 
     @property
-    def _patience_ms(self) -> int:
-        most = self._limits.patience_ms
+    def _timeout_ms(self) -> int:
+        most = self._limits.timeout_ms
         return most if self._up else min(CONNECT_MS, most)
 
     def reconnect_now(self) -> None:
@@ -115,7 +115,7 @@ class Link:
         """Send the next request, if there is one, the connection stands and no request is in flight."""
         request = self._handler.request(self) if self._up and not self._busy else None
         if request is not None:
-            self._busy, self._due_ms = True, _now_ms() + self._limits.patience_ms
+            self._busy, self._due_ms = True, _now_ms() + self._limits.timeout_ms
             self._out = memoryview(request)
             self._send()
 
@@ -126,7 +126,7 @@ class Link:
         elif now_ms >= self._due_ms and self._sock is None:
             self._connect(now_ms)
         elif now_ms >= self._due_ms:
-            self._lose(TimeoutError(f"no {'answer' if self._up else 'connection'} within {self._patience_ms} ms"))
+            self._lose(TimeoutError(f"no {'answer' if self._up else 'connection'} within {self._timeout_ms} ms"))
 
     def ready(self, events: int) -> None:
         """The socket is readable, writable, or broken."""
@@ -152,7 +152,7 @@ class Link:
     # -- the connection
 
     def _connect(self, now_ms: int) -> None:
-        self._due_ms = now_ms + self._patience_ms
+        self._due_ms = now_ms + self._timeout_ms
         try:
             addresses = self._resolver.resolve(*self.address)
             if addresses is None:  # retried as soon as the resolver knows

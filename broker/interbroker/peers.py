@@ -54,12 +54,12 @@ class Poller(Protocol):
 
 
 class PeerPool:
-    """Makes the connections of one process. `patience_ms`: the response timeout, controller.socket.timeout.ms."""
+    """Makes the connections of one process. `timeout_ms`: the response timeout, controller.socket.timeout.ms."""
 
-    def __init__(self, poller: Poller, patience_ms: int) -> None:
+    def __init__(self, poller: Poller, timeout_ms: int) -> None:
         self._poller = poller
         self._limits = LinkLimits(
-            usual=SMALL, most=_LARGEST, patience_ms=patience_ms, receive_buffer=-1, longest_ms=_LONGEST_MS
+            usual=SMALL, most=_LARGEST, timeout_ms=timeout_ms, receive_buffer=-1, longest_ms=_LONGEST_MS
         )
         self._resolver = Resolver()
         self._peers: WeakSet[Peer] = WeakSet()

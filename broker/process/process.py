@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # to the supervisor
 ROLE_LOCK = "roles.lock"
 FORMER_LOCK = "odradek-roles.lock"
-BYTE_PATIENCE_S = 10.0
+BYTE_TIMEOUT_S = 10.0
 
 
 @dataclass
@@ -115,7 +115,7 @@ def _hold(role: int, config: BrokerConfig) -> RoleLocks:
         return found[0].hold(role)
 
     try:
-        if not wait_for(taken, BYTE_PATIENCE_S):
+        if not wait_for(taken, BYTE_TIMEOUT_S):
             # Not permanent: a process that could not be killed, as on a hanging disk, ends when the disk recovers.
             raise OdradekError(f"a {role_name(role)} is running already on {config.data_dir}")
     except OSError as error:

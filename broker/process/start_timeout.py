@@ -30,7 +30,7 @@ class TimeoutExtension:
     def begin(self, status: Callable[[], str]) -> None:
         """Ask from now on, with the text that `status` returns."""
         if os.environ.get("NOTIFY_SOCKET"):
-            threading.Thread(target=self._request, args=[status], daemon=True, name="patience").start()
+            threading.Thread(target=self._request, args=[status], daemon=True, name="timeout-extension").start()
 
     def end(self) -> None:
         """The work is done; no request follows."""

@@ -76,12 +76,12 @@ class Replicator:
         self._check(_now_ms())
         self._process.running()
         while not self._signals.drain():
-            self.turn(self._patience_ms())
+            self.turn(self._poll_timeout_ms())
         self._process.draining()
 
-    def turn(self, patience_ms: float) -> None:
+    def turn(self, timeout_ms: float) -> None:
         """Wait for events and handle them: responses first."""
-        for fd, events in self._epoll.poll(patience_ms / 1000):
+        for fd, events in self._epoll.poll(timeout_ms / 1000):
             if fd in self._watched:
                 self._watched[fd].link.ready(events)
             elif fd == self._bell.fileno():
@@ -112,7 +112,7 @@ class Replicator:
         self._epoll.close()
         self._catalog.log.close()
 
-    def _patience_ms(self) -> float:
+    def _poll_timeout_ms(self) -> float:
         dues = [leader.due_ms for leader in self._leaders.values()]
         due = min((due for due in dues if due is not None), default=self._check_at_ms)
         return max(0, min(self._check_at_ms, due) - _now_ms())
@@ -245,7 +245,7 @@ def link_limits(config: BrokerConfig) -> LinkLimits:
     return LinkLimits(
         usual=usual,
         most=usual + config["socket.request.max.bytes"],
-        patience_ms=max(config["replica.socket.timeout.ms"], 2 * config["replica.fetch.wait.max.ms"]),
+        timeout_ms=max(config["replica.socket.timeout.ms"], 2 * config["replica.fetch.wait.max.ms"]),
         receive_buffer=config["replica.socket.receive.buffer.bytes"] if given else -1,
     )
 

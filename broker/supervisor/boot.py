@@ -30,7 +30,7 @@ from odradek.storage.files import checkpoints
 
 log = logging.getLogger(__name__)
 
-DYING_PATIENCE_S = 5.0
+DYING_TIMEOUT_S = 5.0
 OFFLINE = "offline"  # exists once all log directories are offline: odradek-offline.path makes systemd stop the broker
 _OTHERS = range(1, roles.ROLES)
 _RUN_FILES = (
@@ -151,7 +151,7 @@ def _await_former_version(config: BrokerConfig) -> None:
     except OSError:  # its disk has failed: these processes are ignored, as the directory is
         return
     try:
-        if not process.wait_for(lambda: not former.anyone(range(roles.ROLES)), DYING_PATIENCE_S):
+        if not process.wait_for(lambda: not former.anyone(range(roles.ROLES)), DYING_TIMEOUT_S):
             raise BootError(_second(config))
     finally:
         former.close()
@@ -163,7 +163,7 @@ def again(config: BrokerConfig) -> Boot:
     A log directory that cannot be locked has failed, whatever its state was before."""
     with _boot_errors():
         locks = process.role_locks(config)
-    if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_PATIENCE_S):
+    if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_TIMEOUT_S):
         raise BootError(_second(config))
     try:
         shared = Shared.attach(rundir.shm_prefix(config.data_dir))
@@ -306,7 +306,7 @@ def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Sha
 
     Waits a little first, as the children of a killed supervisor are dying themselves."""
     prefix = rundir.shm_prefix(config.data_dir)
-    alone = process.wait_for(lambda: not locks.anyone(_OTHERS), DYING_PATIENCE_S)
+    alone = process.wait_for(lambda: not locks.anyone(_OTHERS), DYING_TIMEOUT_S)
     try:
         if alone:
             clear_run_dir(run_dir)

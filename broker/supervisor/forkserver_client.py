@@ -29,7 +29,7 @@ from odradek.broker.supervisor import forkserver, spawn
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 30.0  # it may be importing, on a busy machine
+TIMEOUT_S = 30.0  # it may be importing, on a busy machine
 LOOK_S = 0.2
 GONE_S = 2.0  # for the kernel to end it
 _STEP_S = 0.005
@@ -119,7 +119,7 @@ class ForkserverClient:
 
     def _answer(self, sock: socket.socket) -> bytes:
         sock.settimeout(LOOK_S)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline and not _stopped(self._pid):
             try:
                 answer = sock.recv(65536)

@@ -95,7 +95,7 @@ class Supervisor:
     # One turn
 
     def _turn(self) -> None:
-        self._poll.poll(self._patience() * 1000)
+        self._poll.poll(self._poll_timeout() * 1000)
         self._watchdog.beat()
         for number in self._signals.drain():
             self._on_signal(number)
@@ -111,7 +111,7 @@ class Supervisor:
             self._stuck.turn(self._is_ours)
             self._end_retired()
 
-    def _patience(self) -> float:
+    def _poll_timeout(self) -> float:
         if not self._ready:
             return BOOT_TURN_S
         return RESTART_TURN_S if self._children.missing() else TURN_S
@@ -229,11 +229,11 @@ class Supervisor:
                 return
             self._turn()
 
-    def _stop_stage(self, stage: Sequence[int], patience: float) -> None:
+    def _stop_stage(self, stage: Sequence[int], timeout: float) -> None:
         self._children.wanted -= set(stage)
         self._children.signal(stage, signal.SIGTERM)
         self._children.signal_foreign(stage, signal.SIGTERM)
-        deadline, killed_at = time.monotonic() + patience, math.inf
+        deadline, killed_at = time.monotonic() + timeout, math.inf
         while self._children.living(stage) or self._children.foreign(stage):
             now = time.monotonic()
             if self._hurry or now >= deadline:

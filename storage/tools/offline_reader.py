@@ -39,7 +39,7 @@ from odradek.storage.segment.index import OFFSET_ENTRY, OffsetIndex
 
 _QUIET_NS = 25_000_000  # a change gets the time of the last tick: 10 ms ago at most (HZ=100)
 _PAUSE = 0.005  # s between checks
-_PATIENCE = 2.0  # s; renames take milliseconds
+_TIMEOUT = 2.0  # s; renames take milliseconds
 
 
 class Unsettled(OSError):
@@ -90,7 +90,7 @@ class Bystander:
 
         Raises Begins; Unsettled or another OSError if the directory is no longer usable.
         """
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _TIMEOUT
         while True:
             changed = os.fstat(self._directory.fd).st_mtime_ns
             if time.time_ns() - changed > _QUIET_NS:

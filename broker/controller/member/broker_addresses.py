@@ -31,7 +31,7 @@ from odradek.cluster.tree.tree import NoNode, Tree, TreeUnavailable
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 1.0  # between reads of the tree, however many requests wait
-_PATIENCE_S = 10.0  # for names of registered brokers that currently fail to resolve
+_TIMEOUT_S = 10.0  # for names of registered brokers that currently fail to resolve
 _STALE_S = 5.0  # after which names are resolved again when the controller announces brokers
 _RETRY_S = 5.0  # after which failed names are resolved again
 _REFRESH_S = 30.0  # after which everything is refreshed while there are other brokers
@@ -196,7 +196,7 @@ class BrokerAddresses:
         now = time.monotonic()
         for one in asking:
             takes = self._view.admitted.allows(self._listener, one.host)
-            judged = looked and one.since <= self._refreshed_at and (not self._failed or now >= one.since + _PATIENCE_S)
+            judged = looked and one.since <= self._refreshed_at and (not self._failed or now >= one.since + _TIMEOUT_S)
             if not takes and not judged:
                 self._waiting.append(one)
                 continue

@@ -472,11 +472,11 @@ def many_that_lose_a_topic(place: Place, monkeypatch: pytest.MonkeyPatch) -> lis
 def test_offsets_of_a_deleted_topic_go_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     names = many_that_lose_a_topic(place, monkeypatch)
     assert [place.committed(name) for name in names] == [-1, 1, 1, 1]
-    assert place.coordinator.patience(place.now) == 0.0
+    assert place.coordinator.poll_timeout(place.now) == 0.0
     for _ in names:
         place.turn()
     assert [place.committed(name) for name in names] == [-1] * 4
-    assert place.coordinator.patience(place.now) != 0.0
+    assert place.coordinator.poll_timeout(place.now) != 0.0
 
 
 def test_what_is_committed_when_a_deleted_topic_is_back_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

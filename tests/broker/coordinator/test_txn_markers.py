@@ -357,7 +357,7 @@ def test_many_are_written_in_slices(place: Place, monkeypatch: pytest.MonkeyPatc
     ends = []
     for turn in (lambda: place.add(HERE, THERE), lambda: place.add(HERE, producer=6), place.turn):
         turn()
-        ends.append((place.end(0) + place.end(1), place.writer.patience(place.now()) is not None))
+        ends.append((place.end(0) + place.end(1), place.writer.poll_timeout(place.now()) is not None))
     assert ends == [(1, True), (2, True), (3, False)]
     assert sorted(map(len, place.await_done(2))) == [1, 2]
 
@@ -375,7 +375,7 @@ def test_of_a_transaction_that_is_read_again_each_marker_is_written_once(place: 
     finally:
         locks.close()
     assert place.await_done(2) == [{HERE: Error.NONE}, {HERE: Error.NONE}]
-    assert place.end(0) == 2 and place.writer.patience(place.now()) is None
+    assert place.end(0) == 2 and place.writer.poll_timeout(place.now()) is None
 
 
 def test_too_few_in_sync(place: Place) -> None:
@@ -415,7 +415,7 @@ def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> No
     assert place.await_done(2) == [{HERE: Error.NONE}, {HERE: Error.TRANSACTION_COORDINATOR_FENCED}]
     other.answer = lambda *marker: Error.TRANSACTION_COORDINATOR_FENCED
     place.add(HERE, THERE, epoch=3)
-    wait_until(lambda: place.turn() or place.writer.patience(place.now()) is None, 10, "the fenced one to give up")
+    wait_until(lambda: place.turn() or place.writer.poll_timeout(place.now()) is None, 10, "the fenced one to give up")
     assert (len(place.done), place.end(0)) == (2, 2)
 
 
@@ -472,7 +472,7 @@ def test_what_is_forgotten_is_not_tried_again(place: Place, other: PlayedBroker)
     place.writer.forget(SOURCE)
     other.answer = lambda *marker: 0
     assert place.await_done() == [{THERE: Error.NONE}]
-    assert place.writer.patience(place.now()) is None
+    assert place.writer.poll_timeout(place.now()) is None
     assert other.asked[-1][0] == 6
 
 

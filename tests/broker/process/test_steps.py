@@ -109,9 +109,9 @@ def test_the_controller_rests_while_its_work_waits() -> None:
     one: Any = Controller.__new__(Controller)
     one._steps = TaskScheduler()
     one.begin(Member._requests_done(member))
-    assert one._patience() == 0
+    assert one._poll_timeout() == 0
     one._steps.advance()
-    assert one._patience() == TICK_S
+    assert one._poll_timeout() == TICK_S
     orders.pop()()
     one._steps.advance()
     assert not one._steps.waiting

@@ -332,7 +332,7 @@ class Follower:
             self.turn()
 
     def turn(self) -> None:
-        self.replicator.turn(min(20.0, self.replicator._patience_ms()))
+        self.replicator.turn(min(20.0, self.replicator._poll_timeout_ms()))
 
     def close(self) -> None:
         self.replicator.close()

@@ -2,7 +2,7 @@
 
 `python standin.py start DATA_DIR [KEY=VALUE…]` supervises; children run `standin.py ROLE --run-dir DIR`.
 Files in the data directory steer a child: `<role>.exit` holds an exit code for it to end with at once.
-Roles named in $STANDIN_REAL are the real ones. $STANDIN_PATIENCE_S is how long a stop waits for what cannot be.
+Roles named in $STANDIN_REAL are the real ones. $STANDIN_TIMEOUT_S is how long a stop waits for what cannot be.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from odradek.ipc import roles
 
 
 def start(data_dir: str, overrides: list[str]) -> int:
-    if "STANDIN_PATIENCE_S" in os.environ:
-        stop_limits.DEATH_S = stop_limits.WRITER_S = float(os.environ["STANDIN_PATIENCE_S"])
+    if "STANDIN_TIMEOUT_S" in os.environ:
+        stop_limits.DEATH_S = stop_limits.WRITER_S = float(os.environ["STANDIN_TIMEOUT_S"])
     settings = config.load(None, [f"log.dirs={data_dir}", *overrides])
     logs.setup("supervisor", settings)
     booted = boot.prepare(settings)

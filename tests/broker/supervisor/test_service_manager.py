@@ -94,7 +94,7 @@ def test_nothing_is_said_after_the_end(manager: socket.socket, monkeypatch: pyte
     one.end()
     ended.set()
     for thread in threading.enumerate():
-        if thread.name == "patience":
+        if thread.name == "timeout-extension":
             thread.join(60)
     assert not drained(manager)
 

@@ -236,7 +236,7 @@ class Replicator(replicator.Replicator):
         self._check(now_ms)
         for leader in self._leaders.values():
             leader.tick(now_ms)
-        return self._loop.world.now + self._patience_ms() / 1000
+        return self._loop.world.now + self._poll_timeout_ms() / 1000
 
     def follow_metadata(self, snapshot: Snapshot) -> None:
         """A snapshot was published."""

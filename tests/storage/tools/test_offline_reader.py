@@ -32,7 +32,7 @@ COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}
 def patient() -> Iterator[None]:
     """Not the two seconds of a reader, which a busy machine takes between two of our own lines."""
     with pytest.MonkeyPatch.context() as patched:  # of its own: tests undo theirs
-        patched.setattr(offline_reader, "_PATIENCE", 60)
+        patched.setattr(offline_reader, "_TIMEOUT", 60)
         yield
 
 
@@ -136,7 +136,7 @@ def test_in_a_swap_nothing_is_believed_until_it_is_done(
     states = states_of_a_swap(partition, world, tmp_path / "states", monkeypatch)
     assert len(states) > 10
     with monkeypatch.context() as patched:
-        patched.setattr(offline_reader, "_PATIENCE", 0.1)
+        patched.setattr(offline_reader, "_TIMEOUT", 0.1)
         for state in states[:-1]:
             with pytest.raises(Unsettled, match="keeps changing"):
                 offsets(partition, directory=str(state))

@@ -104,6 +104,6 @@ def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link.ask(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(flags))
     link.tick()
     assert told == []
-    monkeypatch.setattr(upstream, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(upstream, "_TIMEOUT_S", 0.0)
     link.tick()
     assert told == [LOST]

@@ -120,7 +120,7 @@ def test_names_that_cannot_be_looked_up_are_tried_again(scene: Scene, monkeypatc
 
 
 def test_nobody_waits_for_ever_for_a_name(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_addresses, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(broker_addresses, "_TIMEOUT_S", 0.0)
     scene.register(2, "no-such-host.invalid")
     scene.ask("10.0.0.2")
     scene.look()
