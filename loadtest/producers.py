@@ -92,9 +92,9 @@ def _partition(folder: Path, most: int) -> Iterator[Partition]:
     from odradek.ipc import region, roles, slots
     from odradek.ipc.shm import Shared
     from odradek.storage.config import LogConfig
-    from odradek.storage.log.log import Log, Place
+    from odradek.storage.log.log import Log, PartitionLocation
 
-    prefix, place = f"/odradek-bench{os.getpid()}-", Place(bytes(16), 0, 1, str(folder))
+    prefix, place = f"/odradek-bench{os.getpid()}-", PartitionLocation(bytes(16), 0, 1, str(folder))
     config = LogConfig.resolve({"odradek.producers.max": most})
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "t-0").mkdir(parents=True)

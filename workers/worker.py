@@ -35,12 +35,12 @@ from odradek.workers.fetch.fetch_targets import FetchTargets
 from odradek.workers.fetch.follower_progress import FollowerProgress
 from odradek.workers.fetch.sessions import FetchSessionCache
 from odradek.workers.net import slices
-from odradek.workers.net.acceptance import Acceptance
+from odradek.workers.net.acceptance import AcceptorChannel
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.loop import Loop
 from odradek.workers.net.pager import Pager
 from odradek.workers.produce.acks_all import AcksAll
-from odradek.workers.produce.answering import Answering
+from odradek.workers.produce.answering import ProduceResponses
 from odradek.workers.produce.batching import Batching
 from odradek.workers.produce.fsync import Syncer
 from odradek.workers.produce.producer_ids import ProducerIds
@@ -98,7 +98,7 @@ class Worker:
         self.take, self.name_of = self.requests.take, self.requests.name_of  # for the loop
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")
         self.controller = Upstream(process.run_dir / "controller.sock")
-        self.acceptance = Acceptance(self, process.run_dir)
+        self.acceptance = AcceptorChannel(self, process.run_dir)
         self.draining = False
         self._serve_produce()
         self._serve_fetch()
@@ -123,7 +123,7 @@ class Worker:
         self.acks_all = AcksAll(self, self.batching)
         self.batching.connect(self.syncer.submit, self.acks_all.wait, self.verification.hold)
         self.spend, self.kept = self.loop.slices.spend, self.loop.framing.kept
-        self._answering = Answering(self.batching, self.sender.send_bytes, self.loop.framing.settled, self.drop)
+        self._answering = ProduceResponses(self.batching, self.sender.send_bytes, self.loop.framing.settled, self.drop)
 
     def _serve_fetch(self) -> None:
         """The services for Fetch (workers.fetch.fetch_services)."""

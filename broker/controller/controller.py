@@ -25,7 +25,7 @@ from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.steps import TaskScheduler
 from odradek.broker.process.timeouts import Cancel, Timeouts
 from odradek.cluster import internal
-from odradek.cluster.decisions.planning import Defaults
+from odradek.cluster.decisions.planning import TopicDefaults
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import channel, forward, roles
 from odradek.ipc.channel import Channel
@@ -85,9 +85,9 @@ class Controller:
         """This broker's static configuration."""
         return self.process.config
 
-    def defaults(self) -> Defaults:
+    def defaults(self) -> TopicDefaults:
         """num.partitions and default.replication.factor."""
-        return Defaults(self.config["num.partitions"], self.config["default.replication.factor"])
+        return TopicDefaults(self.config["num.partitions"], self.config["default.replication.factor"])
 
     def begin(self, work: Iterator[None]) -> None:
         """Run `work` in steps, interleaved with other requests."""

@@ -11,7 +11,7 @@ from odradek.groups.offsets import TopicPartition
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol import errors
-from odradek.workers.dispatch.unregistered_brokers import Looks
+from odradek.workers.dispatch.unregistered_brokers import AddressLookups
 from odradek.workers.dispatch.upstream import Upstream
 
 _THERE = (errors.NONE, errors.TOPIC_ALREADY_EXISTS)  # in the second case the metadata will have it soon
@@ -22,7 +22,7 @@ class ControllerClient(Upstream):
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "controller.sock")
-        self._looks = Looks(lambda answered: self.request(internal.LOOK_FOR_BROKERS, {}, lambda _: answered()))
+        self._looks = AddressLookups(lambda answered: self.request(internal.LOOK_FOR_BROKERS, {}, lambda _: answered()))
 
     def request(self, key: int, body: dict[str, Any], done: Callable[[dict[str, Any] | None], None]) -> None:
         """Send an internal request; `done(None)` when the controller could not answer."""

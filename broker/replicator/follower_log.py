@@ -23,11 +23,11 @@ from odradek.cluster.replication.leader_session import Position
 from odradek.ipc import slots
 from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
 from odradek.protocol.fetch import FetchPart
-from odradek.protocol.fetch_client import Part
+from odradek.protocol.fetch_client import FetchedPart
 from odradek.storage.log import append_as_follower, known_epochs, roll, truncate
 from odradek.storage.log.partition import Partition
 from odradek.storage.segment.epochs import UNDEFINED_EPOCH, common_end
-from odradek.storage.segment.fetched_batches import Found, Misplaced
+from odradek.storage.segment.fetched_batches import FetchedBatches, MisplacedBatch
 
 log = logging.getLogger(__name__)
 
@@ -64,23 +64,25 @@ def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
         return what(values)
 
 
-def append(partition: Partition, asked: FetchPart, part: Part, now_ms: int, known: Found | None) -> Change:
-    """Append a leader's records, apply its high watermark and log start, from its response to `asked`. `known` is what
-    is known of the records (storage.segment.fetched_batches). Raises Misplaced when the log end has changed: missing
-    records would count as compacted away."""
+def append(
+    partition: Partition, sent: FetchPart, part: FetchedPart, now_ms: int, batches: FetchedBatches | None
+) -> Change:
+    """Append a leader's records, apply its high watermark and log start, from its response to `sent`. `batches`: the
+    records' batches, if they were found before (storage.segment.fetched_batches). Raises MisplacedBatch when the log
+    end has changed: missing records would count as compacted away."""
 
     def act(values: Fields) -> Position:
         before = values[F_LEO]
-        if before != asked.offset:
-            raise Misplaced(asked.offset, before)
-        append_as_follower.append(partition, values, part.records, part.hw, part.log_start, now_ms, known)
-        last = values[F_EPOCH_NOTED] if values[F_LEO] > before else asked.last_epoch
+        if before != sent.offset:
+            raise MisplacedBatch(sent.offset, before)
+        append_as_follower.append(partition, values, part.records, part.hw, part.log_start, now_ms, batches)
+        last = values[F_EPOCH_NOTED] if values[F_LEO] > before else sent.last_epoch
         return Position(values[F_LEADER_EPOCH], values[F_LEO], last, values[F_LOG_START])
 
     return act
 
 
-def has_changes(partition: Partition, part: Part) -> bool:
+def has_changes(partition: Partition, part: FetchedPart) -> bool:
     """Whether a response without records has a high watermark or log start that would change anything."""
     values = partition.slot.read()
     leo = values[F_LEO]

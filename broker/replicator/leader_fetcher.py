@@ -29,12 +29,12 @@ from odradek.ipc.processes import COLUMN
 from odradek.ipc.slots import F_HW, F_LEO
 from odradek.protocol import errors, fetch_client
 from odradek.protocol.fetch import FetchPart, FetchRequest
-from odradek.protocol.fetch_client import Part, Place
+from odradek.protocol.fetch_client import FetchedPart, ListOffsetsPartition
 from odradek.protocol.wire import next_correlation
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log.partition import Busy, Gone, Partition
 from odradek.storage.segment import fetched_batches
-from odradek.storage.segment.fetched_batches import Corrupt, Found, Misplaced
+from odradek.storage.segment.fetched_batches import CorruptBatch, FetchedBatches, MisplacedBatch
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _FETCHES, _APPENDS, _RECORDS, _BYTES, _ERRORS, _BUSY = (
 _NAMES = {code: name for name, code in vars(errors).items() if name.isupper()}
 _SHOWN = 5  # partitions named in a line of the log
 
-CurrentParts = dict[Key, tuple[FetchPart, Part]]  # the part of the request, the part of the response
+CurrentParts = dict[Key, tuple[FetchPart, FetchedPart]]  # the part of the request, the part of the response
 
 
 class LeaderFetcher:
@@ -168,7 +168,10 @@ class LeaderFetcher:
             self._row[_FETCHES] += 1
             return fetch_client.encode_fetch(wanted, self._correlation, self._client)
         if wanted is not None:
-            places = [Place(self._partitions[key].topic.encode(), key[1], epoch) for key, epoch in wanted.partitions]
+            places = [
+                ListOffsetsPartition(self._partitions[key].topic.encode(), key[1], epoch)
+                for key, epoch in wanted.partitions
+            ]
             replica = self._states.config.replica
             return fetch_client.encode_list_offsets(replica, wanted.at, places, self._correlation, self._client)
         return None
@@ -196,11 +199,11 @@ class LeaderFetcher:
 
     # -- responses
 
-    def _current_parts(self, parts: Sequence[Part]) -> CurrentParts:
+    def _current_parts(self, parts: Sequence[FetchedPart]) -> CurrentParts:
         found = {(part.topic, part.partition): part for part in parts}
         return {key: (sent, part) for key, part in found.items() if (sent := self._states.requested(key)) is not None}
 
-    def _pipeline(self, wanted: CurrentParts) -> dict[Key, Found]:
+    def _pipeline(self, wanted: CurrentParts) -> dict[Key, FetchedBatches]:
         """Send the next request before these are used, if possible; returns what was found in their records."""
         if self._throttled is not None or any(_needs_append_first(*one) for one in wanted.values()):
             return {}
@@ -212,11 +215,11 @@ class LeaderFetcher:
             self.link.send_next()
         return found
 
-    def _handle_part(self, key: Key, sent: FetchPart, part: Part, known: Found | None) -> None:
+    def _handle_part(self, key: Key, sent: FetchPart, part: FetchedPart, batches: FetchedBatches | None) -> None:
         partition = self._partitions[key]
         about = self._states.classify(part.error, part.diverging)
         if about == leader_session.APPEND:
-            self._append(key, sent, part, known)
+            self._append(key, sent, part, batches)
             if self._throttled is not None and key in self._throttled:
                 behind = partition.slot.read()[F_LEO] < part.hw
                 self._throttled.copied(key, len(part.records), behind, _now_ms())
@@ -236,16 +239,16 @@ class LeaderFetcher:
             self._states.delay(key, _now_ms())
             self._delayed.setdefault(part.error, []).append(repr(partition))
 
-    def _append(self, key: Key, sent: FetchPart, part: Part, known: Found | None) -> None:
+    def _append(self, key: Key, sent: FetchPart, part: FetchedPart, batches: FetchedBatches | None) -> None:
         partition = self._partitions[key]
         if not part.records and not follower_log.has_changes(partition, part):
             return
         now_ms = time.time_ns() // 1_000_000
-        change = follower_log.append(partition, sent, part, now_ms, known)
+        change = follower_log.append(partition, sent, part, now_ms, batches)
 
         def kept() -> follower_log.Change:
             copied = part._replace(records=memoryview(bytes(part.records)))
-            return follower_log.append(partition, sent, copied, now_ms, known)
+            return follower_log.append(partition, sent, copied, now_ms, batches)
 
         where = self._change_log(key, sent.leader_epoch, change, kept)
         if where is not None and part.records:
@@ -307,7 +310,7 @@ class LeaderFetcher:
             self._remove(key)
             self._outdated()
             return
-        if not isinstance(error, (Corrupt, Misplaced, OSError, EOFError)):
+        if not isinstance(error, (CorruptBatch, MisplacedBatch, OSError, EOFError)):
             # a bug costs this partition, not the replicator
             log.error("%r: cannot follow %s", partition, self.name, exc_info=error)
         self._failed(key, partition, error)
@@ -326,7 +329,7 @@ class LeaderFetcher:
         if where is not None:
             self._states.set_position(key, where)
 
-    def _found(self, sent: OffsetLookup, places: list[Place]) -> None:
+    def _found(self, sent: OffsetLookup, places: list[ListOffsetsPartition]) -> None:
         """Use the end or start offsets of the leader's logs."""
         ids = {(partition.topic.encode(), key[1]): key for key, partition in self._partitions.items()}
         offsets = {
@@ -348,7 +351,7 @@ class LeaderFetcher:
         self._delayed.clear()
 
 
-def _needs_append_first(sent: FetchPart, part: Part) -> bool:
+def _needs_append_first(sent: FetchPart, part: FetchedPart) -> bool:
     """Whether a response must be used before the next request, whatever its records are."""
     return bool(part.error) or part.diverging is not None or (part.hw <= sent.offset and len(part.records) > 0)
 

@@ -26,7 +26,7 @@ from odradek.cluster.replication.leader_session import Position
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import Fields
-from odradek.storage.log.log import Log, Place
+from odradek.storage.log.log import Log, PartitionLocation
 from odradek.storage.log.partition import Busy, Partition
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Truncations:
     def _own_log(self, partition: Partition) -> Log:
         """The partition as another process would see it."""
         log_dir = os.path.dirname(partition.directory)
-        place = Place(partition.topic_id, partition.slot.number, partition.incarnation, log_dir)
+        place = PartitionLocation(partition.topic_id, partition.slot.number, partition.incarnation, log_dir)
         return Log(self._shared, self._run_dir, roles.REPLICATOR, lambda *_: place, lambda _: partition.config)
 
     def _cut(self, own: Partition, epoch: int, change: follower_log.Change, is_current: IsCurrent) -> Position:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
 from odradek.cluster.decisions.controller_state import Change, ControllerContext
-from odradek.cluster.decisions.elections import Elected
+from odradek.cluster.decisions.elections import ElectionResult
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree.znodes import Partition
 from odradek.protocol.errors import (
@@ -29,27 +29,29 @@ from odradek.protocol.errors import (
 UNKNOWN_EPOCH = -1  # in request versions before broker epochs (KIP-380)
 
 
-class Elections(NamedTuple):
+class ElectionResults(NamedTuple):
     """The outcome for each requested partition: a change, or the error for the client."""
 
     changes: list[Change]
     refused: dict[Partition, ApiError]
 
 
-def preferred(state: ControllerContext, partitions: Iterable[Partition]) -> Elections:
+def preferred(state: ControllerContext, partitions: Iterable[Partition]) -> ElectionResults:
     """Elect the first replica of each partition."""
     return _elections(state, partitions, _preferred)
 
 
-def unclean(state: ControllerContext, partitions: Iterable[Partition]) -> Elections:
+def unclean(state: ControllerContext, partitions: Iterable[Partition]) -> ElectionResults:
     """Elect a leader for each partition without one, even if it lacks committed records."""
     return _elections(state, partitions, _unclean)
 
 
 def _elections(
-    state: ControllerContext, partitions: Iterable[Partition], elect: Callable[[ControllerContext, Partition], Elected]
-) -> Elections:
-    done = Elections([], {})
+    state: ControllerContext,
+    partitions: Iterable[Partition],
+    elect: Callable[[ControllerContext, Partition], ElectionResult],
+) -> ElectionResults:
+    done = ElectionResults([], {})
     for partition in dict.fromkeys(partitions):
         try:
             _check_electable(state, partition)
@@ -70,7 +72,7 @@ def _check_electable(state: ControllerContext, partition: Partition) -> None:
         raise ApiError(INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
 
 
-def _preferred(state: ControllerContext, partition: Partition) -> Elected:
+def _preferred(state: ControllerContext, partition: Partition) -> ElectionResult:
     now, replicas = state.partition_states.get(partition), state.replicas(partition)
     if now is not None and now.leader == replicas[0]:
         raise ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
@@ -80,7 +82,7 @@ def _preferred(state: ControllerContext, partition: Partition) -> Elected:
     return elected
 
 
-def _unclean(state: ControllerContext, partition: Partition) -> Elected:
+def _unclean(state: ControllerContext, partition: Partition) -> ElectionResult:
     if state.has_live_leader(partition):
         raise ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     now, online = state.partition_states.get(partition), state.online_replicas(partition)

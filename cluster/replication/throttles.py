@@ -41,18 +41,18 @@ FOLLOWER = ThrottleType(
 )  # fmt: skip
 
 
-class Window(NamedTuple):
+class QuotaWindow(NamedTuple):
     """The time over which the rate is measured: the number of samples, with the current one, and their ms each."""
 
     samples: int
     width_ms: int
 
 
-def window(config: Mapping[str, Any]) -> Window:
+def window(config: Mapping[str, Any]) -> QuotaWindow:
     """The window of replication.quota.window.*; more samples than fit in memory become fewer and longer ones."""
     samples, seconds = config["replication.quota.window.num"], config["replication.quota.window.size.seconds"]
     count = min(samples, SAMPLES)
-    return Window(count, -(-samples * seconds * 1000 // count))
+    return QuotaWindow(count, -(-samples * seconds * 1000 // count))
 
 
 def partitions(text: str, broker: int) -> Container[int]:
@@ -67,7 +67,13 @@ class Throttle:
     """A broker's throttle of one type, in the process `own`. `replicas`: partitions by topic; `rate`: bytes/s."""
 
     def __init__(
-        self, replicas: Mapping[str, Container[int]], rate: int, over: Window, traffic: Traffic, of: range, own: int
+        self,
+        replicas: Mapping[str, Container[int]],
+        rate: int,
+        over: QuotaWindow,
+        traffic: Traffic,
+        of: range,
+        own: int,
     ) -> None:
         self._replicas, self._rate, self._window = replicas, rate, over
         self._traffic, self._roles, self._own = traffic, of, own

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
 
 
-class Cut(NamedTuple):
+class SegmentEnd(NamedTuple):
     """The new end of the active segment, in bytes and offsets, and the values of its indexes and its slot then."""
 
     position: int
@@ -41,7 +41,7 @@ class Cut(NamedTuple):
     producers: list[ProducerEntry]
 
 
-def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
+def find(partition: Partition, values: Fields, offset: int) -> SegmentEnd | None:
     """The cut that removes all batches whose last offset is `offset` or higher; None if it has to read the segment.
 
     Changes nothing. Raises OSError and EOFError from reads.
@@ -54,7 +54,7 @@ def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
     times = files.time.upto(key, values[slots.F_TIME_ENTRIES])
     last_time, relative = files.time.last(times)
     top, position, leo, end = (last_time, base + relative), -1, base, start
-    behind = former_producers.Written(set(), set())
+    behind = former_producers.LaterWrites(set(), set())
     for at, header in read.batch_headers(files.log, start, size):
         last, end = header[0] + header[6], at + header[1] + wire.LOG_OVERHEAD
         if position < 0 and last < offset:
@@ -66,10 +66,10 @@ def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
     if position < 0 or end != size:
         return None
     producers = former_producers.entries_at(partition, values, position, leo, behind)
-    return Cut(position, leo, entries, position - start, times, last_time, *top, producers)
+    return SegmentEnd(position, leo, entries, position - start, times, last_time, *top, producers)
 
 
-def carry_out(partition: Partition, state: SlotState, cut: Cut) -> SlotState:
+def carry_out(partition: Partition, state: SlotState, cut: SegmentEnd) -> SlotState:
     """Cut the files; returns the state to publish, except high watermark and recovery point.
 
     The producers get a new generation of their table: the state that an append has cached belongs to another log.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WINDOW = 64 << 10  # bytes before the offset that are read first
 
 
-class Written(NamedTuple):
+class LaterWrites(NamedTuple):
     """Producers that wrote behind the offset: `begun` a first batch; `ended` a transaction, or without sequences."""
 
     begun: set[int]
@@ -44,7 +44,7 @@ class Written(NamedTuple):
 
 
 def entries_at(
-    partition: Partition, values: Fields, position: int, offset: int, behind: Written
+    partition: Partition, values: Fields, position: int, offset: int, behind: LaterWrites
 ) -> list[ProducerEntry]:
     """All producers as of `offset`, at which a batch begins, at byte `position`. Raises OSError."""
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
@@ -72,7 +72,7 @@ def _without(entry: ProducerEntry, offset: int) -> ProducerEntry | None:
     return entry._replace(batches=left, timestamp=left[-1].timestamp)
 
 
-def _is_new(entry: ProducerEntry, offset: int, behind: Written) -> bool:
+def _is_new(entry: ProducerEntry, offset: int, behind: LaterWrites) -> bool:
     """Whether it wrote nothing before the offset, not even a marker; sequences wrap to 0 after 2^31 records."""
     earlier = bool(entry.batches) and entry.batches[0].last_offset < offset
     earlier |= 0 <= entry.txn_first < offset  # by a batch without sequences, which the entry does not list

@@ -22,7 +22,7 @@ from odradek.protocol.wire import INT64_MAX
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, read_file
 from odradek.storage.files.faults import DamagedIndex
-from odradek.storage.log.log_batch import Guard
+from odradek.storage.log.log_batch import VerificationGuard
 from odradek.storage.producers.producers import TXN_ENTRY, AbortedTxn, read_txn_index, txn_rows
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def may_open(partition: Partition, values: Fields, staged: Staged, batch: Batch,
     asked = batch.guard
     if asked is not None and asked.generation == generation and marked < asked.log_end:
         return True
-    batch.guard = Guard(generation, offset)
+    batch.guard = VerificationGuard(generation, offset)
     return False
 
 

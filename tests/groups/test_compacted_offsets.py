@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from odradek.groups.loading import GroupReplay
 from odradek.protocol.errors import Error
-from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.compaction import DedupeBuffer
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from tests.storage.compaction.compaction_world import Producer
 
@@ -24,7 +24,7 @@ from .world import World, drain
 GROUPS, TPS = ["g", "h"], [("t", 0), ("u", 1)]
 ALL = [*TPS, ("v", 2)]
 GROUP, TP, NUMBER = st.sampled_from(GROUPS), st.sampled_from(TPS), st.integers(0, 1)
-MEMORY = st.sampled_from([Memory(), Memory(2 * ENTRY_BYTES, 1.0)])
+MEMORY = st.sampled_from([DedupeBuffer(), DedupeBuffer(2 * ENTRY_BYTES, 1.0)])
 RETENTION_MS = 100_000
 DELETE_RETENTION_MS = 1000
 Where = tuple[str, tuple[str, int]]
@@ -89,16 +89,16 @@ class Machine(RuleBasedStateMachine):
         """Its offsets are in a sealed segment, its marker may be in the active one, and the cleaner is quick."""
         self.commit_in_transaction(group, tp, number)
         self.end(number, commit, rolls=True)
-        self.log.clean(Memory())
+        self.log.clean(DedupeBuffer())
 
     @rule(group=GROUP, tp=TP, number=NUMBER, commit=st.booleans())
     def load_long_after_a_transaction(self, group: str, tp: tuple[str, int], number: int, commit: bool) -> None:
         """The cleaner has come again after delete.retention.ms, when what is spent may go."""
         self.transaction_over_a_roll(group, tp, number, commit)
-        self.clean(Memory(), rolls=True)
+        self.clean(DedupeBuffer(), rolls=True)
         self.wait(2 * DELETE_RETENTION_MS)
         self.commit(group, ("v", 2))
-        self.clean(Memory(), rolls=True)
+        self.clean(DedupeBuffer(), rolls=True)
         self.restart_coordinator()
 
     @rule(tp=TP, part=st.integers(1, 3))
@@ -114,7 +114,7 @@ class Machine(RuleBasedStateMachine):
         for batch in islice(batches, count * part // 4):
             replay.feed(batch)
         for _ in range(2):
-            self.clean(Memory(), rolls=True)
+            self.clean(DedupeBuffer(), rolls=True)
             self.commit("h", ("v", 2))
         for batch in batches:
             replay.feed(batch)
@@ -161,13 +161,13 @@ class Machine(RuleBasedStateMachine):
         self.log.roll()
 
     @rule(memory=MEMORY, rolls=st.booleans())
-    def clean(self, memory: Memory, rolls: bool) -> None:
+    def clean(self, memory: DedupeBuffer, rolls: bool) -> None:
         if rolls:
             self.log.roll()
         self.log.clean(memory)
 
     @rule(memory=MEMORY)
-    def begin_round(self, memory: Memory) -> None:
+    def begin_round(self, memory: DedupeBuffer) -> None:
         self.log.begin_round(memory)
 
     @rule(steps=st.integers(1, 9))

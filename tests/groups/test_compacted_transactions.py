@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.loading import TransactionReplay
 from odradek.groups.transactions.transaction import Metadata
-from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.compaction import DedupeBuffer
 
 from .compacted_log import CompactedLog
 from .transaction_world import TransactionWorld
@@ -82,11 +82,11 @@ class Machine(RuleBasedStateMachine):
     def clean(self, rolls: bool) -> None:
         if rolls:
             self.log.roll()
-        self.log.clean(Memory())
+        self.log.clean(DedupeBuffer())
 
     @rule()
     def begin_round(self) -> None:
-        self.log.begin_round(Memory())
+        self.log.begin_round(DedupeBuffer())
 
     @rule(steps=st.integers(1, 9))
     def go_on(self, steps: int) -> None:

@@ -76,7 +76,7 @@ def test_pieces_are_whole_batches_whatever_their_size(broker: Any) -> None:
 def test_the_start_is_found_by_the_index(broker: Any) -> None:
     topic = Local(broker, segment_bytes=1 << 20)
     topic.put(batches(600, 10))
-    begin = segments.Bystander(topic.directory).segment(5000).position
+    begin = segments.OfflineReader(topic.directory).segment(5000).position
     assert os.stat(os.path.join(topic.directory, logs(topic)[0])).st_size - begin < 60_000
     assert topic.read(5000) == all_rows(6000, 5000)
 

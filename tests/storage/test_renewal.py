@@ -312,7 +312,7 @@ def test_a_compaction_goes_on_with_each_producer(tmp_path: Path, renewals: Renew
     with live(tmp_path, segment_bytes=1, cleanup_policy="compact") as world:
         partition = ten_producers(world)
         work = compaction.Compaction(
-            partition, compaction.find_range(partition, 0, NOW), compaction.Memory(1 << 20), NOW
+            partition, compaction.find_range(partition, 0, NOW), compaction.DedupeBuffer(1 << 20), NOW
         )
         assert renewals.of(partition, lambda: list(work.steps())) >= 10
         assert work.swaps

@@ -204,7 +204,7 @@ def test_a_fault_in_a_later_turn_costs_the_connection(
 def test_a_fault_in_a_later_turn_of_a_produce(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     client.send(client.frame(several()))
     bench.turn(20)
-    monkeypatch.setattr(k00_produce._Taking, "_take", lambda *_: 1 // 0)
+    monkeypatch.setattr(k00_produce._TakenParts, "_take", lambda *_: 1 // 0)
     assert client.gone()
 
 

@@ -243,9 +243,9 @@ def test_files_that_are_replaced_faster_than_they_are_read(
 def test_a_time_is_looked_up_again_in_files_that_were_replaced(
     two: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int, code: int
 ) -> None:
-    partition, step, replacements = _partition(two), times.FirstNotBefore.step, 1
+    partition, step, replacements = _partition(two), times.OffsetForTimestamp.step, 1
 
-    def replaced(question: times.FirstNotBefore, one: Partition, *wanted: Any) -> Any:
+    def replaced(question: times.OffsetForTimestamp, one: Partition, *wanted: Any) -> Any:
         nonlocal replacements
         state, replacements = one.state(), replacements - 1
         if replacements < 0:
@@ -253,7 +253,7 @@ def test_a_time_is_looked_up_again_in_files_that_were_replaced(
         one.slot.publish(state._replace(generation=state.generation + 1))
         raise FileNotFoundError("replaced meanwhile")
 
-    monkeypatch.setattr(times.FirstNotBefore, "step", replaced)
+    monkeypatch.setattr(times.OffsetForTimestamp, "step", replaced)
     assert _list_offsets(client, version, 1).error_code == errors.NONE
     replacements = 100
     assert _list_offsets(client, version, 1).error_code == code

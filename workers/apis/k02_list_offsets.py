@@ -105,18 +105,18 @@ def _answer(
     return _error(index, errors.KAFKA_STORAGE_ERROR, version) if found is None else found
 
 
-def _search(wanted: int, version: int) -> Boundaries | times.Question | None:
+def _search(wanted: int, version: int) -> SegmentBoundaries | times.TimestampQuery | None:
     """The search through the log's segments, if the answer needs one."""
     if version == 0:
-        return Boundaries()
+        return SegmentBoundaries()
     if wanted == MAX_TIMESTAMP:
-        return times.Newest()
-    return times.FirstNotBefore(wanted) if wanted >= 0 else None
+        return times.MaxTimestamp()
+    return times.OffsetForTimestamp(wanted) if wanted >= 0 else None
 
 
 def _look(
     partition: Partition, values: tuple[int, ...], part: Any, request: Any, version: int,
-    search: Boundaries | times.Question | None,
+    search: SegmentBoundaries | times.TimestampQuery | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The answer, or _UNFINISHED."""
     index, limit = part.partition_index, _limit(values, request)
@@ -125,7 +125,7 @@ def _look(
         return _error(index, error, version)
     if search is not None and not search.step(partition, values, limit):
         return _UNFINISHED
-    if isinstance(search, Boundaries):
+    if isinstance(search, SegmentBoundaries):
         found = search.chosen(part.timestamp, values, limit)[: max(0, part.max_num_offsets)]
         return {"partition_index": index, "error_code": errors.NONE, "old_style_offsets": found}
     offset = _found(search, values, part.timestamp, limit)
@@ -157,7 +157,7 @@ def _lags(values: tuple[int, ...]) -> bool:
 
 
 def _found(
-    search: times.Question | None, values: tuple[int, ...], wanted: int, limit: int
+    search: times.TimestampQuery | None, values: tuple[int, ...], wanted: int, limit: int
 ) -> dict[str, int] | None:  # fmt: skip
     """The answer; None: no record below `limit` has that timestamp or a later one."""
     if search is not None:
@@ -170,8 +170,8 @@ def _found(
     return _NOTHING  # timestamps of tiered storage
 
 
-class Boundaries:
-    """v0: the base offsets and write times of segments, collected in steps like a times.Question."""
+class SegmentBoundaries:
+    """v0: the base offsets and write times of segments, collected in steps like a times.TimestampQuery."""
 
     def __init__(self) -> None:
         self._points: list[tuple[int, int]] = []  # base offset, time

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.cluster.decisions import describe
-from odradek.cluster.decisions.describe import Static
+from odradek.cluster.decisions.describe import StaticConfig
 from odradek.cluster.decisions.planning import TopicPlan, TopicRequest, check_total, plan_topic
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
@@ -73,7 +73,7 @@ def _request(asked: Any) -> TopicRequest:
 
 def _configs(controller: Controller, plan: TopicPlan) -> list[Any]:
     config = message_class("CreateTopicsResponse").CreatableTopicResult.CreatableTopicConfigs
-    static = Static(controller.config, controller.config.given)
+    static = StaticConfig(controller.config, controller.config.given)
     snapshot = controller.snapshot
     return [
         config(

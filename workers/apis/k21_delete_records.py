@@ -44,7 +44,7 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[objec
 
     yield from retry_busy.each(offsets, delete)
 
-    wait = _Everywhere(services, done, request.timeout_ms, context, _answering(offsets, done, context))
+    wait = _DelayedDeleteRecords(services, done, request.timeout_ms, context, _answering(offsets, done, context))
     if wait.try_complete():
         wait.answer()
     else:
@@ -78,7 +78,7 @@ def _answering(asked: Iterable[Place], done: dict[Place, Outcome], context: Cont
     context.reply(response(throttle_time_ms=0, topics=rows))
 
 
-class _Everywhere:
+class _DelayedDeleteRecords:
     """Waits for followers that still have deleted records (workers.dispatch.purgatory.DelayedOperation).
 
     `done` has each partition's log start, which the followers must reach; it becomes the low watermark.

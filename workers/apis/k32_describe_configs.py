@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from odradek.cluster.decisions import alter, describe
-from odradek.cluster.decisions.describe import Entry, Static
+from odradek.cluster.decisions.describe import ConfigEntry, StaticConfig
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol import errors
@@ -78,48 +78,48 @@ def _resource(services: Services, asked: Any, request: Any, version: int) -> Any
     return result(error_code=errors.NONE, configs=[_config(entry, synonyms, docs) for entry in chosen], **named)
 
 
-def _entries(services: Services, kind: int, name: str) -> list[Entry]:
+def _entries(services: Services, kind: int, name: str) -> list[ConfigEntry]:
     return _DESCRIBERS[kind](services, name)
 
 
-def _topic(services: Services, name: str) -> list[Entry]:
+def _topic(services: Services, name: str) -> list[ConfigEntry]:
     topicnames.validate(name)
     if name not in services.snapshot.topics:
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return describe.topic_entries(name, services.snapshot, services.config["broker.id"], _static(services))
 
 
-def _static(services: Services) -> Static:
-    return Static(services.config, getattr(services.config, "given", {}))
+def _static(services: Services) -> StaticConfig:
+    return StaticConfig(services.config, getattr(services.config, "given", {}))
 
 
-def _broker(services: Services, name: str) -> list[Entry]:
+def _broker(services: Services, name: str) -> list[ConfigEntry]:
     broker = alter.broker_of(name, services.snapshot.brokers)
     if broker is None:
         return describe.cluster_entries(services.snapshot)
     return describe.broker_entries(services.snapshot, broker, _static(services))
 
 
-def _loggers(services: Services, name: str) -> list[Entry]:
+def _loggers(services: Services, name: str) -> list[ConfigEntry]:
     if alter.broker_of(name, services.snapshot.brokers) is None:
         raise ApiError(INVALID_REQUEST, "Broker id must not be empty")
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == _ROOT]
     return [_logger(name) for name in sorted(names)]
 
 
-def _logger(name: str) -> Entry:
+def _logger(name: str) -> ConfigEntry:
     level = logging.getLevelName(logging.getLogger(name).getEffectiveLevel())
-    return Entry(name, _LEVELS.get(level, level), False, describe.BROKER_LOGGER, False, 0, "", ())
+    return ConfigEntry(name, _LEVELS.get(level, level), False, describe.BROKER_LOGGER, False, 0, "", ())
 
 
-_DESCRIBERS: dict[int, Callable[[Services, str], list[Entry]]] = {
+_DESCRIBERS: dict[int, Callable[[Services, str], list[ConfigEntry]]] = {
     alter.TOPIC: _topic,
     alter.BROKER: _broker,
     alter.BROKER_LOGGER: _loggers,
 }
 
 
-def _config(entry: Entry, synonyms: bool, docs: bool) -> Any:
+def _config(entry: ConfigEntry, synonyms: bool, docs: bool) -> Any:
     config = message_class("DescribeConfigsResponse").DescribeConfigsResult.DescribeConfigsResourceResult
     return config(
         name=entry.name,

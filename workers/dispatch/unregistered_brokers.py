@@ -22,7 +22,7 @@ _SILENT_S = 60.0  # after which an address is logged again
 _MOST = 100  # addresses logged in that time
 
 
-class Looks:
+class AddressLookups:
     """Requests to look up the registered brokers again: one at a time, and at most one a second.
 
     `ask(answered)` sends one and must call `answered` once.
@@ -51,7 +51,7 @@ class UnregisteredBrokers:
         """`admitted()`: the addresses in force. `forward` sends a request to the controller process."""
         self._admitted = admitted
         self._forward = forward
-        self._looks = Looks(self._ask)
+        self._looks = AddressLookups(self._ask)
         self._named: set[str] = set()
         self._forget_at = -math.inf
 

@@ -43,7 +43,7 @@ class FetchTarget:
         self.partition = partition
         self._slot = partition.slot
         self.slots = [partition.slot]
-        self.form = fetch_single.Form(version, part.topic, part.partition, committed)
+        self.form = fetch_single.ResponseTemplate(version, part.topic, part.partition, committed)
         self.most = most
         self._committed = committed
         self._followers = version >= nearest_replica.FIRST

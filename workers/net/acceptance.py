@@ -37,7 +37,7 @@ class Server(Protocol):
         """End a connection."""
 
 
-class Acceptance:
+class AcceptorChannel:
     """The channel to the acceptor; `ended`: no more connections will come over it."""
 
     def __init__(self, server: Server, run_dir: Path) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.storage.log.partition import Partition
     from odradek.workers.dispatch.services import Services
-    from odradek.workers.produce.batching import Batching, Pending
+    from odradek.workers.produce.batching import Batching, PendingBatch
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +39,14 @@ class AcksAll:
         self.batching = batching
         self.next_explanation = 0.0  # the earliest time for the next one
 
-    def wait(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
+    def wait(self, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
         """Decide the appended `batches` once the followers have them; `led_since`: the slot's value at the append."""
-        waiting = Replicated(self, partition, batches, led_since)
+        waiting = DelayedProduce(self, partition, batches, led_since)
         if not waiting.try_complete():
             self.services.purgatory.watch(waiting)
 
 
-class Replicated:
+class DelayedProduce:
     """Batches of one append, until the last one is decided (workers.dispatch.purgatory.DelayedOperation)."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Replicated:
 
     waits_for = slots.ANYTHING
 
-    def __init__(self, acks_all: AcksAll, partition: Partition, batches: list[Pending], led_since: int) -> None:
+    def __init__(self, acks_all: AcksAll, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
         self._acks_all = acks_all
         self._partition = partition
         self._led_since = led_since
@@ -78,14 +78,14 @@ class Replicated:
             batch.view = _NO_RECORDS
         self._keep(batches)
 
-    def _keep(self, batches: list[Pending]) -> None:
+    def _keep(self, batches: list[PendingBatch]) -> None:
         """Keep the batches that still wait; a retried batch may end before those ahead of it."""
         self._batches = batches
         ends = [batch.base_offset + batch.count for batch in batches]
         self._first_end, self._last_end = min(ends), max(ends)
         self.deadline = min(self._deadline(batch) for batch in batches)
 
-    def _deadline(self, batch: Pending) -> float:
+    def _deadline(self, batch: PendingBatch) -> float:
         return self._since + batch.target.timeout_ms / 1000
 
     def find_slots(self) -> list[Slot]:
@@ -119,7 +119,7 @@ class Replicated:
         error = refusal(self._partition, values, -1)
         return error or (errors.NONE if values[slots.F_LED_SINCE] == self._led_since else errors.NOT_LEADER_OR_FOLLOWER)
 
-    def _decided(self, batches: list[Pending], rest: list[Pending]) -> bool:
+    def _decided(self, batches: list[PendingBatch], rest: list[PendingBatch]) -> bool:
         if rest:
             self._keep(rest)
         self._acks_all.batching.finish(batches)

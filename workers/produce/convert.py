@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from odradek.protocol.records.errors import RecordError
     from odradek.storage.config import LogConfig
     from odradek.storage.log.partition import Partition
-    from odradek.workers.produce.batching import Pending
+    from odradek.workers.produce.batching import PendingBatch
 
 _WITHOUT_START = (errors.CORRUPT_MESSAGE, errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
 """Errors of a log that Kafka answers without the log start, as it does errors of the request itself."""
 
 
-def prepare(pending: Pending, partition: Partition, version: int) -> bool:
+def prepare(pending: PendingBatch, partition: Partition, version: int) -> bool:
     """Replace the batch's view by the bytes to store; False when the batch was refused instead."""
     from odradek.protocol.records import validate
     from odradek.protocol.records.errors import RecordError
@@ -42,7 +42,7 @@ def prepare(pending: Pending, partition: Partition, version: int) -> bool:
         return False
 
 
-def _refuse(pending: Pending, error: RecordError) -> None:
+def _refuse(pending: PendingBatch, error: RecordError) -> None:
     pending.refuse(error.code, str(error))
     pending.record_errors = tuple(error.record_errors or ())
 
@@ -75,7 +75,7 @@ def _level(config: LogConfig, codec: int | None) -> int | None:
     }.get(codec)
 
 
-def _take_header(pending: Pending, batch: bytearray, config: LogConfig, now_ms: int) -> bool:
+def _take_header(pending: PendingBatch, batch: bytearray, config: LogConfig, now_ms: int) -> bool:
     from odradek.protocol.records.errors import RecordError
 
     view = memoryview(batch)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.storage.log.partition import Partition
     from odradek.workers.dispatch.services import Services
-    from odradek.workers.produce.batching import Batching, Pending
+    from odradek.workers.produce.batching import Batching, PendingBatch
 
 ABORTABLE = 11  # the first version of Produce with TRANSACTION_ABORTABLE
 ENABLED = "transaction.partition.verification.enable"
@@ -60,7 +60,7 @@ class Verification:
     def __init__(self, services: Services, batching: Batching) -> None:
         self._services = services
         self._batching = batching
-        self._waiting: dict[VerificationRequest, list[Pending]] = {}
+        self._waiting: dict[VerificationRequest, list[PendingBatch]] = {}
         self._held = 0  # bytes of all waiting batches
         self._snapshot: Snapshot | None = None  # the one that `_enabled` was read from
         self._enabled = False
@@ -77,7 +77,7 @@ class Verification:
     def _setting(self, name: str) -> Any:
         return self._services.snapshot.broker_config(name, self._services.config["broker.id"])
 
-    def hold(self, partition: Partition, batches: list[Pending]) -> None:
+    def hold(self, partition: Partition, batches: list[PendingBatch]) -> None:
         """Hold the batches that the append left out, in this order."""
         for batch in batches:
             if self._held + batch.size + _BESIDE > MOST_HELD:
@@ -85,7 +85,7 @@ class Verification:
             else:
                 self._hold(partition, batch)
 
-    def _hold(self, partition: Partition, batch: Pending) -> None:
+    def _hold(self, partition: Partition, batch: PendingBatch) -> None:
         batch.view = memoryview(bytearray(batch.view))
         self._held += batch.size + _BESIDE
         transactional_id: bytes = batch.target.transactional_id or b""
@@ -121,7 +121,7 @@ class Verification:
             batch.guard = batches[0].guard
         self._batching.go_on(request.partition, batches)
 
-    def _refuse(self, partition: Partition, batches: list[Pending], error: int) -> None:
+    def _refuse(self, partition: Partition, batches: list[PendingBatch], error: int) -> None:
         until_s = time.monotonic() + self._setting(EXPIRATION_MS) / 1000
         for batch in batches:
             partition.lowest_sequences.record(batch.producer_id, batch.epoch, batch.sequence, until_s)

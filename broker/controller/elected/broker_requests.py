@@ -18,7 +18,13 @@ from odradek.broker.controller.elected.state_loader import LoadedState
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests, Done, Errors
 from odradek.broker.interbroker.peers import CLIENT_ID
 from odradek.cluster.decisions import broker_request_batch
-from odradek.cluster.decisions.broker_request_batch import LeaderAndIsr, Metadata, Replica, Requests, Stop
+from odradek.cluster.decisions.broker_request_batch import (
+    BrokerRequestBatch,
+    LeaderAndIsr,
+    Replica,
+    StopReplica,
+    UpdateMetadata,
+)
 from odradek.cluster.decisions.controller_state import ControllerContext
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, raw_broker
 from odradek.cluster.tree.znodes import Partition
@@ -133,7 +139,7 @@ class BrokerRequests:
     # -- sending
 
     def _send_requests(
-        self, told: Mapping[int, Requests], stopped: Stopped | None = None, full: Collection[int] = ()
+        self, told: Mapping[int, BrokerRequestBatch], stopped: Stopped | None = None, full: Collection[int] = ()
     ) -> None:  # fmt: skip
         epoch = self._leadership.controller_epoch
         for broker, requests in told.items():
@@ -162,7 +168,7 @@ class BrokerRequests:
             lambda answer: done(answer.error_code, request_builder.leader_and_isr_errors(answer, parts)),
         )  # fmt: skip
 
-    def _send_update_metadata(self, broker: int, term: ControllerTerm, parts: Sequence[Metadata]) -> None:
+    def _send_update_metadata(self, broker: int, term: ControllerTerm, parts: Sequence[UpdateMetadata]) -> None:
         """Name all registered brokers, also suspected ones: librdkafka takes a second longer to leave an old leader
         that is missing from the metadata."""
         nodes = dict(sorted(self._brokers.nodes.items()))
@@ -175,7 +181,7 @@ class BrokerRequests:
             lambda: request_builder.update_metadata(term, parts, nodes), _log_rejection,
         )  # fmt: skip
 
-    def _send_stop_replica(self, broker: int, term: ControllerTerm, stops: Sequence[Stop], done: Done) -> None:
+    def _send_stop_replica(self, broker: int, term: ControllerTerm, stops: Sequence[StopReplica], done: Done) -> None:
         if broker == self._own:
             self._own_requests.stop_replica(term, stops, done)
             return
@@ -202,14 +208,14 @@ class BrokerRequests:
         peer.send(encode, lambda frame: answered(interbroker.response(name, version, frame)[1]))
 
 
-def _partition_update(one: LeaderAndIsr | Metadata, is_new: bool = False) -> PartitionUpdate:
+def _partition_update(one: LeaderAndIsr | UpdateMetadata, is_new: bool = False) -> PartitionUpdate:
     return PartitionUpdate(
         one.partition[0], one.topic_id or NO_ID, one.partition[1], one.controller_epoch, one.leader, one.leader_epoch,
         list(one.isr), one.partition_epoch, list(one.replicas), is_new,
     )  # fmt: skip
 
 
-def _metadata_update(one: Metadata) -> PartitionUpdate:
+def _metadata_update(one: UpdateMetadata) -> PartitionUpdate:
     return _partition_update(one)._replace(offline=list(one.offline_replicas))
 
 

@@ -37,7 +37,7 @@ from odradek.cluster.decisions.broker_request_batch import Replica
 from odradek.cluster.decisions.controller_state import Change, ControllerContext
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Event, Tree, TreeError
-from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.znodes import MalformedNode, Partition
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class Elected:
             return
         try:
             action()
-        except (TreeError, Malformed) as error:
+        except (TreeError, MalformedNode) as error:
             log.warning("%r", error)
             self.reconnected()
 
@@ -173,7 +173,7 @@ class Elected:
         """Start over soon after a failure in ZooKeeper, which may happen without a lost connection."""
         try:
             yield
-        except (TreeError, Malformed):
+        except (TreeError, MalformedNode):
             self._stale = True
             raise
 

@@ -16,7 +16,7 @@ from odradek.cluster.decisions.reassignment import Assignment, Step
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import BadVersion, NoNode, Set
-from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.znodes import MalformedNode, Partition
 
 if TYPE_CHECKING:
     from odradek.broker.controller.elected.elected import Elected
@@ -98,7 +98,7 @@ class Reassignments:
             except BadVersion as error:
                 fenced.check_refusal(error)
                 continue
-            except (NoNode, Malformed):  # deleted, or malformed by another writer
+            except (NoNode, MalformedNode):  # deleted, or malformed by another writer
                 return
             self._elected.leadership.put_topic(topic, node)
             return

@@ -11,7 +11,7 @@ from odradek.cluster.decisions.controller_state import ControllerContext, Leader
 from odradek.cluster.rules import topicnames
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import Delete, Operation, Stat, Tree
-from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.znodes import MalformedNode, Partition
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +51,9 @@ class LoadedState:
         try:
             wrong = topicnames.problem(name)
             if wrong:
-                raise Malformed(wrong)
+                raise MalformedNode(wrong)
             self.leadership.put_topic(name, self._ids.identified(name, data, stat.version))
-        except Malformed as error:
+        except MalformedNode as error:
             log.error("ignoring topic %r: its node in ZooKeeper is invalid: %s", name, error)
             if not wrong:  # with an invalid name no broker has a log of it
                 self.leadership.malformed_topics.add(name)
@@ -71,7 +71,7 @@ class LoadedState:
     def _load_state(self, partition: Partition, data: bytes, stat: Stat) -> None:
         try:
             partition_state = LeaderIsrAndControllerEpoch.read(znodes.decode_state(data), stat.version)
-        except Malformed as error:
+        except MalformedNode as error:
             log.error("ignoring %s-%d: its state in ZooKeeper is invalid: %s", *partition, error)
             self.leadership.malformed_states.add(partition)
             return

@@ -21,7 +21,7 @@ from odradek.cluster.metadata.view import View
 from odradek.cluster.rules.errors import ApiError, Outcomes
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree.tree import NodeExists, NoNode, NotDone, TooLarge, TreeError, TreeUnavailable
-from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.znodes import MalformedNode, Partition
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.protocol.errors import (
     INVALID_REQUEST,
@@ -84,7 +84,7 @@ class Administration(ABC):
             return write()
         except TreeError as error:
             raise self._unwritable(error) from error
-        except Malformed as error:
+        except MalformedNode as error:
             raise ApiError(UNKNOWN_SERVER_ERROR, f"A znode is malformed: {error}") from error
 
     def _unwritable(self, error: TreeError) -> ApiError:

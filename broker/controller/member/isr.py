@@ -38,7 +38,7 @@ from odradek.cluster.metadata.view import Row, View
 from odradek.cluster.replication import isr as rules
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import Create, Set, Tree, TreeError, TreeUnavailable
-from odradek.cluster.tree.znodes import Malformed, PartitionState
+from odradek.cluster.tree.znodes import MalformedNode, PartitionState
 from odradek.ipc import replicas as followers
 from odradek.ipc import slots
 from odradek.ipc.replicas import OUT
@@ -213,7 +213,7 @@ class IsrKeeper:
 def _readable(data: bytes, path: str) -> PartitionState | None:
     try:
         return znodes.decode_state(data)
-    except Malformed as error:
+    except MalformedNode as error:
         log.error("%s: %s: ISR not changed", path, error)
         return None
 

@@ -25,7 +25,7 @@ from odradek.cluster.rules import topicnames
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree, TreeError
-from odradek.cluster.tree.znodes import BrokerNode, Malformed, PartitionState, TopicNode
+from odradek.cluster.tree.znodes import BrokerNode, MalformedNode, PartitionState, TopicNode
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.ipc.locks import PartitionLocks
 
@@ -46,7 +46,7 @@ def join(process: Process, former: Snapshot | None) -> Member:
     )
     try:
         return _join(process, tree, former)
-    except (TreeError, Malformed) as error:
+    except (TreeError, MalformedNode) as error:
         if former is None:
             tree.close()
         raise zookeeper_session.failed(process.config, error) from None
@@ -106,7 +106,7 @@ def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> N
             continue
         try:
             _load_topic(tree, view, name, znodes.decode_topic(node[0]))
-        except Malformed as error:
+        except MalformedNode as error:
             known = former is not None and name in former.topics
             log.error("topic %s is %s: ZooKeeper has %s", name, "what it was" if known else "passed over", error)
             if former is not None and known:

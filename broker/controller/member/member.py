@@ -37,7 +37,7 @@ from odradek.cluster.metadata.view import View
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeError, TreeUnavailable
-from odradek.cluster.tree.znodes import Malformed
+from odradek.cluster.tree.znodes import MalformedNode
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 log = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class Member(Administration):
         """Run `action`; if ZooKeeper is unavailable or has malformed nodes, retry all on reconnection, or soon."""
         try:
             action()
-        except (TreeError, Malformed) as error:
+        except (TreeError, MalformedNode) as error:
             log.warning("%r", error)
             self._retry_at = time.monotonic() + _AGAIN_S
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from odradek.broker.controller.replicas import stray_replicas
 from odradek.broker.controller.replicas.replica_manager import ReplicaManager
-from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
+from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, StopReplica
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.snapshot import ControllerProgress
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
@@ -116,7 +116,7 @@ class ControllerRequests:
         steps = [((one.topic, one.number), self._become_step(one, term.full)) for one in updates]
         self._accept(term, _unless_faulty(steps, faults), done)
 
-    def stop_replica(self, term: ControllerTerm, stops: Sequence[Stop], done: Done) -> None:
+    def stop_replica(self, term: ControllerTerm, stops: Sequence[StopReplica], done: Done) -> None:
         """StopReplica: stop some replicas, and delete some of their logs."""
         faults = [(one.partition, validation.place_fault(*one.partition)) for one in stops]
         steps = [(one.partition, self._stop_step(one)) for one in stops]
@@ -194,7 +194,7 @@ class ControllerRequests:
 
         return become
 
-    def _stop_step(self, stop: Stop) -> Step:
+    def _stop_step(self, stop: StopReplica) -> Step:
         return lambda: self._replicas.stop(*stop.partition, stop.leader_epoch, stop.delete)
 
     def _set_brokers_step(self, brokers: list[dict[str, Any]]) -> Step:

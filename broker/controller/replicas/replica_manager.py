@@ -36,7 +36,7 @@ from odradek.protocol.errors import (
 from odradek.storage.config import LogConfig
 from odradek.storage.files import disks
 from odradek.storage.log import leader_or_follower
-from odradek.storage.log.log import Log, Place
+from odradek.storage.log.log import Log, PartitionLocation
 from odradek.storage.log.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
@@ -70,12 +70,12 @@ class ReplicaManager:
         self._traced: set[tuple[str, int]] = set()  # those of them whose error has been logged with a trace
         self._retry_at = math.inf
 
-    def _resolve(self, topic: str, index: int) -> Place | None:
+    def _resolve(self, topic: str, index: int) -> PartitionLocation | None:
         row = self.view.row(topic, index)
         if row is None or row[SLOT] == NOWHERE:
             return None
         topic_id = bytes.fromhex(self.view.topics[topic]["id"])
-        return Place(topic_id, row[SLOT], row[INCARNATION], self.dirs.log_dirs[row[LOG_DIR]])
+        return PartitionLocation(topic_id, row[SLOT], row[INCARNATION], self.dirs.log_dirs[row[LOG_DIR]])
 
     def __iter__(self) -> Iterator[tuple[str, int, Row]]:
         for name, topic in self.view.topics.items():

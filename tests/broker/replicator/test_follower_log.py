@@ -16,7 +16,7 @@ from odradek.broker.process.checkpoint_writer import CheckpointWriter
 from odradek.broker.replicator import follower_log
 from odradek.ipc import slots
 from odradek.ipc.locks import PartitionLocks
-from odradek.storage.compaction.compaction import Moved
+from odradek.storage.compaction.compaction import CleaningAborted
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import trim, truncate
@@ -233,7 +233,7 @@ def test_a_round_of_the_cleaner_that_ends_just_now_is_not_written_over_a_cut(
         before, cut = partition.state().truncations, truncate.truncate
 
         def meanwhile(*arguments: Any) -> None:
-            with pytest.raises(Moved):
+            with pytest.raises(CleaningAborted):
                 cleaned.put(partition, 8, before, log.partitions)
             seen.append(partition.state().truncations)
             cut(*arguments)

@@ -24,7 +24,7 @@ def two_led_by_the_second() -> World:
     return made
 
 
-def codes(done: admin_requests.Elections) -> dict:
+def codes(done: admin_requests.ElectionResults) -> dict:
     return {partition: error.code for partition, error in done.refused.items()}
 
 

@@ -25,7 +25,7 @@ from odradek.broker.interbroker import connection, peers
 from odradek.broker.replicator import follower_log, leader_fetcher, replicator, truncations
 from odradek.cluster.tree import znodes
 from odradek.ipc import slots
-from odradek.protocol.fetch_client import Answer, Place
+from odradek.protocol.fetch_client import FetchResponse, ListOffsetsPartition
 from odradek.storage.log import leader_or_follower, repair
 from odradek.workers.apis import (
     k04_leader_and_isr,
@@ -119,13 +119,13 @@ class Codec:
     def encode_fetch(self, request: Any, correlation: int, client: bytes) -> bytes:
         return self.frame(("Fetch", request))
 
-    def parse_fetch(self, frame: Any, correlation: int) -> Answer:
+    def parse_fetch(self, frame: Any, correlation: int) -> FetchResponse:
         return self.message(frame)
 
     def encode_list_offsets(self, replica: int, at: int, places: Any, correlation: int, client: bytes) -> bytes:
         return self.frame(("ListOffsets", at, places))
 
-    def parse_list_offsets(self, frame: Any, correlation: int) -> list[Place]:
+    def parse_list_offsets(self, frame: Any, correlation: int) -> list[ListOffsetsPartition]:
         return self.message(frame)
 
 

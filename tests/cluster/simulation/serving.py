@@ -14,8 +14,8 @@ from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, slots
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchRequest
-from odradek.protocol.fetch_client import Answer, Part, Place
-from odradek.storage.log.log import Place as Where
+from odradek.protocol.fetch_client import FetchedPart, FetchResponse, ListOffsetsPartition
+from odradek.storage.log.log import PartitionLocation as Where
 from odradek.storage.log.partition import Busy, Gone
 from odradek.workers.apis.k21_delete_records import delete_below
 from odradek.workers.dispatch.partition_check import refusal
@@ -34,7 +34,7 @@ LATEST = -1
 
 
 class Batch:
-    """One record that somebody sends (workers.produce.batching.Pending)."""
+    """One record that somebody sends (workers.produce.batching.PendingBatch)."""
 
     count = 1
 
@@ -252,7 +252,7 @@ class Workers:
         else:
             reply([self._end(rest[0], one) for one in rest[1]])
 
-    def _end(self, at: int, asked: Place) -> Place:
+    def _end(self, at: int, asked: ListOffsetsPartition) -> ListOffsetsPartition:
         partition = self.log.get(asked.topic.decode(), asked.partition)
         if partition is None:
             return asked._replace(error=errors.UNKNOWN_TOPIC_OR_PARTITION)
@@ -267,21 +267,21 @@ class Workers:
             self._sessions += 1
             state["session"] = (self._sessions, FollowerPartitions(self, request.replica, True), {})  # type: ignore[arg-type]
         if state["session"] is None or state["session"][0] != request.session_id != 0:
-            reply(Answer(errors.FETCH_SESSION_ID_NOT_FOUND, 0, []))
+            reply(FetchResponse(errors.FETCH_SESSION_ID_NOT_FOUND, 0, []))
             return
         number, partitions, last_sent = state["session"]
         partitions.update(request.parts, request.forgotten)
         partitions.arrived()
         waiting = Waiting(self, partitions, request, last_sent)
-        waiting.answer = lambda: reply(Answer(errors.NONE, number, self._parts(partitions, last_sent)))
+        waiting.answer = lambda: reply(FetchResponse(errors.NONE, number, self._parts(partitions, last_sent)))
         if not waiting.try_complete():
             self.watch(waiting)
 
-    def _parts(self, partitions: FollowerPartitions, last_sent: dict[Any, Any]) -> list[Part]:
+    def _parts(self, partitions: FollowerPartitions, last_sent: dict[Any, Any]) -> list[FetchedPart]:
         results = partitions.take_results()
         last_sent.update({(one.topic, one.partition): (one.hw, one.log_start) for one in results})
         return [
-            Part(
+            FetchedPart(
                 one.topic, one.partition, one.error, one.hw, one.log_start,
                 memoryview(b"".join(piece.data for piece in one.payloads)), one.diverging,
             )

@@ -18,7 +18,7 @@ from odradek.protocol import errors
 from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2
 from odradek.storage.compaction import compaction
-from odradek.storage.compaction.compaction import BUSY, Compaction, Memory, Moved
+from odradek.storage.compaction.compaction import BUSY, CleaningAborted, Compaction, DedupeBuffer
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import control_batch, opening, roll, trim, truncate
@@ -232,7 +232,7 @@ class World:
 
     # --- the cleaner
 
-    def _look(self) -> compaction.Range | None:
+    def _look(self) -> compaction.CleanableRange | None:
         note_flushed(self.partition)
         try:
             offsets = checkpoints.read_offsets(self.root, checkpoints.CLEANER)
@@ -251,7 +251,7 @@ class World:
         (self.root / checkpoints.CLEANER).write_text(text)
         self._spoiled = True
 
-    def begin_round(self, memory: Memory) -> None:
+    def begin_round(self, memory: DedupeBuffer) -> None:
         """Begin a round of the cleaner that other things come between."""
         self.give_up()
         what = self._look()
@@ -269,10 +269,10 @@ class World:
                 if next(monitored, None) is None:
                     self.going = None
                     self._finished(going)
-            except Moved:
+            except CleaningAborted:
                 self.going = None
 
-    def clean_refused(self, memory: Memory, call: int) -> None:
+    def clean_refused(self, memory: DedupeBuffer, call: int) -> None:
         """A whole round, of which the disk refuses one of the calls that change something.
 
         The log is synced before: one of which that fails is offline.
@@ -307,7 +307,7 @@ class World:
         try:
             if next(steps, None) is None:
                 self.going = None
-        except (Moved, OSError):
+        except (CleaningAborted, OSError):
             self.going = None
         if self.going is None:
             self.model.cleaned_upto = max(self.model.cleaned_upto, going.cleaned_upto)
@@ -318,7 +318,7 @@ class World:
             self.going[1].close()  # type: ignore[attr-defined]
             self.going = None
 
-    def clean(self, memory: Memory) -> None:
+    def clean(self, memory: DedupeBuffer) -> None:
         """A whole round."""
         self.begin_round(memory)
         while self.going is not None:
@@ -328,7 +328,7 @@ class World:
         checkpoints.write_offsets(self.root, checkpoints.CLEANER, {TP: going.cleaned_upto})
         self.model.cleaned_upto = max(self.model.cleaned_upto, going.cleaned_upto)
 
-    def clean_and_die(self, memory: Memory, dies: Callable[[Any, int, Callable[[Partition], None]], bool],
+    def clean_and_die(self, memory: DedupeBuffer, dies: Callable[[Any, int, Callable[[Partition], None]], bool],
                       step: int) -> None:  # fmt: skip
         """A round in a process of its own that ends, without any cleaning up, at its n-th call."""
         self.give_up()

@@ -20,7 +20,7 @@ from odradek.workers.net.connection import Connection
 from odradek.workers.net.connection_state import CLOSED, FULL, READY, RESTING, TAKING, UNANSWERED
 from odradek.workers.net.framing import Framing, Pipelined
 from odradek.workers.net.sending import Sender
-from odradek.workers.net.slices import Slices
+from odradek.workers.net.slices import TimeSlices
 
 PIPELINED, AT_ONCE, LATER, COSTLY, GARBAGE = range(5)
 ANSWER = 4  # bytes
@@ -74,7 +74,7 @@ class Front:
         self.sock = _Socket()
         self.connection = Connection(self.sock, "l", "h", 1)  # type: ignore[arg-type]
         self.connection.mask = 1
-        self.slices = Slices(lambda one: self.framing.resume(one))
+        self.slices = TimeSlices(lambda one: self.framing.resume(one))
         self.framing = Framing(self, self._watch, self.slices.spend, 1 << 20)
         self.framing.pipelined = Pipelined(PIPELINED, 0, 99, self._take_pipelined, None)
         self.sender = Sender(self.drop, lambda *_: None, self.framing.resume)

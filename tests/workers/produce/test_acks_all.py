@@ -341,7 +341,7 @@ def test_a_fault_while_followers_are_waited_for(bench: Bench, client: Client, mo
     lead(bench, [1], [1])
     assert send(bench, client, produce(client, [b"a"])) == []
     with monkeypatch.context() as patch:
-        patch.setattr(acks_all.Replicated, "_lost", lambda *_: 1 // 0)
+        patch.setattr(acks_all.DelayedProduce, "_lost", lambda *_: 1 // 0)
         advance(bench, 1, 1)
         bench.turn(3)
     assert outcomes(client) == [(1, errors.UNKNOWN_SERVER_ERROR, -1)]

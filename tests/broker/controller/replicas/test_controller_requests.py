@@ -21,7 +21,7 @@ from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
+from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, StopReplica
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.rows import SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
@@ -281,7 +281,7 @@ def test_a_log_that_was_passed_over_at_the_start_is_deleted_with_its_topic(tmp_p
         shown = [told(replicas=[0])._replace(number=index) for index in (0, 1)]
         orders.update_metadata(OFFICE, shown, [], lambda *_: None)
         if by == "StopReplica":
-            orders.stop_replica(OFFICE, [Stop(("t", index), -1, True) for index in (0, 1)], lambda *_: None)
+            orders.stop_replica(OFFICE, [StopReplica(("t", index), -1, True) for index in (0, 1)], lambda *_: None)
         else:
             orders.update_metadata(OFFICE, [one._replace(leader=DURING_DELETE) for one in shown], [], lambda *_: None)
     names = sorted(path.name for path in log_dir.iterdir() if path.is_dir())
@@ -405,7 +405,7 @@ def test_other_orders_are_looked_at_too(order: str) -> None:
     scene = Scene()
     bad = [("../escaped", 0), ("t", -1), ("t", (1 << 31) - 1)]
     send: Callable[[], None] = (
-        (lambda: scene.orders.stop_replica(OFFICE, [Stop(one, 0, True) for one in bad], scene.answered))
+        (lambda: scene.orders.stop_replica(OFFICE, [StopReplica(one, 0, True) for one in bad], scene.answered))
         if order == "stop"
         else (lambda: scene.orders.update_metadata(OFFICE, [told(*one) for one in bad], [], scene.answered))
     )

@@ -98,7 +98,7 @@ def test_a_batch_that_is_out_of_order_within_holds_up_nothing(bench: Maker, capl
     for index in range(2):
         for deltas in ((3, 2, 1, 0), (0, 1, 2, 3), (0, 0)):
             body, _ = batch_v2.encode_records([(delta, now_ms(), b"0", b"", ()) for delta in deltas], 0)
-            span = batch_v2.Span(0, len(deltas) - 1, now_ms(), now_ms(), len(deltas))
+            span = batch_v2.RecordsSpan(0, len(deltas) - 1, now_ms(), now_ms(), len(deltas))
             data = bytearray(batch_v2.assemble(body, span, 0))
             with log.partition(index).locked() as values:
                 append(log.partition(index), values, [Batch(memoryview(data), len(deltas), now_ms())], now_ms())
