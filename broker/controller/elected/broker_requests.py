@@ -70,8 +70,8 @@ class BrokerRequests:
         self._waiting: list[tuple[float, Callable[[], None]]] = []
 
     @property
-    def _leadership(self) -> ControllerContext:
-        return self._loaded.leadership
+    def _context(self) -> ControllerContext:
+        return self._loaded.context
 
     def send_changes(
         self, partitions: Sequence[Partition], new: Collection[Partition | Replica] = (),
@@ -80,39 +80,39 @@ class BrokerRequests:
         """Send the changed state of some partitions, and have some replicas `stop` (True: and be deleted)."""
         self._send_pending_full_state()
         if partitions or stop:
-            self._send_requests(broker_request_batch.requests(self._leadership, partitions, new=new, stop=stop))
+            self._send_requests(broker_request_batch.requests(self._context, partitions, new=new, stop=stop))
 
     def send_full_state(self, brokers: Collection[int]) -> None:
         """Send the full state to new brokers; send the others the new list of live brokers."""
-        full = {broker for broker in brokers if broker_request_batch.is_full(self._leadership, broker)}
+        full = {broker for broker in brokers if broker_request_batch.is_full(self._context, broker)}
         self._need_full_state = (self._need_full_state | set(brokers)) - full
-        self._send_requests(broker_request_batch.full_state(self._leadership, brokers), full=full)
+        self._send_requests(broker_request_batch.full_state(self._context, brokers), full=full)
 
     def _send_pending_full_state(self) -> None:
         """Send the full state to brokers that have not had it yet, or may have logs of a topic since recreated."""
-        if self._leadership.recreated:
-            self._leadership.recreated.clear()
-            self._need_full_state.update(self._leadership.live)
-        waiting = self._need_full_state & self._leadership.live.keys()
-        due = {broker for broker in waiting if broker_request_batch.is_full(self._leadership, broker)}
+        if self._context.recreated:
+            self._context.recreated.clear()
+            self._need_full_state.update(self._context.live)
+        waiting = self._need_full_state & self._context.live.keys()
+        due = {broker for broker in waiting if broker_request_batch.is_full(self._context, broker)}
         if due:
             self.send_full_state(due)
 
     def send_metadata(self, partitions: Sequence[Partition] = ()) -> None:
         """Send the live brokers and the state of some partitions."""
-        self._send_requests(broker_request_batch.requests(self._leadership, shown=partitions))
+        self._send_requests(broker_request_batch.requests(self._context, shown=partitions))
 
     def stop_replicas(
         self, stop: Mapping[Replica, bool], shown: Sequence[Partition], stopped: Stopped | None = None
     ) -> None:  # fmt: skip
         """Stop replicas, and send metadata of `shown`; `stopped` is called with each broker's StopReplica result."""
         self._send_pending_full_state()
-        self._send_requests(broker_request_batch.requests(self._leadership, stop=stop, shown=shown), stopped)
+        self._send_requests(broker_request_batch.requests(self._context, stop=stop, shown=shown), stopped)
 
     def probe_log_dirs(self, broker: int) -> None:
         """Resend LeaderAndIsr for all replicas of a broker: its response says which are offline."""
-        if broker in self._leadership.live:
-            self._send_requests({broker: broker_request_batch.log_dir_probe(self._leadership, broker)})
+        if broker in self._context.live:
+            self._send_requests({broker: broker_request_batch.log_dir_probe(self._context, broker)})
 
     # -- acknowledgements
 
@@ -129,7 +129,7 @@ class BrokerRequests:
         """Run what is due (monotonic seconds)."""
         if not self._waiting:
             return
-        live, peers = self._leadership.live, self._brokers.peers
+        live, peers = self._context.live, self._brokers.peers
         all_have = all(peers[broker].idle for broker in live if broker in peers)
         due = [action for deadline, action in self._waiting if all_have or deadline <= now]
         self._waiting = [] if all_have else [entry for entry in self._waiting if entry[0] > now]
@@ -141,7 +141,7 @@ class BrokerRequests:
     def _send_requests(
         self, told: Mapping[int, BrokerRequestBatch], stopped: Stopped | None = None, full: Collection[int] = ()
     ) -> None:  # fmt: skip
-        epoch = self._leadership.controller_epoch
+        epoch = self._context.controller_epoch
         for broker, requests in told.items():
             term = ControllerTerm(self._own, epoch, self._brokers.epochs.get(broker, -1), full=broker in full)
             if requests.leader_and_isr:

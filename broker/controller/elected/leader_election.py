@@ -37,7 +37,7 @@ class Elections:
 
     def _rebalance(self) -> None:
         most = self._config["leader.imbalance.per.broker.percentage"]
-        moves = admin_requests.imbalanced(self._elected.leadership, most)
+        moves = admin_requests.imbalanced(self._elected.context, most)
         if moves:
             log.info("moving the leadership of %d partitions to their preferred replicas", len(moves))
             self.elect(moves, unclean=False)
@@ -45,13 +45,13 @@ class Elections:
     def elect(self, partitions: Collection[Partition], unclean: bool) -> dict[Partition, ApiError]:
         """Elect preferred leaders, or any live replica if `unclean`; returns the refused partitions."""
         elections = admin_requests.unclean if unclean else admin_requests.preferred
-        refused = elections(self._elected.leadership, partitions).refused
-        self._elected.settle(lambda: elections(self._elected.leadership, partitions).changes)
+        refused = elections(self._elected.context, partitions).refused
+        self._elected.settle(lambda: elections(self._elected.context, partitions).changes)
         return refused
 
     def controlled_shutdown(self, broker: int, epoch: int) -> list[Partition]:
         """Move leadership off `broker`, which is about to stop; returns the partitions it still leads. ApiError."""
-        state = self._elected.leadership
+        state = self._elected.context
         admin_requests.check_shutdown(state, broker, epoch)
         state.shutting_down.add(broker)
         self.replace(broker)
@@ -61,7 +61,7 @@ class Elections:
 
     def replace(self, broker: int) -> None:
         """Move leadership off a stopping broker where possible, and remove it from ISRs."""
-        state = self._elected.leadership
+        state = self._elected.context
         stopped = state.controlled_shutdown(broker).stopped
         stop = {(partition, broker): False for partition in stopped}  # instead of the new leader epochs
         changed = self._elected.settle(lambda: state.controlled_shutdown(broker).changes, stop=stop)

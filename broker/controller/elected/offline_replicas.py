@@ -48,7 +48,7 @@ class OfflineReplicas:
     def record_response(self, broker: int, asked: Sequence[Partition], errors: Errors) -> None:
         """Keep a broker's response to LeaderAndIsr."""
         failed = {partition for partition, code in errors.items() if code == KAFKA_STORAGE_ERROR}
-        if failed or self._responses or self._elected.leadership.offline.get(broker):
+        if failed or self._responses or self._elected.context.offline.get(broker):
             self._responses.append((broker, failed, set(asked) - errors.keys()))
 
     def forget(self, broker: int) -> None:
@@ -58,7 +58,7 @@ class OfflineReplicas:
     def settle(self) -> None:
         """Elect leaders in place of offline replicas, and inform every broker. Raises TreeUnavailable."""
         answers, self._responses = self._responses, []
-        offline = self._elected.leadership.offline
+        offline = self._elected.context.offline
         before = {broker: set(replicas) for broker, replicas in offline.items()}
         moved: set[Partition] = set()
         for answer in answers:
@@ -71,7 +71,7 @@ class OfflineReplicas:
 
     def _apply(self, broker: int, failed: Collection[Partition], fine: Collection[Partition]) -> set[Partition]:
         """The partitions whose replica on `broker` has changed state."""
-        state = self._elected.leadership
+        state = self._elected.context
         if broker not in state.live:
             return set()
         before = state.offline.get(broker, set())

@@ -34,14 +34,14 @@ class Reassignments:
 
     def under_way(self) -> dict[Partition, Assignment]:
         """All reassignments in progress."""
-        return reassignment.moving(self._elected.leadership)
+        return reassignment.moving(self._elected.context)
 
     def request(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
         """Start reassigning partitions to their targets, or cancel (None); returns the refused partitions."""
         refused = {}
         for partition, target in targets.items():
             try:
-                planned = reassignment.plan(self._elected.leadership, partition, target)
+                planned = reassignment.plan(self._elected.context, partition, target)
             except ApiError as error:
                 refused[partition] = error
                 continue
@@ -54,7 +54,7 @@ class Reassignments:
         """Retry on a changed state; `stop` accumulates, as a retry does not know the replicas dropped before."""
         stop: dict[Replica, bool] = {}
         for _ in range(_TRIES):
-            step = reassignment.begin(self._elected.leadership, partition, planned)
+            step = reassignment.begin(self._elected.context, partition, planned)
             stop |= step.stop
             if self._do(step._replace(stop=stop)):
                 return
@@ -63,14 +63,14 @@ class Reassignments:
         """Complete the reassignments whose targets are in sync."""
         for partition in partitions:
             for _ in range(_TRIES):
-                step = reassignment.finish(self._elected.leadership, partition)
+                step = reassignment.finish(self._elected.context, partition)
                 if step is None or self._do(step):
                     break
 
     def resume(self) -> None:
         """Continue all: this controller was elected, or brokers have started."""
         for partition in self.under_way():
-            step = reassignment.resume(self._elected.leadership, partition)
+            step = reassignment.resume(self._elected.context, partition)
             if step is not None:
                 self._do(step)
                 self.advance([partition])
@@ -100,5 +100,5 @@ class Reassignments:
                 continue
             except (NoNode, MalformedNode):  # deleted, or malformed by another writer
                 return
-            self._elected.leadership.put_topic(topic, node)
+            self._elected.context.put_topic(topic, node)
             return

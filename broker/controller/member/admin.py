@@ -173,7 +173,7 @@ class Administration(ABC):
 
     def partitions(self) -> list[Partition]:
         """All partitions that are not being deleted. ApiError NOT_CONTROLLER."""
-        return list(self._require_elected().leadership.partitions())
+        return list(self._require_elected().context.partitions())
 
     def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
         """Elect preferred leaders (or any) for partitions; returns the outcome of each."""

@@ -115,7 +115,7 @@ class ControlledShutdown:
 
     def _others(self, elected: Elected) -> set[int]:
         """Brokers that can be controller after this one."""
-        return elected.leadership.live.keys() - elected.leadership.shutting_down - {self._own}
+        return elected.context.live.keys() - elected.context.shutting_down - {self._own}
 
     def _request_locally(self, elected: Elected) -> None:
         try:

@@ -10,7 +10,7 @@ from odradek.cluster.decisions import admin_requests
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol import errors
 
-from ..leadership_world import World
+from ..controller_world import World
 from .test_controller_state import P, Q, now, world
 
 

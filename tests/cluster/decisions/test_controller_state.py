@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from odradek.cluster.decisions.controller_state import ControllerContext, LeaderIsrAndControllerEpoch
 from odradek.cluster.tree.znodes import Partition, PartitionState, TopicNode
 
-from ..leadership_world import World
+from ..controller_world import World
 
 BROKERS = range(5)
 brokers = st.sets(st.sampled_from(BROKERS), min_size=1)

@@ -13,7 +13,7 @@ from odradek.cluster.decisions.controller_state import Change, ControllerContext
 from odradek.cluster.decisions.lives import Lives
 from odradek.cluster.tree.znodes import Partition
 
-from ..leadership_world import World
+from ..controller_world import World
 
 BROKERS = (1, 2, 3)
 P, Q = ("t", 0), ("t", 1)

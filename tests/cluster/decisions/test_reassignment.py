@@ -20,7 +20,7 @@ from odradek.cluster.rules.validation import MOST_REPLICAS
 from odradek.cluster.tree.znodes import Partition, TopicNode
 from odradek.protocol import errors
 
-from ..leadership_world import World
+from ..controller_world import World
 from .test_controller_state import BROKERS, Cluster, choice, world
 from .test_elections import ids, lines
 
@@ -29,7 +29,7 @@ targets = st.none() | st.permutations(BROKERS).flatmap(lambda p: st.integers(1, 
 
 
 class Moving(Cluster):
-    """The cluster of test_leadership, whose partitions move as well."""
+    """The cluster of test_controller_state, whose partitions move as well."""
 
     @precondition(lambda self: self.world.nodes)
     @rule(which=choice, to=targets)
@@ -269,7 +269,7 @@ def test_who_a_new_plan_gives_up_is_stopped_though_the_state_was_another() -> No
         return [] if made.write(changes) else [P]
 
     broker_requests = SimpleNamespace(send_changes=lambda *of: told.append(of))
-    elected: Any = SimpleNamespace(leadership=made.state, refused=refused, broker_requests=broker_requests)
+    elected: Any = SimpleNamespace(context=made.state, refused=refused, broker_requests=broker_requests)
     moves = Reassignments(elected)
     moves._assign = lambda partition, planned: made.state.put_topic("t", planned.into(made.state.topics["t"], 0))  # type: ignore[method-assign]
     assert moves.request({P: [2, 1]}) == {}
