@@ -187,7 +187,7 @@ class ProducerTable:
             yield ~pid, epoch, last, offset, delta, timestamp, coordinator, ~begun
 
     def insert(self, producer_id: int, epoch: int) -> int:
-        """Add an empty entry. A full table raises SharedMemoryFull: storage.log.producer_room prevents that."""
+        """Add an empty entry. A full table raises SharedMemoryFull: storage.log.producer_capacity prevents that."""
         words, at = self.words, self._free(producer_id)
         words[at + EPOCH], words[at + TXN_FIRST], words[at + COUNT] = epoch, 0, 0
         words[at + TIMESTAMP], words[at + COORDINATOR_EPOCH], words[at + MARKED] = -1, -1, -1

@@ -114,12 +114,12 @@ def _partition(folder: Path, most: int) -> Iterator[Partition]:
 def _grown(partition: Partition, producers: int) -> Watch:
     """Add one producer after the other; only making room for the next ones counts."""
     from odradek.ipc.slots import F_PSTATE_GEN
-    from odradek.storage.log import producer_room
+    from odradek.storage.log import producer_capacity
 
     watch, known = Watch(), 0
     while known < producers:
         with watch.working(), watch.locked(partition) as values:
-            producer_room.reserve(partition, values, [known])
+            producer_capacity.reserve(partition, values, [known])
         table: Any = partition.producers.table(values[F_PSTATE_GEN])
         with partition.locked():
             upto = min(known + table.words[2] - table.used, producers)
@@ -167,11 +167,11 @@ def _started(partition: Partition) -> Watch:
 
 def _forgotten(partition: Partition, producers: int) -> Watch:
     """The cost of the next producer when the table is full."""
-    from odradek.storage.log import producer_room
+    from odradek.storage.log import producer_capacity
 
     watch = Watch()
     with watch.working(), watch.locked(partition) as values:
-        producer_room.reserve(partition, values, [producers])
+        producer_capacity.reserve(partition, values, [producers])
     return watch
 
 

@@ -31,21 +31,21 @@ from odradek.workers.dispatch.requests import Requests
 from odradek.workers.dispatch.unregistered_brokers import UnregisteredBrokers
 from odradek.workers.dispatch.upstream import Upstream
 from odradek.workers.fetch import nearest_replica
+from odradek.workers.fetch.fetch_sessions import FetchSessionCache
 from odradek.workers.fetch.fetch_targets import FetchTargets
 from odradek.workers.fetch.follower_progress import FollowerProgress
-from odradek.workers.fetch.sessions import FetchSessionCache
-from odradek.workers.net import slices
-from odradek.workers.net.acceptance import AcceptorChannel
+from odradek.workers.net import time_slices
+from odradek.workers.net.acceptor_channel import AcceptorChannel
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.loop import Loop
 from odradek.workers.net.pager import Pager
 from odradek.workers.produce.acks_all import AcksAll
-from odradek.workers.produce.answering import ProduceResponses
 from odradek.workers.produce.batching import Batching
 from odradek.workers.produce.fsync import Syncer
+from odradek.workers.produce.produce_responses import ProduceResponses
+from odradek.workers.produce.produce_targets import ProduceTargets
 from odradek.workers.produce.producer_ids import ProducerIds
 from odradek.workers.produce.record_check import RecordCheck
-from odradek.workers.produce.targets import ProduceTargets
 from odradek.workers.produce.verification import Verification
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class Worker:
 
     def _try_again(self) -> None:
         """Give each deferred work one slice while time is left: many large requests do not add up in one turn."""
-        until = time.monotonic() + slices.SLICE_S
+        until = time.monotonic() + time_slices.SLICE_S
         again, self._again = self._again, []
         for number, (work, connection) in enumerate(again):
             if number and time.monotonic() >= until:
@@ -426,5 +426,5 @@ if TYPE_CHECKING:
 
 def _slice(work: Iterator[object]) -> bool:
     """Run steps for one time slice; returns whether the work is complete."""
-    until = time.monotonic() + slices.SLICE_S
+    until = time.monotonic() + time_slices.SLICE_S
     return all(step is not WAIT and time.monotonic() < until for step in work)

@@ -24,10 +24,10 @@ from odradek.broker.interbroker.peers import Poller
 from odradek.broker.process.steps import WAITS
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.decisions.reassignment import Assignment
+from odradek.cluster.free_slots import SlotsExhausted
 from odradek.cluster.metadata.rows import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules.errors import ApiError, Outcomes
-from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.cluster.state import TOGETHER, ClusterState
 from odradek.cluster.tree.tree import TreeUnavailable
 from odradek.cluster.tree.znodes import Partition

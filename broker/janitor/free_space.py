@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.janitor import file_deletion
-from odradek.broker.janitor.retention import Retention
+from odradek.broker.janitor.log_retention import Retention
 from odradek.broker.process import flush
 from odradek.ipc import slots
 from odradek.storage import retention

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.janitor import file_deletion, retention
+from odradek.broker.janitor import file_deletion, log_retention
 from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace
 from odradek.broker.janitor.log_cleaner import LogCleaner
 from odradek.broker.janitor.log_dir_failures import LogDirFailureHandler
@@ -64,7 +64,7 @@ class Janitor:
         self._partitions = Partitions(process.shared, process.run_dir, process.config, roles.JANITOR)
         turns = CheckpointLocks(process.run_dir)
         self._checkpoints = CheckpointWriter(process.config.log_dirs, turns)
-        self._retention = retention.Retention()
+        self._retention = log_retention.Retention()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
         self._deletable = True  # there may be directories of deleted partitions
         self._log_dir_failures = LogDirFailureHandler(process.shared, self._partitions, process.config.log_dirs)
@@ -219,7 +219,7 @@ class Janitor:
 
     def _expire(self) -> None:
         now_ms, expiration_ms = _now_ms(), self._setting("producer.id.expiration.ms")
-        self._each("producers", lambda partition: retention.expire_producers(partition, now_ms, expiration_ms))
+        self._each("producers", lambda partition: log_retention.expire_producers(partition, now_ms, expiration_ms))
 
     def _remove(self) -> None:
         now_ms = _now_ms()

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 
 from odradek.broker.process.checkpoint_lock import lower, lower_cleaner_point
-from odradek.cluster.replication.leader_session import Position
+from odradek.cluster.replication.partition_fetch_states import Position
 from odradek.ipc import slots
 from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
 from odradek.protocol.fetch import FetchPart

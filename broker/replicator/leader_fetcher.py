@@ -20,9 +20,14 @@ from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.replicator import follower_log, truncations
 from odradek.broker.replicator.throttled_partitions import Throttled, ThrottledPartitions
 from odradek.broker.replicator.truncations import Truncations
-from odradek.cluster.replication import leader_session
+from odradek.cluster.replication import partition_fetch_states
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import FetcherConfig, OffsetLookup, PartitionFetchStates, Position
+from odradek.cluster.replication.partition_fetch_states import (
+    FetcherConfig,
+    OffsetLookup,
+    PartitionFetchStates,
+    Position,
+)
 from odradek.cluster.replication.pipelined_fetch import PendingAppend
 from odradek.cluster.replication.throttles import PAUSE_MS
 from odradek.ipc.processes import COLUMN
@@ -218,16 +223,16 @@ class LeaderFetcher:
     def _handle_part(self, key: Key, sent: FetchPart, part: FetchedPart, batches: FetchedBatches | None) -> None:
         partition = self._partitions[key]
         about = self._states.classify(part.error, part.diverging)
-        if about == leader_session.APPEND:
+        if about == partition_fetch_states.APPEND:
             self._append(key, sent, part, batches)
             if self._throttled is not None and key in self._throttled:
                 behind = partition.slot.read()[F_LEO] < part.hw
                 self._throttled.copied(key, len(part.records), behind, _now_ms())
-        elif about == leader_session.DIVERGED:
+        elif about == partition_fetch_states.DIVERGED:
             assert part.diverging is not None
             epoch, end = part.diverging
             self._cut(key, sent.leader_epoch, end, lambda one: follower_log.cut_diverging(one, epoch, end))
-        elif about == leader_session.OUT_OF_RANGE:
+        elif about == partition_fetch_states.OUT_OF_RANGE:
             log.info(
                 "%r: %s has nothing at offset %d: requesting its start and end offsets",
                 partition,
@@ -338,14 +343,14 @@ class LeaderFetcher:
             if (place.topic, place.partition) in ids
         }
         for truncation in self._states.offsets_found(sent, offsets, _now_ms()):
-            change = follower_log.cut_to if truncation.how == leader_session.TRUNCATE else follower_log.restart
-            at = truncation.offset if truncation.how == leader_session.TRUNCATE else 0
+            change = follower_log.cut_to if truncation.how == partition_fetch_states.TRUNCATE else follower_log.restart
+            at = truncation.offset if truncation.how == partition_fetch_states.TRUNCATE else 0
             self._cut(truncation.key, self._epochs[truncation.key], at, partial(change, offset=truncation.offset))
 
     def _log_delayed(self) -> None:
         """Log one line for each error of the response."""
         for error, names in self._delayed.items():
-            level = logging.INFO if error in leader_session.TRANSIENT else logging.WARNING
+            level = logging.INFO if error in partition_fetch_states.TRANSIENT else logging.WARNING
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             log.log(level, "%s: %s for %s%s", self.name, _name(error), ", ".join(names[:_SHOWN]), more)
         self._delayed.clear()

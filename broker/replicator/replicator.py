@@ -27,7 +27,7 @@ from odradek.broker.replicator.throttled_partitions import Throttled
 from odradek.broker.replicator.truncations import Truncations
 from odradek.cluster.replication import throttles
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import FetcherConfig
+from odradek.cluster.replication.partition_fetch_states import FetcherConfig
 from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.doorbell import Doorbell

@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from odradek.broker.replicator import follower_log
-from odradek.cluster.replication.leader_session import Position
+from odradek.cluster.replication.partition_fetch_states import Position
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import Fields

@@ -19,7 +19,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process import checkpoint_lock, process, sockets
 from odradek.broker.process.dir_locks import LogDirLocks
-from odradek.broker.supervisor import limits
+from odradek.broker.supervisor import machine_limits
 from odradek.ipc import roles, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
@@ -102,9 +102,9 @@ def prepare(
     `hold` is called after the last wait, before this creates anything that a death would leave behind.
     `away` is called when ZooKeeper gives no answer: it raises the error, or waits before the next try. The log
     directories stay locked meanwhile."""
-    if line := limits.too_few_files():
+    if line := machine_limits.too_few_files():
         raise BootError(line)
-    for line in limits.shortages():
+    for line in machine_limits.shortages():
         log.warning("%s", line)
     if not config.clustered:
         _make_first_dir(config)

@@ -35,7 +35,7 @@ from odradek.storage.dirs import logdirs
 from odradek.storage.files import names
 from odradek.storage.files.checkpoints import CheckpointError, read_meta_properties, read_partition_metadata
 from odradek.storage.files.openfile import OpenFile
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.tools.offline_reader import OfflineReader, OffsetBelowLogStart, Segment
 
 PIECE = 8 << 20  # bytes read at once

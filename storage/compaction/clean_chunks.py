@@ -37,7 +37,7 @@ from odradek.protocol.records import batch_v2, codecs, message_sets, slices
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.compaction.clean_batches import BatchCleaner
 from odradek.storage.compaction.cleaned_segment import Piece
-from odradek.storage.compaction.unreadable import UnreadableBatches
+from odradek.storage.compaction.unreadable_batches import UnreadableBatches
 from odradek.storage.segment.batch_chunks import Chunk, OldBatch
 from odradek.storage.segment.bulk_records import LIMIT, RecordReader, Records
 

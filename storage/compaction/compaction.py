@@ -26,13 +26,13 @@ from odradek.storage.compaction import cleanable
 from odradek.storage.compaction.cleanable import CleanableRange, CleaningRules, DecidedOffsets, Segment
 from odradek.storage.compaction.cleaned_segment import CleanedSegment
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
-from odradek.storage.compaction.unreadable import UnreadableBatches
+from odradek.storage.compaction.unreadable_batches import UnreadableBatches
 from odradek.storage.files import checkpoints, names
 from odradek.storage.files.durable import FILES, remove
 from odradek.storage.log import swap, transactions
 from odradek.storage.log.flush import Flush
 from odradek.storage.log.partition import TRUNCATING
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.segment import index_files
 from odradek.storage.segment.scan import Scan
 

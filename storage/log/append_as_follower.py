@@ -22,9 +22,9 @@ from odradek.ipc.slots import CHANGED, F_HW, F_LEO
 from odradek.protocol import batch as wire
 from odradek.storage.files.durable import FILES
 from odradek.storage.log import append as appending
-from odradek.storage.log import producer_room, replay, roll, transactions, trim, truncate
+from odradek.storage.log import producer_capacity, replay, roll, transactions, trim, truncate
 from odradek.storage.log.sequences import Staged
-from odradek.storage.producers.producers import ABORT, AbortedTxn, parse_marker
+from odradek.storage.producers.producer_state import ABORT, AbortedTxn, parse_marker
 from odradek.storage.segment.fetched_batches import FetchedBatch, FetchedBatches, find, sound
 from odradek.storage.segment.index import MAX_RELATIVE
 
@@ -89,7 +89,7 @@ def _piece(
     piece = batches[at:upto]
     files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION], make=True)
     staged = _stage(partition, values, data, piece)
-    producer_room.reserve_staged(partition, values, staged)
+    producer_capacity.reserve_staged(partition, values, staged)
     FILES.pwrite(files.log.fd, data[piece[0].at : piece[-1].at + piece[-1].size], values[slots.F_ACTIVE_SIZE])
     begin = values[F_LEO]
     entries = _advance(partition.config, values, piece, now_ms)

@@ -34,7 +34,7 @@ from odradek.storage.segment.index import OffsetIndex, TimeIndex
 if TYPE_CHECKING:
     from odradek.ipc.locks import PartitionLocks
     from odradek.ipc.shm import Shared
-    from odradek.storage.producers.producers import AbortedTxn
+    from odradek.storage.producers.producer_state import AbortedTxn
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +174,9 @@ class Partition:
         self.lowest_sequences = LowestSequences()  # of batches refused as unverified
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
         self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.log.transactions
-        self.largest: dict[int, int] = {}  # segment base → its largest timestamp, of sealed ones; see storage.log.times
+        self.largest: dict[
+            int, int
+        ] = {}  # segment base → its largest timestamp, of sealed ones; see storage.log.timestamp_queries
         self._generation = -1
         self.active_files: ActiveFiles | None = None  # see `active`
         self._bases: list[int] | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.storage.files import names
-from odradek.storage.log import producer_room, roll, swap, transactions, trim, truncate
+from odradek.storage.log import producer_capacity, roll, swap, transactions, trim, truncate
 from odradek.storage.log.partition import SWAPPING, TRIMMING, TRUNCATING
 from odradek.storage.segment.index import OFFSET_ENTRY, TIME_ENTRY
 
@@ -92,7 +92,7 @@ def _replay_producers(partition: Partition, values: Fields) -> Fields:
 
     if values[slots.F_PSTATE_LEO] < values[slots.F_LEO]:
         staged = replay.staged_between(partition, values, values[slots.F_PSTATE_LEO], values[slots.F_LEO])
-        producer_room.reserve_staged(partition, values, staged)
+        producer_capacity.reserve_staged(partition, values, staged)
         partition.producers.apply(staged, values[slots.F_PSTATE_GEN])
         values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
         table = partition.producers.table(values[slots.F_PSTATE_GEN])

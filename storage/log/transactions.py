@@ -1,7 +1,7 @@
 """Transactions as a partition sees them (KIP-98): open ones hold the last stable offset back, markers end them.
 
 Layout    : markers are control batches in the log; `.txnindex` of the segment that holds an abort marker has a row for
-            the aborted transaction (storage.producers.producers: 34 bytes a row). The slot has the first unstable
+            the aborted transaction (storage.producers.producer_state: 34 bytes a row). The slot has the first unstable
             offset and the number of aborted transactions; the producer table has each producer's open transaction.
 Owner     : the partition.
 Writers   : the process that holds the lock; markers only at the transaction coordinator's request.
@@ -23,7 +23,7 @@ from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, read_file
 from odradek.storage.files.faults import DamagedIndex
 from odradek.storage.log.log_batch import VerificationGuard
-from odradek.storage.producers.producers import TXN_ENTRY, AbortedTxn, read_txn_index, txn_rows
+from odradek.storage.producers.producer_state import TXN_ENTRY, AbortedTxn, read_txn_index, txn_rows
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields

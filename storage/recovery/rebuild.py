@@ -13,7 +13,7 @@ from pathlib import Path
 from odradek.protocol.batch import CONTROL
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, Files, remove, replace
-from odradek.storage.producers.producers import AbortedTxn, ProducerEntry, ProducerReplay
+from odradek.storage.producers.producer_state import AbortedTxn, ProducerEntry, ProducerReplay
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.segment.index import MAX_RELATIVE, OffsetIndex
 from odradek.storage.segment.index_files import NO_TIMESTAMP, IndexBuilder

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from odradek.storage.files import names
 from odradek.storage.files.names import SegmentFile
 from odradek.storage.files.openfile import OpenFile
-from odradek.storage.producers.producers import AbortedTxn, read_txn_index
+from odradek.storage.producers.producer_state import AbortedTxn, read_txn_index
 from odradek.storage.segment.index import OFFSET_ENTRY, OffsetIndex
 
 _QUIET_NS = 25_000_000  # a change gets the time of the last tick: 10 ms ago at most (HZ=100)

@@ -27,7 +27,7 @@ from odradek.broker.connection_limits import (
 )
 from odradek.broker.journald import JournalHandler
 from odradek.broker.process import sd_notify
-from odradek.broker.supervisor import limits, spawn
+from odradek.broker.supervisor import machine_limits, spawn
 from odradek.broker.supervisor.banner import banner, ready_line
 from odradek.broker.supervisor.children import (
     FIRST_DELAY_S,
@@ -76,21 +76,21 @@ def test_open_files_are_raised() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     try:
-        assert limits.raise_open_files() == (hard, hard)
+        assert machine_limits.raise_open_files() == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_shortages_name_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WANTED_FILES", 1 << 40)
-    monkeypatch.setattr(limits, "WANTED_SHM", 1 << 60)
-    files, shm = limits.shortages()
+    monkeypatch.setattr(machine_limits, "WANTED_FILES", 1 << 40)
+    monkeypatch.setattr(machine_limits, "WANTED_SHM", 1 << 60)
+    files, shm = machine_limits.shortages()
     assert "ulimit -n 65536" in files and "\n" not in files
     assert "remount,size=" in shm and "\n" not in shm
 
 
 def test_missing_shm_is_named(tmp_path: Path) -> None:
-    assert limits.shm_free(str(tmp_path / "none")) == -1
+    assert machine_limits.shm_free(str(tmp_path / "none")) == -1
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""What the tests of `odradek.cluster.replication.leader_session` start from."""
+"""What the tests of `odradek.cluster.replication.partition_fetch_states` start from."""
 
 from __future__ import annotations
 
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import FetcherConfig, PartitionFetchStates, Position
+from odradek.cluster.replication.partition_fetch_states import FetcherConfig, PartitionFetchStates, Position
 from odradek.protocol.fetch import FetchPart, FetchRequest
 
 LIMITS = FetcherConfig(replica=7, max_wait_ms=500, min_bytes=1, max_bytes=1000, part_bytes=100, backoff_ms=1000)

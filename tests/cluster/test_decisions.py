@@ -14,11 +14,11 @@ from odradek.cluster.decisions import alter, planning
 from odradek.cluster.decisions.alter import APPEND, DELETE, SET, SUBTRACT, ConfigChange
 from odradek.cluster.decisions.assignment import assign
 from odradek.cluster.decisions.planning import TopicDefaults, TopicRequest, plan_partitions, plan_topic
+from odradek.cluster.free_slots import FreeSlots, SlotsExhausted
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_PARTITIONS, MOST_REPLICAS
-from odradek.cluster.slotalloc import FreeSlots, SlotsExhausted
 from odradek.protocol import errors
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import (
+from odradek.cluster.replication.partition_fetch_states import (
     DELAY,
     LONGEST_BACKOFF_MS,
     OUT_OF_RANGE,
@@ -21,7 +21,7 @@ from odradek.cluster.replication.pipelined_fetch import PendingAppend
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import LATEST
-from odradek.workers.fetch.sessions import FetchSessionCache
+from odradek.workers.fetch.fetch_sessions import FetchSessionCache
 
 from .asking import LIMITS, A, B, C
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import (
+from odradek.cluster.replication.partition_fetch_states import (
     HELD_WAIT_MS,
     LONGEST_BACKOFF_MS,
     RESTART,

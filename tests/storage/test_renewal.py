@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.janitor import retention
+from odradek.broker.janitor import log_retention
 from odradek.ipc import producers, region, renewal, slots
 from odradek.ipc.producers import ProducerTable
 from odradek.storage.compaction import compaction
@@ -251,7 +251,7 @@ def test_an_append_to_a_segment_with_room_takes_no_time_to_say_so(tmp_path: Path
 def test_who_forgets_idle_producers_goes_on(tmp_path: Path, renewals: Renewals) -> None:
     with live(tmp_path) as world:
         partition = ten_producers(world)
-        assert renewals.of(partition, lambda: retention.expire_producers(partition, NOW * 2, 1)) >= 10
+        assert renewals.of(partition, lambda: log_retention.expire_producers(partition, NOW * 2, 1)) >= 10
 
 
 def test_who_looks_at_producers_goes_on(tmp_path: Path, renewals: Renewals, monkeypatch: pytest.MonkeyPatch) -> None:

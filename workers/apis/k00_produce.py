@@ -14,7 +14,7 @@ INVALID_TOPIC_EXCEPTION. A transactional batch that would open a transaction in 
 coordinator confirms that the partition is part of it (KIP-890, workers.produce.verification). A transactional batch in
 a request without a transactional id fails the whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-A request with the same target as the connection's last one is not decoded (workers.produce.targets).
+A request with the same target as the connection's last one is not decoded (workers.produce.produce_targets).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from odradek.protocol.wire import uvarint
 from odradek.storage.log.log_batch import NOT_ASKED
 from odradek.workers.dispatch import partition_check
 from odradek.workers.dispatch.api import Api
-from odradek.workers.net import connection_state, slices
-from odradek.workers.produce.answering import MultiPartitionProduce
+from odradek.workers.net import connection_state, time_slices
 from odradek.workers.produce.batching import PendingBatch
-from odradek.workers.produce.targets import ProduceTarget
+from odradek.workers.produce.produce_responses import MultiPartitionProduce
+from odradek.workers.produce.produce_targets import ProduceTarget
 
 if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
@@ -310,7 +310,7 @@ class _TakenParts:
 
     def run(self) -> bool:
         """Take parts for one slice; returns whether those were all."""
-        until = time.monotonic() + slices.SLICE_S
+        until = time.monotonic() + time_slices.SLICE_S
         while self._left:
             self.several.add(self._take(self._left.popleft()))
             if self._left and time.monotonic() >= until:

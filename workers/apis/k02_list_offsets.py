@@ -9,7 +9,7 @@ once: the list may be long.
 Followers, identified by a replica id, see the whole log.
 A new leader whose high watermark is still below the start of its epoch does not know yet what is committed: for the
 latest offset, and for times without a committed record, it answers OFFSET_NOT_AVAILABLE (v5+) or LEADER_NOT_AVAILABLE.
-A search through a log's segments, of which there may be ten thousand, runs in steps (storage.log.times).
+A search through a log's segments, of which there may be ten thousand, runs in steps (storage.log.timestamp_queries).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.files import names
-from odradek.storage.log import times
+from odradek.storage.log import timestamp_queries
 from odradek.workers.dispatch.api import Api, message_class
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
@@ -105,18 +105,18 @@ def _answer(
     return _error(index, errors.KAFKA_STORAGE_ERROR, version) if found is None else found
 
 
-def _search(wanted: int, version: int) -> SegmentBoundaries | times.TimestampQuery | None:
+def _search(wanted: int, version: int) -> SegmentBoundaries | timestamp_queries.TimestampQuery | None:
     """The search through the log's segments, if the answer needs one."""
     if version == 0:
         return SegmentBoundaries()
     if wanted == MAX_TIMESTAMP:
-        return times.MaxTimestamp()
-    return times.OffsetForTimestamp(wanted) if wanted >= 0 else None
+        return timestamp_queries.MaxTimestamp()
+    return timestamp_queries.OffsetForTimestamp(wanted) if wanted >= 0 else None
 
 
 def _look(
     partition: Partition, values: tuple[int, ...], part: Any, request: Any, version: int,
-    search: SegmentBoundaries | times.TimestampQuery | None,
+    search: SegmentBoundaries | timestamp_queries.TimestampQuery | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The answer, or _UNFINISHED."""
     index, limit = part.partition_index, _limit(values, request)
@@ -157,7 +157,7 @@ def _lags(values: tuple[int, ...]) -> bool:
 
 
 def _found(
-    search: times.TimestampQuery | None, values: tuple[int, ...], wanted: int, limit: int
+    search: timestamp_queries.TimestampQuery | None, values: tuple[int, ...], wanted: int, limit: int
 ) -> dict[str, int] | None:  # fmt: skip
     """The answer; None: no record below `limit` has that timestamp or a later one."""
     if search is not None:
@@ -180,9 +180,9 @@ class SegmentBoundaries:
         """Do one step; returns whether it was the last. FileNotFoundError: repeat it."""
         bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
         known = bisect_right(bases, self._points[-1][0]) if self._points else 0
-        some = bases[known : known + times.SEGMENTS]
+        some = bases[known : known + timestamp_queries.SEGMENTS]
         self._points += [(base, _written_ms(partition, base)) for base in some]
-        if len(some) == times.SEGMENTS:
+        if len(some) == timestamp_queries.SEGMENTS:
             return False
         self._points = [point for point in self._points if point[0] >= bases[0]]  # the others were deleted meanwhile
         return True

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 from odradek.workers.dispatch.services import Services
 
 if TYPE_CHECKING:
+    from odradek.workers.fetch.fetch_sessions import FetchSessionCache
     from odradek.workers.fetch.fetch_targets import FetchTargets
     from odradek.workers.fetch.follower_progress import FollowerProgress
-    from odradek.workers.fetch.sessions import FetchSessionCache
 
 
 class FetchServices(Services, Protocol):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
     from odradek.workers.fetch.downconvert import Budget
     from odradek.workers.fetch.fetch_services import FetchServices
-    from odradek.workers.fetch.sessions import FetchSession
+    from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.net.connection import Connection
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.storage.files.openfile import FileSlice
     from odradek.storage.log.partition import Partition
     from odradek.workers.fetch.fetch_services import FetchServices
-    from odradek.workers.fetch.sessions import FetchSession, Key
+    from odradek.workers.fetch.fetch_sessions import FetchSession, Key
     from odradek.workers.fetch.throttling import LeaderThrottle
     from odradek.workers.net.connection import Connection
 

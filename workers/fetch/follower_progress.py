@@ -2,7 +2,7 @@
 
 A follower that fetches from an offset has all records below it. Its progress goes into its row (ipc.replicas) and may
 advance the high watermark; the controller process adds a follower that has caught up to the ISR
-(broker.controller.member.isr).
+(broker.controller.member.isr_keeper).
 """
 
 from __future__ import annotations

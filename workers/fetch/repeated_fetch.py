@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchRequest
     from odradek.workers.fetch.fetch_services import FetchServices
+    from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.fetch.fetch_targets import FetchTarget, Found
-    from odradek.workers.fetch.sessions import FetchSession
     from odradek.workers.net.connection import Connection
 
 _I64 = struct.Struct(">q")

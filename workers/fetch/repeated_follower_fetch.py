@@ -15,15 +15,15 @@ from odradek.ipc.slots import F_EPOCH_NOTED, F_LEO, F_LOG_START
 from odradek.workers.dispatch.partition_check import refusal
 from odradek.workers.fetch.fetch_targets import NOT_PLAIN, FetchTarget
 from odradek.workers.fetch.follower_fetch import FollowerFetch
-from odradek.workers.fetch.repeated_in_session import RepeatedSessionFetch
+from odradek.workers.fetch.repeated_session_fetch import RepeatedSessionFetch
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchPart
     from odradek.storage.log.partition import Partition
+    from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.fetch.fetch_targets import Found
     from odradek.workers.fetch.follower_fetch import FollowerPartitions
-    from odradek.workers.fetch.sessions import FetchSession
 
 
 class FollowerTarget(FetchTarget):

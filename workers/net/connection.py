@@ -61,7 +61,7 @@ class Connection:
         self.mask = 0  # the events that its socket is watched for
         self.last_active = 0
         self.seen: tuple[bytes, int] = (b"", 0)  # see `trickles`
-        self.target: Any = None  # of the last Produce request (workers.produce.targets)
+        self.target: Any = None  # of the last Produce request (workers.produce.produce_targets)
         self.repeated: RepeatedRequest | None = None
 
     def __repr__(self) -> str:

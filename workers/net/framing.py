@@ -75,7 +75,7 @@ class Framing:
     """Takes the requests of all connections of a worker.
 
     `handler` handles them; `watch(connection, read)` starts or stops watching for received bytes; `spend(connection)`
-    accounts for the time of a request (workers.net.slices).
+    accounts for the time of a request (workers.net.time_slices).
     """
 
     def __init__(

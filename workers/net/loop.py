@@ -18,7 +18,7 @@ from odradek.workers.net.busy_poll import BusyPoll
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.framing import Framing
 from odradek.workers.net.sending import Sender
-from odradek.workers.net.slices import TimeSlices
+from odradek.workers.net.time_slices import TimeSlices
 
 _READABLE = int(select.EPOLLIN)
 _IN, _OUT, _RDHUP = int(select.EPOLLIN | select.EPOLLRDHUP), int(select.EPOLLOUT), int(select.EPOLLRDHUP)

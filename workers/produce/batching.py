@@ -31,7 +31,7 @@ from odradek.storage.log.partition import QUICK_TRIES, Busy, Gone, Partition
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.workers.net.connection import Connection
-    from odradek.workers.produce.targets import ProduceTarget
+    from odradek.workers.produce.produce_targets import ProduceTarget
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class PendingBatch(Batch):
         self.connection = connection
         self.correlation = correlation
         self.target = target
-        self.reply = target.reply  # encodes the answer when there is no error; None: see produce.answering
+        self.reply = target.reply  # encodes the answer when there is no error; None: see produce_responses
         self.done = False
         self.error = errors.NONE
         self.base_offset = self.log_start = self.producer_id = -1

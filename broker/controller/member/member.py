@@ -3,7 +3,7 @@
     start     recover local logs → register in ZooKeeper → run for controller (broker.controller.elected.candidate)
     requests  LeaderAndIsr, StopReplica, UpdateMetadata of the elected controller
               (broker.controller.replicas.controller_requests)
-    ISRs      of the partitions that this broker leads (broker.controller.member.isr)
+    ISRs      of the partitions that this broker leads (broker.controller.member.isr_keeper)
     configs   read from the tree, again after each change (broker.controller.member.dynamic_configs)
     stop      move leadership to other brokers, then leave (broker.controller.member.controlled_shutdown)
 
@@ -24,8 +24,8 @@ from odradek.broker.controller.elected.elected import Elected
 from odradek.broker.controller.member.admin import Administration
 from odradek.broker.controller.member.broker_addresses import BrokerAddresses
 from odradek.broker.controller.member.controlled_shutdown import ControlledShutdown
-from odradek.broker.controller.member.isr import IsrKeeper
-from odradek.broker.controller.member.log_dir_failures import LogDirEvents
+from odradek.broker.controller.member.isr_keeper import IsrKeeper
+from odradek.broker.controller.member.log_dir_events import LogDirEvents
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.broker.interbroker import zookeeper_session

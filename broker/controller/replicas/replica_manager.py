@@ -19,10 +19,10 @@ from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.broker_request_batch import DURING_DELETE
+from odradek.cluster.free_slots import SlotsExhausted
 from odradek.cluster.metadata.rows import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID, PartitionUpdate, Row, View, is_same
-from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState

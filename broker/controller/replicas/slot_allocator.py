@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from odradek.cluster.slotalloc import FreeSlots, SlotsExhausted
+from odradek.cluster.free_slots import FreeSlots, SlotsExhausted
 from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.producers import ProducerTable
@@ -25,7 +25,7 @@ class SlotAllocator:
     """Slots of one broker's shared memory."""
 
     def __init__(self, shared: Shared, locks: PartitionLocks, start: int) -> None:
-        """`start` is this controller's start number (see slotalloc)."""
+        """`start` is this controller's start number (see free_slots)."""
         self._table = shared.slots
         self._prefix = shared.prefix
         self._locks = locks

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.janitor import file_deletion
 from odradek.broker.janitor.free_space import RARELY_MS, FillRate, FreeSpace
-from odradek.broker.janitor.retention import Retention
+from odradek.broker.janitor.log_retention import Retention
 
 from ..partitions import Bench
 

@@ -31,7 +31,7 @@ from odradek.protocol.records import batch_v2
 from odradek.storage.log import opening
 from odradek.storage.log.partition import Partition
 from odradek.storage.segment.epochs import EpochCache, diverges
-from odradek.workers.fetch.sessions import FetchSession, FetchSessionCache
+from odradek.workers.fetch.fetch_sessions import FetchSession, FetchSessionCache
 
 TOPIC, TOPIC_ID = "t", bytes([1]) * 16
 LEADER, OWN = 1, 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster.replication import leader_session
+from odradek.cluster.replication import partition_fetch_states
 from odradek.protocol import errors
 from odradek.storage.log import append_as_follower
 
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 def test_a_part_in_error_is_left_out_for_a_while(
     follow: Maker, leader: PlayedLeader, jump: Jump, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    monkeypatch.setattr(leader_session, "FIRST_DELAY_MS", HOUR_MS)
+    monkeypatch.setattr(partition_fetch_states, "FIRST_DELAY_MS", HOUR_MS)
     follower = follow(count=2, replica_fetch_backoff_ms=HOUR_MS, replica_socket_timeout_ms=2 * HOUR_MS)
     leader.log(0).error = error
     leader.append(0)
@@ -39,7 +39,7 @@ def test_a_part_in_error_is_left_out_for_a_while(
 
 
 def test_new_metadata_end_the_pause(follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_session, "FIRST_DELAY_MS", HOUR_MS)
+    monkeypatch.setattr(partition_fetch_states, "FIRST_DELAY_MS", HOUR_MS)
     follower = follow(count=2, replica_fetch_backoff_ms=HOUR_MS)
     leader.log().error = errors.NOT_LEADER_OR_FOLLOWER
     leader.append()

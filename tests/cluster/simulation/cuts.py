@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.broker.replicator import follower_log, truncations
-from odradek.cluster.replication.leader_session import Position
+from odradek.cluster.replication.partition_fetch_states import Position
 from odradek.ipc.slots import Fields
 from odradek.storage.log.partition import Busy
 

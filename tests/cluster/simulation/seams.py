@@ -19,7 +19,7 @@ from odradek.broker.controller.elected import (
     leader_election,
     request_builder,
 )
-from odradek.broker.controller.member import broker_addresses, controlled_shutdown, isr, join, member
+from odradek.broker.controller.member import broker_addresses, controlled_shutdown, isr_keeper, join, member
 from odradek.broker.controller.replicas import controller_requests, replica_manager, slot_allocator
 from odradek.broker.interbroker import connection, peers
 from odradek.broker.replicator import follower_log, leader_fetcher, replicator, truncations
@@ -42,9 +42,9 @@ from .sockets import Resolver, Sockets
 from .world import World
 
 _TIMED = (
-    broker_addresses, member, elected, leader_election, broker_requests, controlled_shutdown, isr, replica_manager,
-    controller_node, join, leader_fetcher, connection, controller_requests, replicator, slot_allocator, follower_fetch,
-    follower_progress, acks_all,
+    broker_addresses, member, elected, leader_election, broker_requests, controlled_shutdown, isr_keeper,
+    replica_manager, controller_node, join, leader_fetcher, connection, controller_requests, replicator,
+    slot_allocator, follower_fetch, follower_progress, acks_all,
 )  # fmt: skip
 _SPOKEN = (
     broker_requests,

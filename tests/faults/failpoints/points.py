@@ -66,7 +66,7 @@ POINTS: tuple[Point, ...] = (
     # A fetch, and the worker's part of a handoff.
     Point("fetch.before-sendfile", WORKER, "sendfile"),
     Point("fetch.after-sendfile", WORKER, "sendfile", "after"),
-    Point("handoff.received", WORKER, "receive", "after", inside="workers.net.acceptance:_ready"),
+    Point("handoff.received", WORKER, "receive", "after", inside="workers.net.acceptor_channel:_ready"),
     Point("handoff.registering", WORKER, "send", path="R", phase="respawn"),
     Point("handoff.given-back", WORKER, "send", "after", path="B", phase="retire"),
     Point("worker.started", WORKER, "enter", "after", phase="respawn"),

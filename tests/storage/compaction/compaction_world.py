@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.janitor.retention import Retention
+from odradek.broker.janitor.log_retention import Retention
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.batch import TRANSACTIONAL

@@ -19,7 +19,7 @@ from odradek.protocol.records import batch_v2, codecs, convert
 from odradek.storage.compaction import compaction
 from odradek.storage.compaction.compaction import DedupeBuffer
 from odradek.storage.files import checkpoints, names
-from odradek.storage.producers.producers import AbortedTxn, read_txn_index
+from odradek.storage.producers.producer_state import AbortedTxn, read_txn_index
 
 from ...harness import java
 from .compaction_world import TP, Row, World

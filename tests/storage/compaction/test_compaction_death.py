@@ -21,9 +21,9 @@ from odradek.storage.files import checkpoints, names
 from odradek.storage.files.durable import Files, StrPath
 from odradek.storage.log import control_batch, swap
 from odradek.storage.log.partition import Busy, Partition
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.recovery import recovery
-from odradek.storage.recovery.tidy import tidy
+from odradek.storage.recovery.crash_cleanup import tidy
 from odradek.storage.tools import check
 
 from ...harness.process import die_with_parent

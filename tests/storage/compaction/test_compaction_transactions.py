@@ -11,7 +11,7 @@ from odradek.storage.compaction.cleaned_transactions import CleanedTransactions,
 from odradek.storage.compaction.compaction import CleaningAborted, Compaction, DedupeBuffer, find_range
 from odradek.storage.log import control_batch, transactions
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.recovery import recovery
 from odradek.storage.tools import check
 

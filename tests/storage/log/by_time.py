@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek.storage.log.partition import Partition
-from odradek.storage.log.times import MaxTimestamp, OffsetForTimestamp, TimestampAndOffset, TimestampQuery
+from odradek.storage.log.timestamp_queries import MaxTimestamp, OffsetForTimestamp, TimestampAndOffset, TimestampQuery
 
 
 def first_not_before(

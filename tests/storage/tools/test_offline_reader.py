@@ -17,7 +17,7 @@ from odradek.protocol.records import batch_v2, convert
 from odradek.storage.files import names
 from odradek.storage.log import roll, trim
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.tools import offline_reader
 from odradek.storage.tools.offline_reader import DirectoryChanging, OfflineReader, OffsetBelowLogStart
 

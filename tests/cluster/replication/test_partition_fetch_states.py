@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.cluster.replication import fetch_session, leader_session
+from odradek.cluster.replication import fetch_session, partition_fetch_states
 from odradek.cluster.replication.fetch_session import FetchSessionHandler, Key
-from odradek.cluster.replication.leader_session import APPEND, DELAY, DIVERGED, OUT_OF_RANGE, PartitionFetchStates
+from odradek.cluster.replication.partition_fetch_states import (
+    APPEND,
+    DELAY,
+    DIVERGED,
+    OUT_OF_RANGE,
+    PartitionFetchStates,
+)
 from odradek.cluster.replication.pipelined_fetch import PendingAppend
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchRequest
@@ -152,7 +158,7 @@ def test_session_epochs_begin_again_at_one() -> None:
         (0, None, APPEND),
         (0, (1, 5), DIVERGED),
         (errors.OFFSET_OUT_OF_RANGE, None, OUT_OF_RANGE),
-        *[(error, None, DELAY) for error in leader_session.TRANSIENT],
+        *[(error, None, DELAY) for error in partition_fetch_states.TRANSIENT],
         (errors.CORRUPT_MESSAGE, None, DELAY),
         (errors.KAFKA_STORAGE_ERROR, None, DELAY),
         (errors.UNKNOWN_SERVER_ERROR, None, DELAY),

@@ -15,9 +15,9 @@ from odradek.ipc import slots
 from odradek.protocol import batch as wire
 from odradek.storage.log import read
 from odradek.storage.log.sequences import recovered
-from odradek.storage.recovery import former_state
+from odradek.storage.recovery import trusted_state
+from odradek.storage.recovery.crash_cleanup import Contents
 from odradek.storage.recovery.rebuild import LogState, walk_headers
-from odradek.storage.recovery.tidy import Contents
 from odradek.storage.segment.epochs import EpochCache
 
 if TYPE_CHECKING:
@@ -114,6 +114,6 @@ def _suffice(file: OpenFile, start: int, end: int, wanted: Iterable[int]) -> boo
 def _from_snapshot(partition: Partition, offset: int) -> LogState:
     directory = Path(partition.directory)
     contents = Contents.of(directory)
-    state = former_state.load_producers(directory, contents, offset, EpochCache(), [])
-    former_state.forget_compacted(directory, contents.sizes, state, offset, 0)
+    state = trusted_state.load_producers(directory, contents, offset, EpochCache(), [])
+    trusted_state.forget_compacted(directory, contents.sizes, state, offset, 0)
     return state

@@ -12,10 +12,10 @@ import pytest
 
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2, codecs
-from odradek.storage.log import times, trim, truncate
+from odradek.storage.log import timestamp_queries, trim, truncate
 from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
-from odradek.storage.log.times import MaxTimestamp, OffsetForTimestamp, TimestampQuery
+from odradek.storage.log.timestamp_queries import MaxTimestamp, OffsetForTimestamp, TimestampQuery
 
 from ...harness import effort
 from ..compaction.compacting import Kept, compact, consume, keyed, seal
@@ -90,7 +90,7 @@ def filled(folder: Path, rng: random.Random) -> Iterator[Log]:
 def single(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many steps as there can be."""
     for name in ("SEGMENTS", "BATCHES", "RECORDS"):
-        monkeypatch.setattr(times, name, 1)
+        monkeypatch.setattr(timestamp_queries, name, 1)
 
 
 @pytest.mark.parametrize("seed", range(150))

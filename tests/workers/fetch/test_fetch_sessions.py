@@ -6,8 +6,8 @@ import pytest
 
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
-from odradek.workers.fetch import sessions as module
-from odradek.workers.fetch.sessions import EVICTION_S, INITIAL, SESSIONLESS, FetchSession, FetchSessionCache
+from odradek.workers.fetch import fetch_sessions as module
+from odradek.workers.fetch.fetch_sessions import EVICTION_S, INITIAL, SESSIONLESS, FetchSession, FetchSessionCache
 
 A, B = (b"a", 0), (b"b", 1)
 

@@ -17,7 +17,7 @@ from odradek.workers.fetch.repeated_fetch import RepeatedFetch
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
     from odradek.workers.fetch.fetch_services import FetchServices
-    from odradek.workers.fetch.sessions import FetchSession
+    from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.net.connection import Connection
 
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")

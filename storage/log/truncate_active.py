@@ -1,7 +1,7 @@
 """Truncating the active segment by its indexes, without reading the part that stays. Caller holds the lock.
 
 This reads the headers after the last remaining index entry and those of the removed batches: the time depends on how
-much is removed, not on the segment's size (for producers see storage.log.former_producers). The part that stays was
+much is removed, not on the segment's size (for producers see storage.log.producers_at_offset). The part that stays was
 checked when it was received.
 
 Crash rule: storage.log.truncate's. All files changed here after the log are derived from it: after a death, a recovery
@@ -17,7 +17,7 @@ from odradek.ipc import slots
 from odradek.protocol import batch as wire
 from odradek.storage.files import names
 from odradek.storage.files.durable import truncate as cut_file
-from odradek.storage.log import former_producers, read, roll, transactions
+from odradek.storage.log import producers_at_offset, read, roll, transactions
 from odradek.storage.producers import snapshots
 from odradek.storage.segment.index import OFFSET_ENTRY, TIME_ENTRY
 
@@ -54,7 +54,7 @@ def find(partition: Partition, values: Fields, offset: int) -> SegmentEnd | None
     times = files.time.upto(key, values[slots.F_TIME_ENTRIES])
     last_time, relative = files.time.last(times)
     top, position, leo, end = (last_time, base + relative), -1, base, start
-    behind = former_producers.LaterWrites(set(), set())
+    behind = producers_at_offset.LaterWrites(set(), set())
     for at, header in read.batch_headers(files.log, start, size):
         last, end = header[0] + header[6], at + header[1] + wire.LOG_OVERHEAD
         if position < 0 and last < offset:
@@ -65,7 +65,7 @@ def find(partition: Partition, values: Fields, offset: int) -> SegmentEnd | None
             behind.record(header)
     if position < 0 or end != size:
         return None
-    producers = former_producers.entries_at(partition, values, position, leo, behind)
+    producers = producers_at_offset.entries_at(partition, values, position, leo, behind)
     return SegmentEnd(position, leo, entries, position - start, times, last_time, *top, producers)
 
 
