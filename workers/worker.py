@@ -210,7 +210,7 @@ class Worker:
     def finish(self) -> None:
         """Close the remaining connections and the worker's descriptors."""
         for connection in list(self.loop.connections.values()):
-            self.drop(connection, "this worker stops")
+            self.drop(connection, "closed: the worker is stopping")
         self.loop.finish_round()
         self.syncer.close()
         self.bell.close()
@@ -278,7 +278,7 @@ class Worker:
                 log.exception("unexpected error in deferred work")
                 done = True
                 if connection is not None:
-                    self.drop(connection, "an error of the broker")
+                    self.drop(connection, "closed after an internal error")
             if not done:
                 self._again.append((work, connection))
 
@@ -359,7 +359,7 @@ class Worker:
             if connection.waits or (connection.active and not trickles):
                 connection.active, connection.last_active = False, now
             elif connection.last_active < limit:
-                self.drop(connection, "idle (connections.max.idle.ms)")
+                self.drop(connection, "closed: idle for more than connections.max.idle.ms")
 
     # -- connections
 

@@ -114,7 +114,7 @@ def warn_of_unknown(state: ClusterState) -> None:
     marked = sorted(name for name, topic in state.topics.items() if adopted_configs.is_marked(topic["config"]))
     if marked:
         log.warning(
-            "%d topics were taken over without their configs, nothing of them is deleted or compacted "
+            "adopted %d topics without their configs: their records are neither deleted nor compacted "
             "(%s; see odradek adopt --help): %s",
             len(marked),
             adopted_configs.MARK,

@@ -252,8 +252,8 @@ class MarkerWriter:
         except _Refused as refused:
             if txn.entry.only_open:
                 log.warning(
-                    "%s-%d: an abort of producer %d, epoch %d, is refused: it comes from no registered broker's "
-                    "address, and no such transaction is open here", *tp, txn.entry.producer_id, txn.entry.epoch
+                    "%s-%d: rejected an abort of producer %d, epoch %d: its sender is not a registered broker, and no "
+                    "such transaction is open here", *tp, txn.entry.producer_id, txn.entry.epoch
                 )  # fmt: skip
             self._failed(txn, tp, refused.error)
             return
@@ -296,12 +296,12 @@ class MarkerWriter:
     def _log_waiting(txn: PendingCompleteTxn, tp: TopicPartition, error: Error) -> None:
         if error is Error.INVALID_TXN_STATE:
             log.error(
-                "%s-%d: the marker of producer %d, epoch %d, is refused: a later epoch has written. If it left a "
+                "%s-%d: rejected the marker of producer %d, epoch %d: a later epoch has written. If it left a "
                 "transaction open, abort that one (kafka-transactions.sh)", *tp, txn.entry.producer_id,
                 txn.entry.epoch,
             )  # fmt: skip
         else:
-            log.info("%s-%d: a transaction marker waits: %s", *tp, error.name)
+            log.info("%s-%d: transaction marker not written yet: %s", *tp, error.name)
 
     def _delay(self, txn: PendingCompleteTxn) -> None:
         txn.not_before_ms = self._now.steady_ms + RETRY_MS

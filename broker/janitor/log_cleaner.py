@@ -138,7 +138,7 @@ class LogCleaner:
             ):
                 return self._next(running)
         except (CleaningAborted, Gone) as error:
-            log.info("%r: compaction aborted: %s", running.compaction.partition, error or "it was deleted")
+            log.info("%r: compaction aborted: %s", running.compaction.partition, error or "the partition was deleted")
             self._pause(running.compaction.partition)
         except (UncleanableLog, RecordError) as error:
             log.error("%r: compaction failed: %s", running.compaction.partition, error)

@@ -62,5 +62,5 @@ class StoppedProcesses:
     def _kill(self, role: int, pid: int, alive: Callable[[int], bool]) -> bool:
         killed = spawn.signal_exactly(pid, signal.SIGKILL, lambda: alive(role) and process_state(pid) == STOPPED)
         if killed:
-            log.error("killed %s (pid %d): a signal had stopped it, and others wait for it", role_name(role), pid)
+            log.error("killed %s (pid %d): stopped by a signal (odradek.stopped.kill.ms)", role_name(role), pid)
         return killed

@@ -75,7 +75,7 @@ class StuckHolders:
         killed = spawn.signal_exactly(wait.holder, signal.SIGKILL, still_stuck)
         if killed:
             log.error(
-                "killed process %d: it held the lock of partition slot %d for more than %d ms",
+                "killed process %d: it held the lock of partition slot %d for more than odradek.lock.stall.ms=%d",
                 wait.holder,
                 wait.slot,
                 self._stall_ms,

@@ -248,7 +248,7 @@ class Supervisor:
         """Abandon processes that SIGKILL does not end. One that holds its role's byte may write: no clean stop then."""
         for role in {*self._children.living(stage), *self._children.foreign(stage)}:
             if self._boot.locks.alive(role):
-                log.error("%s does not die: abandoning it", role_name(role))
+                log.error("%s does not exit after SIGKILL: abandoning it", role_name(role))
                 self._exit_code = FAILED
             else:
                 log.warning("cannot wait for %s: abandoning it", role_name(role))

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     """Cut the files to the published size, finish deletions, replay producers; returns the fields as published."""
-    log.warning("%r: repairing what a dead process left unfinished (%d)", partition, dirty)
+    log.warning("%r: repairing the unfinished change of a dead process (%d)", partition, dirty)
     partition.close_files()
     if values[slots.F_STATE] != slots.LEADER and values[slots.F_STATE] != slots.FOLLOWER:
         return values  # a recovery died: another process runs it from the start

@@ -349,7 +349,7 @@ def _cut_message(path: Path, scanned: Scanned, gone: int, follows: str, lost: bo
     assert scanned.bad is not None
     kind = "cut a torn write"
     if follows:
-        what = "what the end of the machine left in pieces" if lost else "damage"
+        what = "writes that the machine's crash left incomplete" if lost else "damage"
         kind = f"cut {what} ({follows}; kept as {names.CORRUPT} files)"
     return (
         f"{path.name}: {kind} at byte {scanned.end}, offset {scanned.next_offset}: {gone} bytes, {scanned.bad.reason}"

@@ -82,7 +82,7 @@ class Requests:
                 self._answered(connection, row, version, correlation, flags, data)
             except Exception:  # without an answer the connection would wait forever
                 log.exception("%r: %s v%d: cannot send the response", connection, row.name, version)
-                services.drop(connection, "an error of the broker")
+                services.drop(connection, "closed after an internal error")
 
         place = row.place(version, asked.body)
         if place == api.WORKER:
@@ -116,7 +116,7 @@ def _why(flags: int, row: Api, version: int, body: bytes) -> str:
     """Why a connection must end instead of getting an answer."""
     if flags == forward.CLOSE:
         return f"malformed {row.name} v{version}: {body.decode(errors='replace')}"
-    reason = "the process that answers it died" if flags == upstream.LOST else "an error of the broker"
+    reason = "the process that answers it died" if flags == upstream.LOST else "an internal error"
     return f"{row.name} v{version} was not answered: {reason}"
 
 

@@ -74,6 +74,6 @@ class UnregisteredBrokers:
             return
         self._named.add(host)
         log.warning(
-            "a follower's request from %s on listener %s is refused: it is no registered broker's address there "
-            "(if it is one: %s)", host, listener, ALLOWED,
+            "rejected a follower's request from %s on listener %s: not the address of a registered broker "
+            "(if it is one, set %s)", host, listener, ALLOWED,
         )  # fmt: skip

@@ -144,7 +144,7 @@ class Fetch:
         self._answer(self._read()[0])
 
     def fail(self, fault: Exception) -> None:
-        self.services.drop(self.connection, "an error of the broker")
+        self.services.drop(self.connection, "closed after an internal error")
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
         """The results for all parts, their bytes, and whether any of them is a reason not to wait for more.

@@ -132,7 +132,7 @@ class Loop:
         elif event & _IN:
             self._receive(connection)
         elif event & _GONE:
-            self._handler.drop(connection, "hung up")
+            self._handler.drop(connection, "reset by the client")
 
     def _receive(self, connection: Connection) -> None:
         """Receive into the room that framing has for the connection, if any."""

@@ -154,9 +154,9 @@ class DelayedProduce:
         ends = {r.broker: r.leo for r in replicas.read(partition.slot) if r.isr_status != replicas.OUT}
         info = snapshot.partition(partition.topic, partition.index)
         log.warning(
-            "%r: acks=all timed out after %.0f s: the high watermark is %d, %d is waited for, the log ends at %d; "
-            "followers that count end at %s (-1: has not fetched yet), ISR size %d, min.insync.replicas=%d, "
-            "leader epoch %d; metadata version %d: ISR %s, controller %d",
+            "%r: acks=all timed out after %.0f s: high watermark %d, required %d, log end %d; "
+            "log ends of followers in or joining the ISR %s (-1: has not fetched yet), ISR size %d, "
+            "min.insync.replicas=%d, leader epoch %d; metadata version %d: ISR %s, controller %d",
             partition, waited, state.hw, end, state.leo, ends, state.isr_count, state.min_isr,
             state.leader_epoch, snapshot.version, info and list(info.isr), snapshot.controller_id,
         )  # fmt: skip

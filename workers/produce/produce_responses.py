@@ -45,7 +45,7 @@ class ProduceResponses:
                     self._settle(connection)
                 except Exception:  # a bug costs this connection, not the others
                     log.exception("%r: cannot answer Produce", connection)
-                    self._drop(connection, "an error of the broker")
+                    self._drop(connection, "closed after an internal error")
             if batching.touched:
                 batching.flush()
 
@@ -64,7 +64,7 @@ class ProduceResponses:
             if answer is not None:
                 answers.append(answer)
             elif _refused_silently(pending):
-                self._drop(connection, "a request with acks=0 was refused")
+                self._drop(connection, "closed: a Produce request with acks=0 failed")
                 return
         self.answered += before - len(in_flight)
         if answers:

@@ -201,7 +201,9 @@ class BrokerAddresses:
                 self._waiting.append(one)
                 continue
             if not takes:
-                log.warning("refused: %s is no registered broker's address (if it is one: %s)", one.host, ALLOWED)
+                log.warning(
+                    "rejected %s: not the address of a registered broker (if it is one, set %s)", one.host, ALLOWED
+                )
             one.then(takes)
 
 

@@ -76,7 +76,7 @@ class ControlledShutdown:
             return
         if self._last_controller is not None and self._candidate.holder_peer is None:
             self._last_controller = None
-            self._vacated("the controller that was asked has gone")
+            self._vacated("the controller failed before it answered")
             return
         if not self._tries:
             log.warning("controlled shutdown failed: the partitions this broker leads wait for elections")
@@ -90,7 +90,7 @@ class ControlledShutdown:
         elected, self._last_controller = self._candidate.elected, self._candidate.holder_peer
         if elected is not None and not self._vacant and self._others(elected):
             self._candidate.release()
-            self._vacated("another broker is to be the controller")
+            self._vacated("waiting for another broker to become the controller")
         elif elected is not None:
             self._request_locally(elected)
         elif self._last_controller is not None:

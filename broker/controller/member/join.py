@@ -108,7 +108,12 @@ def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> N
             _load_topic(tree, view, name, znodes.decode_topic(node[0]))
         except MalformedNode as error:
             known = former is not None and name in former.topics
-            log.error("topic %s is %s: ZooKeeper has %s", name, "what it was" if known else "passed over", error)
+            log.error(
+                "topic %s: its node in ZooKeeper is invalid (%s): %s",
+                name,
+                error,
+                "keeping the last valid one" if known else "ignoring the topic",
+            )
             if former is not None and known:
                 _keep_former(view, former.topics[name])
         if name in view.topics:

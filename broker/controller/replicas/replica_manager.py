@@ -205,7 +205,9 @@ class ReplicaManager:
         if isinstance(error, _Recovering):
             log.info("%s-%d becomes leader or follower once its log is recovered", *key)
         elif isinstance(error, (OSError, SlotsExhausted, Busy)):
-            log.error("%s-%d: cannot become leader or follower: %s", *key, str(error) or "its lock is taken")
+            log.error(
+                "%s-%d: cannot become leader or follower: %s", *key, str(error) or "another process holds its lock"
+            )
         elif key not in self._traced:
             self._traced.add(key)
             log.error("%s-%d: cannot become leader or follower, retrying", *key, exc_info=error)

@@ -163,8 +163,8 @@ def test_a_long_wait_is_explained_now_and_then(
     advance(bench, 1, 1)
     monkeypatch.setattr(acks_all, "LONG_S", 0.05)
     (line,) = expire()
-    assert line.startswith("t-0: acks=all timed out after 0 s: the high watermark is 0, 2 is waited for, the log ends")
-    assert "end at {1: 1, 2: -1}" in line
+    assert line.startswith("t-0: acks=all timed out after 0 s: high watermark 0, required 2, log end ")
+    assert "joining the ISR {1: 1, 2: -1}" in line
     assert "ISR size 3, min.insync.replicas=2, leader epoch 7; metadata version" in line
     assert expire() == [], "soon after the last one"
     bench.worker.acks_all.next_explanation -= acks_all.EXPLAIN_S
