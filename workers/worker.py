@@ -323,9 +323,9 @@ class Worker:
             self._watch_writes(process)
         process.tick()
 
-    def ask(self, process: Upstream, asked: Forwarded, answered: Callable[[int, bytes], None]) -> None:
+    def send_to(self, process: Upstream, request: Forwarded, answered: Callable[[int, bytes], None]) -> None:
         """Send a request to the coordinator or the controller; calls `answered(flags, body)` once."""
-        process.ask(asked, answered)
+        process.send(request, answered)
         self._watch_writes(process)
 
     def _watch_writes(self, process: Upstream) -> None:
@@ -414,7 +414,7 @@ class Worker:
 
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
         """Send the controller a request of this worker's own; calls `answered(flags, body)` once."""
-        self.ask(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
+        self.send_to(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
 
 
 if TYPE_CHECKING:

@@ -159,7 +159,7 @@ class Acceptor:
         config = self._process.config
 
         def in_force(name: str) -> Any:
-            for layer in (*layers, config.given):
+            for layer in (*layers, config.originals):
                 if name in layer:
                     return configdef.parse(name, layer[name])
             return config.get(name)
@@ -323,7 +323,7 @@ def _set_options(connection: socket.socket, process: Process) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     size = process.config["socket.send.buffer.bytes"]
-    if "socket.send.buffer.bytes" in process.config.given and size > 0:
+    if "socket.send.buffer.bytes" in process.config.originals and size > 0:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 

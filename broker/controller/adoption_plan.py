@@ -94,7 +94,7 @@ def plan(log_dirs: Sequence[str], broker: int, config: BrokerConfig) -> Adoption
 
 def _note_defaults(adoption: AdoptionPlan, config: BrokerConfig) -> None:
     """Warn of topics whose retention depends on the former broker's server.properties, which no directory holds."""
-    levels = [*adoption.broker_configs.values(), config.given]
+    levels = [*adoption.broker_configs.values(), config.originals]
     dynamic = tuple(reversed(adoption.broker_configs.values()))  # broker's before cluster-wide
     topics = [topic.name for topic in adoption.topics if _ages_by_default(topic, dynamic, config)]
     if topics and not any(name in level for level in levels for name in _LOG_RETENTION):
@@ -275,8 +275,8 @@ class _Topic:
 
     def _configure(self, config: Mapping[str, Any]) -> None:
         topic = self.topic
-        given = self.metadata.configs.get((TOPIC, topic.name), {}) if self.metadata and self.known else {}
-        checked = adopted_configs.check_topic(given)
+        configs = self.metadata.configs.get((TOPIC, topic.name), {}) if self.metadata and self.known else {}
+        checked = adopted_configs.check_topic(configs)
         if checked.refused:
             topic.notes.append(f"configs that are not taken over: {', '.join(checked.refused)}")
         topic.unknown = self.why or self._doubt(checked.configs, checked.refused)

@@ -22,7 +22,9 @@ class ControllerClient(Upstream):
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "controller.sock")
-        self._looks = AddressLookups(lambda answered: self.request(internal.LOOK_FOR_BROKERS, {}, lambda _: answered()))
+        self._lookups = AddressLookups(
+            lambda answered: self.request(internal.LOOK_FOR_BROKERS, {}, lambda _: answered())
+        )
 
     def request(self, key: int, body: dict[str, Any], done: Callable[[dict[str, Any] | None], None]) -> None:
         """Send an internal request; `done(None)` when the controller could not answer."""
@@ -30,7 +32,7 @@ class ControllerClient(Upstream):
         def answered(flags: int, data: bytes) -> None:
             done(internal.decode(data) if flags == forward.OK else None)
 
-        self.ask(Forwarded(0, key, 0, None, "", "", internal.encode(body)), answered)
+        self.send(Forwarded(0, key, 0, None, "", "", internal.encode(body)), answered)
 
     def create_topic(self, name: str, failed: Callable[[str], None]) -> None:
         """Request an internal topic; `failed(why)` if the controller refuses, else the metadata will have it."""
@@ -44,7 +46,7 @@ class ControllerClient(Upstream):
 
     def look_for_brokers(self) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
-        self._looks.wish()
+        self._lookups.request()
 
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""

@@ -241,12 +241,12 @@ def limits(config: BrokerConfig) -> FetcherConfig:
 def link_limits(config: BrokerConfig) -> LinkLimits:
     """The limits of connections. A leader sends a whole batch, however large; it received the batch in a request."""
     usual = config["replica.fetch.response.max.bytes"] + SLACK
-    given = "replica.socket.receive.buffer.bytes" in config.given
+    is_set = "replica.socket.receive.buffer.bytes" in config.originals
     return LinkLimits(
         usual=usual,
         most=usual + config["socket.request.max.bytes"],
         timeout_ms=max(config["replica.socket.timeout.ms"], 2 * config["replica.fetch.wait.max.ms"]),
-        receive_buffer=config["replica.socket.receive.buffer.bytes"] if given else -1,
+        receive_buffer=config["replica.socket.receive.buffer.bytes"] if is_set else -1,
     )
 
 

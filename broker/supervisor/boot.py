@@ -262,9 +262,9 @@ def _settled(
 
 def _make_room(log_dir: str, reserve: int) -> None:
     """Release the reserve when the disk is full: a start needs space."""
-    given = Reserve(log_dir, reserve).free_if_needed()
-    if given:
-        log.warning("disk of %s is full: released its reserve of %d bytes to start", log_dir, given)
+    released = Reserve(log_dir, reserve).free_if_needed()
+    if released:
+        log.warning("disk of %s is full: released its reserve of %d bytes to start", log_dir, released)
 
 
 def _former_id(opened: list[logdirs.LogDir]) -> int | None:
@@ -341,7 +341,7 @@ def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Share
         listening = sockets.open_all(
             config.listeners,
             sockets.backlog(config),
-            config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.given else -1,
+            config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.originals else -1,
         )
         config = config.with_ports(sockets.bound_ports(listening))
     config = config.with_clean([_take_mark(shared, *place) for place in enumerate(config.log_dirs)])

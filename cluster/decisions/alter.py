@@ -64,11 +64,11 @@ def _list_change(current: str | None, change: ConfigChange, table: Mapping[str, 
     if key.type != LIST:
         raise ApiError(INVALID_CONFIG, f"Config value {word} is not allowed for config key: {change.name}")
     old = [part for part in _parts(key.default if current is None else current) if part]
-    given = _parts(change.value)
+    changed = _parts(change.value)
     if change.operation == APPEND:
         known = set(old)
-        return ",".join(old + [part for part in given if part not in known])
-    unwanted = set(given)
+        return ",".join(old + [part for part in changed if part not in known])
+    unwanted = set(changed)
     return ",".join(part for part in old if part not in unwanted)
 
 

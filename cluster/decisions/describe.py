@@ -39,10 +39,10 @@ class ConfigEntry(NamedTuple):
 
 
 class StaticConfig(NamedTuple):
-    """The broker's own configuration: typed values by name, and the given text by name."""
+    """The broker's own configuration: typed values by name, and the originals text by name."""
 
     values: Mapping[str, Any]
-    given: Mapping[str, str]
+    originals: Mapping[str, str]
 
 
 def topic_entries(name: str, snapshot: Snapshot, broker: int, static: StaticConfig) -> list[ConfigEntry]:
@@ -76,7 +76,9 @@ def broker_entries(snapshot: Snapshot, broker: int, static: StaticConfig) -> lis
     """All configs of one broker; unknown names that are set appear as sensitive, as in Kafka."""
     names = [name for name, key in BROKER.items() if not key.internal]
     dynamic = [name for layer in snapshot.dynamic_layers(broker) for name in layer]
-    return [_broker_entry(name, snapshot, broker, static) for name in dict.fromkeys((*names, *static.given, *dynamic))]
+    return [
+        _broker_entry(name, snapshot, broker, static) for name in dict.fromkeys((*names, *static.originals, *dynamic))
+    ]
 
 
 def cluster_entries(snapshot: Snapshot) -> list[ConfigEntry]:
@@ -126,7 +128,7 @@ def _synonyms(name: str, snapshot: Snapshot, broker: int, static: StaticConfig, 
     names = configdef.broker_synonyms(name)
     layers: list[tuple[int, Mapping[str, str]]] = [
         *zip((DYNAMIC_BROKER, DYNAMIC_DEFAULT), snapshot.dynamic_layers(broker), strict=True),
-        (STATIC_BROKER, static.given),
+        (STATIC_BROKER, static.originals),
         (DEFAULT, _Defaults()),
     ]
     found = [

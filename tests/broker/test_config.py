@@ -83,7 +83,7 @@ def test_kraft_example_serves_only_the_broker_listener() -> None:
 def test_each_of_the_two_names_of_the_number_is_the_other(name: str) -> None:
     config = configuration.resolve({"log.dirs": "d", name: "7"})
     for each in ("broker.id", "node.id"):
-        assert (config[each], config.given[each]) == (7, "7")
+        assert (config[each], config.originals[each]) == (7, "7")
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_saved_and_back(tmp_path: Path) -> None:
     back = configuration.saved(tmp_path)
     assert dict(back) == dict(config)
     assert (back.listeners, back.advertised, back.log_dirs) == (config.listeners, config.advertised, config.log_dirs)
-    assert (back.given, back.clean, back["broker.id"]) == (config.given, (True,), 5)
+    assert (back.originals, back.clean, back["broker.id"]) == (config.originals, (True,), 5)
     assert stat.S_IMODE((tmp_path / "config.json").stat().st_mode) == 0o600
 
 

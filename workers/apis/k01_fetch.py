@@ -58,13 +58,13 @@ def take(
         services.sender.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
         return
     made = FollowerFetch if request.replica >= 0 else Fetch
-    asked = made(services, connection, version, correlation, request, session)
+    operation = made(services, connection, version, correlation, request, session)
     if len(request.parts) == 1 and not request.forgotten and end - head <= _LONGEST:
         connection.repeated = _remembered(services, connection, version, request, session, buffer, head, start, end)
-    if len(asked.parts) > _MANY and request.replica < 0:
-        asked.begin()
+    if len(operation.parts) > _MANY and request.replica < 0:
+        operation.begin()
     else:
-        asked.start()
+        operation.start()
 
 
 def _refuse(

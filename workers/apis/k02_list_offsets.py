@@ -49,9 +49,9 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[None]
     topic_class = response.ListOffsetsTopicResponse
     twice = _twice(request) if context.version else frozenset()
     topics = []
-    for name, asked in _asked(request, context.version):
+    for name, parts in _requested_topics(request, context.version):
         parts = []
-        for part in asked:
+        for part in parts:
             found = _refused(part, context.version, (name, part.partition_index) in twice)
             found = found or (yield from _answer(services, name, part, request, context))
             parts.append(topic_class.ListOffsetsPartitionResponse(**found))
@@ -65,7 +65,7 @@ def _twice(request: Any) -> frozenset[tuple[str, int]]:
     return frozenset(key for key, count in counts.items() if count > 1)
 
 
-def _asked(request: Any, version: int) -> Iterator[tuple[str, list[Any]]]:
+def _requested_topics(request: Any, version: int) -> Iterator[tuple[str, list[Any]]]:
     """The queries by topic."""
     if version:
         yield from ((topic.name, topic.partitions) for topic in request.topics)
@@ -105,13 +105,13 @@ def _answer(
     return _error(index, errors.KAFKA_STORAGE_ERROR, version) if found is None else found
 
 
-def _search(wanted: int, version: int) -> SegmentBoundaries | timestamp_queries.TimestampQuery | None:
+def _search(timestamp: int, version: int) -> SegmentBoundaries | timestamp_queries.TimestampQuery | None:
     """The search through the log's segments, if the answer needs one."""
     if version == 0:
         return SegmentBoundaries()
-    if wanted == MAX_TIMESTAMP:
+    if timestamp == MAX_TIMESTAMP:
         return timestamp_queries.MaxTimestamp()
-    return timestamp_queries.OffsetForTimestamp(wanted) if wanted >= 0 else None
+    return timestamp_queries.OffsetForTimestamp(timestamp) if timestamp >= 0 else None
 
 
 def _look(
@@ -157,15 +157,15 @@ def _lags(values: tuple[int, ...]) -> bool:
 
 
 def _found(
-    search: timestamp_queries.TimestampQuery | None, values: tuple[int, ...], wanted: int, limit: int
+    search: timestamp_queries.TimestampQuery | None, values: tuple[int, ...], timestamp: int, limit: int
 ) -> dict[str, int] | None:  # fmt: skip
     """The answer; None: no record below `limit` has that timestamp or a later one."""
     if search is not None:
         return None if search.found is None else search.found._asdict()
     epoch = values[slots.F_LEADER_EPOCH]
-    if wanted == LATEST:
+    if timestamp == LATEST:
         return {"timestamp": -1, "offset": limit, "leader_epoch": epoch}
-    if wanted in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return {"timestamp": -1, "offset": values[slots.F_LOG_START], "leader_epoch": epoch}
     return _NOTHING  # timestamps of tiered storage
 

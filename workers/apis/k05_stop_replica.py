@@ -19,7 +19,7 @@ _ANY_EPOCH = -1
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
     stops = list(_stops(request, context.version))
-    office = ControllerTerm.of(request, context.client_id, context.size)
+    term = ControllerTerm.of(request, context.client_id, context.size)
     response = interbroker.message_class("StopReplicaResponse")
 
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:
@@ -32,7 +32,7 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
         answer = response(error_code=error, partition_errors=rows)
         controller.when_published(lambda: context.reply(answer))
 
-    controller.owner.controller_requests.stop_replica(office, stops, done)
+    controller.owner.controller_requests.stop_replica(term, stops, done)
     return None
 
 

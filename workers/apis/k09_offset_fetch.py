@@ -50,11 +50,11 @@ def _fetch_groups(coordinator: Coordinator, request: Any, context: Context) -> I
     group_class = response.OffsetFetchResponseGroup
     topic_class = group_class.OffsetFetchResponseTopics
     once: dict[str, Any] = {}
-    for asked in request.groups:
-        once.setdefault(asked.group_id, asked)
+    for group in request.groups:
+        once.setdefault(group.group_id, group)
     groups = []
-    for name, asked in once.items():
-        error, found = yield from _fetch(coordinator, asked, request.require_stable, context.version)
+    for name, group in once.items():
+        error, found = yield from _fetch(coordinator, group, request.require_stable, context.version)
         topics = yield from _topics(found, topic_class, topic_class.OffsetFetchResponsePartitions)
         groups.append(group_class(group_id=name, topics=topics, error_code=error))
         yield
@@ -72,20 +72,20 @@ def _fetch_group(coordinator: Coordinator, request: Any, context: Context) -> It
 
 
 def _fetch(
-    coordinator: Coordinator, asked: Any, stable: bool, version: int
+    coordinator: Coordinator, group: Any, stable: bool, version: int
 ) -> Generator[None, None, tuple[Error, list[FetchedOffset]]]:
     """One group's offsets, in the order of the request."""
-    if asked.topics is None:
-        return (yield from _fetch_all(coordinator, asked.group_id, stable, version))
-    wanted: list[tuple[str | None, Any, int]] = []
-    for topic in asked.topics:
+    if group.topics is None:
+        return (yield from _fetch_all(coordinator, group.group_id, stable, version))
+    requested: list[tuple[str | None, Any, int]] = []
+    for topic in group.topics:
         yield
         name = topic_name(coordinator.snapshot, topic, version >= TOPIC_IDS)
-        wanted += [(name, topic, index) for index in topic.partition_indexes]
-    named = [(name, index) for name, _, index in wanted if name is not None]
-    error, offsets = coordinator.groups.fetch(asked.group_id, named, stable)
+        requested += [(name, topic, index) for index in topic.partition_indexes]
+    named = [(name, index) for name, _, index in requested if name is not None]
+    error, offsets = coordinator.groups.fetch(group.group_id, named, stable)
     found: list[FetchedOffset] = []
-    for piece in pieces(wanted if not error else ()):
+    for piece in pieces(requested if not error else ()):
         yield
         found += [_found(offsets, name, topic, index, version) for name, topic, index in piece]
     return error, found
@@ -114,18 +114,21 @@ def _found(offsets: dict[TopicPartition, Any], name: str | None, topic: Any, ind
 
 
 def _fetch_from_tree(coordinator: Coordinator, request: Any, context: Context) -> None:
-    asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    partitions = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
 
     def done(offsets: dict[TopicPartition, int] | None) -> None:
-        coordinator.begin(_answer_from_tree(coordinator, asked, offsets, context))
+        coordinator.begin(_answer_from_tree(coordinator, partitions, offsets, context))
 
-    coordinator.tree_fetch(request.group_id, asked, done)
+    coordinator.tree_fetch(request.group_id, partitions, done)
 
 
 def _answer_from_tree(
-    coordinator: Coordinator, asked: list[TopicPartition], offsets: dict[TopicPartition, int] | None, context: Context
+    coordinator: Coordinator,
+    partitions: list[TopicPartition],
+    offsets: dict[TopicPartition, int] | None,
+    context: Context,
 ) -> Iterator[None]:
-    found = [_from_tree(coordinator, tp, offsets) for tp in asked]
+    found = [_from_tree(coordinator, tp, offsets) for tp in partitions]
     yield
     context.reply((yield from _flat_response(Error.NONE, found)))
 

@@ -42,9 +42,9 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     if kind not in (GROUP, TRANSACTION):
         return _answering(keys, lambda _: NO_SUCH_TYPE, context)
 
-    def ready(there: bool) -> None:
+    def ready(exists: bool) -> None:
         def find(key: str) -> CoordinatorNode:
-            return LEADER[kind](coordinator, key, context.listener) if there else NOT_AVAILABLE
+            return LEADER[kind](coordinator, key, context.listener) if exists else NOT_AVAILABLE
 
         context.begin(_answering(keys, find, context))
 

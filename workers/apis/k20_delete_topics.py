@@ -25,12 +25,12 @@ from odradek.protocol.errors import (
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api, message_class, pieces
 from odradek.workers.dispatch.context import Context
-from odradek.workers.dispatch.topology import NO_ID, asked_id, topic_uuid
+from odradek.workers.dispatch.topology import NO_ID, requested_id, topic_uuid
 
 BY_ID, DISABLED_HAS_CODE = 6, 3
 
 
-Given = tuple[str | None, UUID]
+NameAndId = tuple[str | None, UUID]
 """A topic's name and id in a request; None and NO_ID where the request does not give them."""
 
 
@@ -43,47 +43,47 @@ class RequestedTopic(NamedTuple):
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
-    asked = yield from _asked(request, context.version, controller.snapshot)
-    yield from _Deletion(controller, asked, context).start(request.timeout_ms)
+    requested = yield from _requested(request, context.version, controller.snapshot)
+    yield from _Deletion(controller, requested, context).start(request.timeout_ms)
 
 
-def _asked(request: Any, version: int, snapshot: Snapshot) -> Generator[None, None, list[RequestedTopic]]:
-    given: Counter[Given] = Counter()
+def _requested(request: Any, version: int, snapshot: Snapshot) -> Generator[None, None, list[RequestedTopic]]:
+    named: Counter[NameAndId] = Counter()
     for some in pieces(request.topic_names if version < BY_ID else request.topics):
-        given.update((one, NO_ID) if version < BY_ID else (one.name, _uuid(one)) for one in some)
+        named.update((one, NO_ID) if version < BY_ID else (one.name, _uuid(one)) for one in some)
         yield
     found: list[RequestedTopic] = []
-    for ways in pieces(list(given)):
-        found += filter(None, (_meant(one, given, snapshot) for one in ways))
+    for ways in pieces(list(named)):
+        found += filter(None, (_meant(one, named, snapshot) for one in ways))
         yield
     return found
 
 
 def _uuid(topic: Any) -> UUID:
-    topic_id = asked_id(topic)
+    topic_id = requested_id(topic)
     return NO_ID if topic_id is None else UUID(bytes=topic_id)
 
 
-def _meant(one: Given, given: Counter[Given], snapshot: Snapshot) -> RequestedTopic | None:
+def _meant(one: NameAndId, named: Counter[NameAndId], snapshot: Snapshot) -> RequestedTopic | None:
     """The topic; None for an id whose topic is also named by name: the answer to the name covers both."""
     name, topic_id = one
     if name is None and topic_id == NO_ID:
         return RequestedTopic(None, NO_ID, "Neither topic name nor id were specified.")
     if name is not None and topic_id != NO_ID:
         return RequestedTopic(name, topic_id, "You may not specify both topic name and topic id.")
-    if given[one] > 1:
+    if named[one] > 1:
         return RequestedTopic(name, topic_id, f"Duplicate topic {'id' if name is None else 'name'}.")
-    return _by_id(topic_id, given, snapshot) if name is None else _by_name(name, given, snapshot)
+    return _by_id(topic_id, named, snapshot) if name is None else _by_name(name, named, snapshot)
 
 
-def _by_id(topic_id: UUID, given: Counter[Given], snapshot: Snapshot) -> RequestedTopic | None:
+def _by_id(topic_id: UUID, named: Counter[NameAndId], snapshot: Snapshot) -> RequestedTopic | None:
     name = snapshot.by_id(topic_id.bytes)
-    return None if name is not None and given[name, NO_ID] == 1 else RequestedTopic(name, topic_id)
+    return None if name is not None and named[name, NO_ID] == 1 else RequestedTopic(name, topic_id)
 
 
-def _by_name(name: str, given: Counter[Given], snapshot: Snapshot) -> RequestedTopic:
+def _by_name(name: str, named: Counter[NameAndId], snapshot: Snapshot) -> RequestedTopic:
     topic_id = topic_uuid(snapshot, name)
-    twice = (None, topic_id) in given and topic_id != NO_ID
+    twice = (None, topic_id) in named and topic_id != NO_ID
     return RequestedTopic(
         name, topic_id, "The provided topic name maps to an ID that was already supplied." if twice else None
     )
@@ -92,9 +92,9 @@ def _by_name(name: str, given: Counter[Given], snapshot: Snapshot) -> RequestedT
 class _Deletion:
     """One request: the outcome of each topic, and the answer when all are done or the timeout expires."""
 
-    def __init__(self, controller: Controller, asked: list[RequestedTopic], context: Context) -> None:
+    def __init__(self, controller: Controller, requested: list[RequestedTopic], context: Context) -> None:
         self._controller = controller
-        self._asked = asked
+        self._requested = requested
         self._context = context
         self._errors: dict[RequestedTopic, ApiError | None] = {}  # of the finished deletions
         self._begun = False  # all deletions have begun
@@ -102,11 +102,11 @@ class _Deletion:
         self._cancels: list[Callable[[], object]] = []
 
     def start(self, timeout_ms: int) -> Iterator[None]:
-        for some in pieces(self._asked):
+        for some in pieces(self._requested):
             refusals = {topic: self._refusal(topic) for topic in some}
             self._errors |= {topic: error for topic, error in refusals.items() if error is not None}
             yield
-        for topic in [topic for topic in self._asked if topic not in self._errors]:
+        for topic in [topic for topic in self._requested if topic not in self._errors]:
             self._delete(topic)
             yield
         self._begun = True
@@ -149,7 +149,7 @@ class _Deletion:
         return done
 
     def _maybe_answer(self) -> None:
-        if self._begun and len(self._errors) == len(self._asked):
+        if self._begun and len(self._errors) == len(self._requested):
             self._controller.when_published(self._answer)
 
     def _answer(self) -> None:
@@ -164,8 +164,8 @@ class _Deletion:
                 cancel()
             yield
         results: list[Any] = []
-        for asked in pieces(self._asked):
-            results += [self._result(topic) for topic in asked]
+        for requested in pieces(self._requested):
+            results += [self._result(topic) for topic in requested]
             yield
         self._context.reply(message_class("DeleteTopicsResponse")(responses=results))
 

@@ -42,8 +42,8 @@ def _one(coordinator: Coordinator, request: Any, context: Context) -> Iterator[N
     response = message_class("AddPartitionsToTxnResponse")
 
     def answering(errors: Errors, empty: Iterable[str]) -> Iterator[None]:
-        said = {tp: for_old_producers(error, context.version, FENCED) for tp, error in errors.items()}
-        topics = yield from _topics(said, response.AddPartitionsToTxnTopicResult, empty)
+        answers = {tp: for_old_producers(error, context.version, FENCED) for tp, error in errors.items()}
+        topics = yield from _topics(answers, response.AddPartitionsToTxnTopicResult, empty)
         context.reply(response(results_by_topic_v3_and_below=topics))
 
     def answer(errors: Errors, empty: Iterable[str] = ()) -> None:
@@ -105,17 +105,17 @@ def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> Gene
 
 
 def _many(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    asked = request.transactions
+    transactions = request.transactions
     is_client = not coordinator.snapshot.admitted.allows(context.listener, context.client_host)
     results: dict[int, tuple[Errors, Iterable[str]]] = {}
 
     def answer(place: int, errors: Errors, empty: Iterable[str] = ()) -> None:
         results[place] = errors, empty
-        if len(results) == len(asked):
-            elements = len(asked) + sum(len(found) for found, _ in results.values())
-            context.finish(_answering_many(asked, results, context), elements)
+        if len(results) == len(transactions):
+            elements = len(transactions) + sum(len(found) for found, _ in results.values())
+            context.finish(_answering_many(transactions, results, context), elements)
 
-    for place, transaction in enumerate(asked):
+    for place, transaction in enumerate(transactions):
         producer = Producer(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
         if transaction.verify_only:
             partitions = yield from _partitions(transaction.topics)
@@ -123,17 +123,17 @@ def _many(coordinator: Coordinator, request: Any, context: Context) -> Iterator[
         else:
             yield from _add(coordinator, producer, transaction.topics, partial(answer, place), is_client)
         yield
-    if not asked:
-        yield from _answering_many(asked, results, context)
+    if not transactions:
+        yield from _answering_many(transactions, results, context)
 
 
 def _answering_many(
-    asked: Any, results: dict[int, tuple[Errors, Iterable[str]]], context: Context
+    transactions: Any, results: dict[int, tuple[Errors, Iterable[str]]], context: Context
 ) -> Iterator[None]:  # fmt: skip
     response = message_class("AddPartitionsToTxnResponse")
     row = response.AddPartitionsToTxnResult
     rows = []
-    for place, transaction in enumerate(asked):
+    for place, transaction in enumerate(transactions):
         topics = yield from _topics(results[place][0], row.AddPartitionsToTxnTopicResult, results[place][1])
         rows.append(row(transactional_id=transaction.transactional_id, topic_results=topics))
         yield

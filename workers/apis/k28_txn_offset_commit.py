@@ -44,8 +44,8 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
     topics = [topic for topic in request.topics if answered(coordinator.snapshot, topic.name, topic)]
 
     def answer(errors: PartitionErrors) -> None:
-        said = {tp: _for_version(error, context.version) for tp, error in errors.items()}
-        context.begin(_answering(topics, {**dict.fromkeys(requested, UNKNOWN), **said}, context))
+        answers = {tp: _for_version(error, context.version) for tp, error in errors.items()}
+        context.begin(_answering(topics, {**dict.fromkeys(requested, UNKNOWN), **answers}, context))
 
     def verified(error: Error) -> None:
         if error:

@@ -47,15 +47,15 @@ class Pattern:
             raise InvalidPattern(str(error)) from None
         self._work = 0
         self._first = self._closure([self._start], begin=True)
-        self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._transitions: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
     def fullmatch(self, text: str) -> bool:
         """Whether all of `text` matches. Raises InvalidPattern when this pattern has taken too long in total."""
         states = self._first
         for character in text:
-            following = self._known.get((states, character))
+            following = self._transitions.get((states, character))
             if following is None:
-                following = self._known[states, character] = self._step(states, character)
+                following = self._transitions[states, character] = self._step(states, character)
             if not following:
                 return False
             states = following

@@ -61,7 +61,7 @@ class Purgatory:
         self._role = role
         self._by_slot: dict[Slot, dict[DelayedOperation, None]] = {}
         self._seen: dict[Slot, int] = {}
-        self._wanted: dict[Slot, int] = {}  # the changes that a slot's waiters, past ones too, have asked for
+        self._waits_for: dict[Slot, int] = {}  # the changes that a slot's waiters, past ones too, have registered for
         self.deadlines: list[tuple[float, int, DelayedOperation]] = []
         self._regions: dict[int, memoryview] = {}  # the words of all regions that ever had a watched slot
         self._compared: list[bytes] = []  # their sequences at the last comparison
@@ -94,21 +94,21 @@ class Purgatory:
 
         An unwatched slot may still ring for a request that is gone: a ring under way proves nothing.
         """
-        asked, role, by_slot, seen, wanted = False, self._role, self._by_slot, self._seen, self._wanted
+        registered, role, by_slot, seen, waits_for = False, self._role, self._by_slot, self._seen, self._waits_for
         for slot in request.slots:
             waiting = by_slot.get(slot)
             if waiting is None:
                 by_slot[slot] = {request: None}
                 self._regions[id(slot.words)] = slot.words
                 seen[slot] = slot.words[slot.at]
-                wanted[slot] = request.waits_for
+                waits_for[slot] = request.waits_for
                 slot.wait(role, request.waits_for)
-                asked = True
+                registered = True
             else:
                 waiting[request] = None
-                wanted[slot] = what = min(wanted[slot], request.waits_for)
-                asked = slot.wait(role, what) or asked
-        return asked
+                waits_for[slot] = what = min(waits_for[slot], request.waits_for)
+                registered = slot.wait(role, what) or registered
+        return registered
 
     def _detach(self, request: DelayedOperation) -> None:
         by_slot, seen = self._by_slot, self._seen
@@ -117,7 +117,7 @@ class Purgatory:
             if waiting is not None:
                 waiting.pop(request, None)
                 if not waiting:
-                    del by_slot[slot], seen[slot], self._wanted[slot]
+                    del by_slot[slot], seen[slot], self._waits_for[slot]
 
     def remove(self, request: DelayedOperation) -> None:
         """Remove `request`, which is answered, or whose client is gone."""
@@ -140,7 +140,7 @@ class Purgatory:
         """On a ring: retry every request with a changed slot; slots with waiters are registered again."""
         self._retry_changed(self._seen)
         role = self._role
-        silent = [slot for slot, what in self._wanted.items() if slot.wait(role, what)]
+        silent = [slot for slot, what in self._waits_for.items() if slot.wait(role, what)]
         if silent:
             memory_order.fence()
             self._retry_changed({slot: self._seen[slot] for slot in silent})

@@ -49,7 +49,7 @@ class Upstream:
         self._queued.clear()
         return True
 
-    def ask(self, request: Forwarded, answered: Answered) -> None:
+    def send(self, request: Forwarded, answered: Answered) -> None:
         """Send `request` (with a new token); calls `answered(flags, body)` once, with LOST if the process died.
 
         The caller polls for writability while `channel.wants_write`: a large request does not leave at once.

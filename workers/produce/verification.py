@@ -93,9 +93,9 @@ class Verification:
         waiting = self._waiting.setdefault(request, [])
         waiting.append(batch)
         if len(waiting) == 1:
-            self._ask(request)
+            self._request(request)
 
-    def _ask(self, request: VerificationRequest) -> None:
+    def _request(self, request: VerificationRequest) -> None:
         partition, raw_id, producer_id, epoch = request
         body = {
             "transactional_id": raw_id.decode("utf-8", "replace"),  # as InitProducerId reads it
@@ -107,8 +107,8 @@ class Verification:
             found = internal.decode(data)["error"] if flags == forward.OK else errors.COORDINATOR_NOT_AVAILABLE
             self._decided(request, found)
 
-        asked = Forwarded(0, internal.VERIFY, 0, None, "", "", internal.encode(body))
-        self._services.ask(self._services.coordinator, asked, answered)
+        forwarded = Forwarded(0, internal.VERIFY, 0, None, "", "", internal.encode(body))
+        self._services.send_to(self._services.coordinator, forwarded, answered)
 
     def _decided(self, request: VerificationRequest, error: int) -> None:
         """Append the batches, with the guard of the first one, or refuse them."""
