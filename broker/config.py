@@ -41,7 +41,7 @@ _INSTEAD = {
 _OLD = ("port", "host.name", "advertised.host.name", "advertised.port")
 
 
-class ConfigFault(BootError):
+class InvalidConfig(BootError):
     """Settings that cannot work; the text has one line for each, which says what to change."""
 
 
@@ -49,10 +49,10 @@ class ConfigFault(BootError):
 class BrokerConfig(Mapping[str, Any]):
     """Settings of one broker: `config["log.segment.bytes"]` is typed, None when unset without a default.
 
-    `given` is the configured text by key; keys that are not in it have their defaults."""
+    `originals` is the configured text by key; keys that are not in it have their defaults."""
 
     typed: Mapping[str, Any]
-    given: Mapping[str, str]
+    originals: Mapping[str, str]
     listeners: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
@@ -121,7 +121,7 @@ class BrokerConfig(Mapping[str, Any]):
         document = {
             "format": _FORMAT,
             "typed": dict(self.typed),
-            "given": dict(self.given),
+            "originals": dict(self.originals),
             "listeners": self.listeners,
             "advertised": self.advertised,
             "log_dirs": self.log_dirs,
@@ -135,18 +135,18 @@ class BrokerConfig(Mapping[str, Any]):
 
 
 def saved(run_dir: Path) -> BrokerConfig:
-    """The configuration of the broker with this run directory. Raises ConfigFault when there is none."""
+    """The configuration of the broker with this run directory. Raises InvalidConfig when there is none."""
     try:
         document = json.loads((run_dir / CONFIG_FILE).read_text())
     except FileNotFoundError:
-        raise ConfigFault(f"{run_dir} has no {CONFIG_FILE}: no broker has started there") from None
+        raise InvalidConfig(f"{run_dir} has no {CONFIG_FILE}: no broker has started there") from None
     if document["format"] != _FORMAT:
-        raise ConfigFault(
+        raise InvalidConfig(
             f"{run_dir / CONFIG_FILE} was written by another version: stop the broker, then start this version"
         )
     config = BrokerConfig(
         typed=document["typed"],
-        given=document["given"],
+        originals=document["originals"],
         listeners=tuple(Endpoint(*endpoint) for endpoint in document["listeners"]),
         advertised=tuple(Endpoint(*endpoint) for endpoint in document["advertised"]),
         log_dirs=tuple(document["log_dirs"]),
@@ -157,55 +157,57 @@ def saved(run_dir: Path) -> BrokerConfig:
 
 
 def load(path: Path | None, overrides: Iterable[str] = ()) -> BrokerConfig:
-    """Read a properties file (None: defaults for a try-out) and overrides. Raises ConfigFault."""
-    given: dict[str, str] = {}
+    """Read a properties file (None: defaults for a try-out) and overrides. Raises InvalidConfig."""
+    originals: dict[str, str] = {}
     if path is not None:
         try:
-            given = properties.load(path)
+            originals = properties.load(path)
         except OSError as error:
-            raise ConfigFault(f"{path}: {error.strerror}") from None
+            raise InvalidConfig(f"{path}: {error.strerror}") from None
         except properties.PropertiesError as error:
-            raise ConfigFault(str(error)) from None
-    given.update(_override(text) for text in overrides)
-    if path is None and not {"log.dirs", "log.dir"} & given.keys():
-        given["log.dirs"] = DEFAULT_LOG_DIR
-    return resolve(given)
+            raise InvalidConfig(str(error)) from None
+    originals.update(_override(text) for text in overrides)
+    if path is None and not {"log.dirs", "log.dir"} & originals.keys():
+        originals["log.dirs"] = DEFAULT_LOG_DIR
+    return resolve(originals)
 
 
 def _override(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigFault(f"--override {text!r} is not of the form key=value")
+        raise InvalidConfig(f"--override {text!r} is not of the form key=value")
     return key.strip(), value.strip()
 
 
-def resolve(given: Mapping[str, str]) -> BrokerConfig:
-    """Parse every value and apply the rules between keys. Raises ConfigFault with a line for each bad value."""
+def resolve(originals: Mapping[str, str]) -> BrokerConfig:
+    """Parse every value and apply the rules between keys. Raises InvalidConfig with a line for each bad value."""
     from odradek.cluster.configs.configtypes import BLANKS
 
-    given = {key: value.strip(BLANKS) for key, value in given.items()}
-    values, warnings = _typed(given)
+    originals = {key: value.strip(BLANKS) for key, value in originals.items()}
+    values, warnings = _typed(originals)
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
-        if name not in given and other in given:
-            values[name], given[name] = values[other], given[other]
+        if name not in originals and other in originals:
+            values[name], originals[name] = values[other], originals[other]
     if not values.get("odradek.workers"):
         values["odradek.workers"] = os.cpu_count() or 1
     try:
-        endpoints = _listeners(given)
-        advertised = _advertised(given, endpoints)
+        endpoints = _listeners(originals)
+        advertised = _advertised(originals, endpoints)
     except ListenerError as error:
-        raise ConfigFault(str(error)) from None
-    config = BrokerConfig(values, given, tuple(endpoints), tuple(advertised), _log_dirs(values, given), tuple(warnings))
+        raise InvalidConfig(str(error)) from None
+    config = BrokerConfig(
+        values, originals, tuple(endpoints), tuple(advertised), _log_dirs(values, originals), tuple(warnings)
+    )
     _check(config)
     return config
 
 
-def _typed(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _typed(originals: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     from odradek.cluster.configs import configdef
 
     values = {name: configdef.broker_default(name) for name in configdef.BROKER}
     faults, warnings, idle = [], [], []
-    for key, text in given.items():
+    for key, text in originals.items():
         row = configdef.broker_key(key)
         if row is None:
             warnings += [] if key in _OLD else [_unknown(key, configdef.nearest(key))]
@@ -217,7 +219,7 @@ def _typed(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         except configdef.ConfigError as error:
             faults.append(str(error))
     if faults:
-        raise ConfigFault("\n".join(faults))
+        raise InvalidConfig("\n".join(faults))
     return values, warnings + _without_effect(idle)
 
 
@@ -231,42 +233,42 @@ def _without_effect(keys: list[str]) -> list[str]:
     return [f"known from Kafka, but without effect in this broker: {', '.join(named)}"] if named else []
 
 
-def _listeners(given: Mapping[str, str]) -> list[Endpoint]:
-    text = given["listeners"] if "listeners" in given else _old_listener(given)
+def _listeners(originals: Mapping[str, str]) -> list[Endpoint]:
+    text = originals["listeners"] if "listeners" in originals else _old_listener(originals)
     endpoints = listening.parse_endpoints("listeners", text)
-    elsewhere = {name.strip().upper() for name in given.get("controller.listener.names", "").split(",")}
+    elsewhere = {name.strip().upper() for name in originals.get("controller.listener.names", "").split(",")}
     served = [endpoint for endpoint in endpoints if endpoint.name not in elsewhere]
-    listening.check_listeners(served, _protocols(given))
+    listening.check_listeners(served, _protocols(originals))
     return served
 
 
-def _protocols(given: Mapping[str, str]) -> dict[str, str]:
-    return listening.parse_protocol_map(given.get("listener.security.protocol.map") or DEFAULT_PROTOCOL_MAP)
+def _protocols(originals: Mapping[str, str]) -> dict[str, str]:
+    return listening.parse_protocol_map(originals.get("listener.security.protocol.map") or DEFAULT_PROTOCOL_MAP)
 
 
-def _old_listener(given: Mapping[str, str]) -> str:
+def _old_listener(originals: Mapping[str, str]) -> str:
     """`host.name` and `port` of Kafka 0.8. Without `host.name` it is loopback: no setting asks for more."""
-    if not {"port", "host.name"} & given.keys():
+    if not {"port", "host.name"} & originals.keys():
         return DEFAULT_LISTENERS
-    host = given.get("host.name", "127.0.0.1")
-    port = _port("port", given)
+    host = originals.get("host.name", "127.0.0.1")
+    port = _port("port", originals)
     return f"PLAINTEXT://{listening.bracket(host)}:{9092 if port is None else port}"
 
 
-def _advertised(given: Mapping[str, str], endpoints: list[Endpoint]) -> list[Endpoint]:
-    if "advertised.listeners" in given:
-        advertised = listening.parse_endpoints("advertised.listeners", given["advertised.listeners"])
+def _advertised(originals: Mapping[str, str], endpoints: list[Endpoint]) -> list[Endpoint]:
+    if "advertised.listeners" in originals:
+        advertised = listening.parse_endpoints("advertised.listeners", originals["advertised.listeners"])
     else:
-        port = _port("advertised.port", given) or 0
-        advertised = listening.default_advertised(endpoints, given.get("advertised.host.name", ""), port)
+        port = _port("advertised.port", originals) or 0
+        advertised = listening.default_advertised(endpoints, originals.get("advertised.host.name", ""), port)
     listening.check_advertised(advertised, endpoints)
-    _check_inter_broker(given, advertised)
+    _check_inter_broker(originals, advertised)
     return advertised
 
 
-def _port(key: str, given: Mapping[str, str]) -> int | None:
+def _port(key: str, originals: Mapping[str, str]) -> int | None:
     """The number of an old port key; None when it is not set."""
-    text = given.get(key)
+    text = originals.get(key)
     if not text:
         return None
     if not text.isdecimal() or int(text) > 65535:
@@ -274,24 +276,24 @@ def _port(key: str, given: Mapping[str, str]) -> int | None:
     return int(text)
 
 
-def _check_inter_broker(given: Mapping[str, str], advertised: list[Endpoint]) -> None:
+def _check_inter_broker(originals: Mapping[str, str], advertised: list[Endpoint]) -> None:
     """A standalone broker needs that listener too, as in Kafka."""
-    name, protocol = given.get("inter.broker.listener.name"), given.get("security.inter.broker.protocol")
+    name, protocol = originals.get("inter.broker.listener.name"), originals.get("security.inter.broker.protocol")
     if name and protocol:
         raise ListenerError("inter.broker.listener.name and security.inter.broker.protocol: set only one of them")
-    wanted, names = listening.between_brokers(given), [endpoint.name for endpoint in advertised]
+    wanted, names = listening.between_brokers(originals), [endpoint.name for endpoint in advertised]
     if wanted not in names:
         key = "security.inter.broker.protocol" if protocol else "inter.broker.listener.name"
         raise ListenerError(f"{key}: {wanted} is not one of the advertised listeners: {', '.join(names)}")
 
 
-def _log_dirs(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
-    text = given["log.dirs"] if "log.dirs" in given else given.get("log.dir", values["log.dir"])
+def _log_dirs(values: Mapping[str, Any], originals: Mapping[str, str]) -> tuple[str, ...]:
+    text = originals["log.dirs"] if "log.dirs" in originals else originals.get("log.dir", values["log.dir"])
     folders = [os.path.abspath(part.strip()) for part in text.split(",") if part.strip()]
     if not folders:
-        raise ConfigFault("log.dirs: at least one directory is needed")
+        raise InvalidConfig("log.dirs: at least one directory is needed")
     if len({os.path.realpath(folder) for folder in folders}) < len(folders):
-        raise ConfigFault(f"log.dirs: a directory appears twice in {text!r}")
+        raise InvalidConfig(f"log.dirs: a directory appears twice in {text!r}")
     return tuple(folders)
 
 
@@ -309,13 +311,13 @@ def _check(config: BrokerConfig) -> None:
     except ValueError as error:
         faults.append(str(error))
     if faults:
-        raise ConfigFault("\n".join(faults))
+        raise InvalidConfig("\n".join(faults))
 
 
 def _broker_id(config: BrokerConfig) -> list[str]:
     """Kafka's rule: a cluster generates ids above reserved.broker.max.id."""
     number, most = config["broker.id"], config["reserved.broker.max.id"]
-    if "node.id" in config.given and config["node.id"] != number:
+    if "node.id" in config.originals and config["node.id"] != number:
         return [f"node.id and broker.id must be the same number, not {config['node.id']} and {number}"]
     if number < -1:
         return [f"broker.id must be 0 or above, not {number}"]

@@ -21,7 +21,7 @@ NAMES = (TOTAL, "max.connections.per.ip", "max.connections.per.ip.overrides", RA
 
 
 @dataclass(frozen=True)
-class Bound:
+class ListenerLimits:
     """The most connections at a time, and the most new ones a second."""
 
     total: int = UNLIMITED
@@ -29,18 +29,20 @@ class Bound:
 
 
 @dataclass
-class Limits:
+class ConnectionLimits:
     """The limits in force. `spared`: the listener to which only its own limits apply."""
 
     total: int = UNLIMITED
     per_host: int = UNLIMITED
     overrides: Mapping[str, int] = field(default_factory=dict)
     rate: int = UNLIMITED
-    listeners: Mapping[str, Bound] = field(default_factory=dict)
+    listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
     spared: str | None = None
 
     @classmethod
-    def of(cls, setting: Callable[[str], Any], listeners: Iterable[str] = (), spared: str | None = None) -> Limits:
+    def of(
+        cls, setting: Callable[[str], Any], listeners: Iterable[str] = (), spared: str | None = None
+    ) -> ConnectionLimits:
         """The limits from `setting(name)`: the value in force, or None when there is none."""
         bounds = {name: _bound(setting, f"listener.name.{name.lower()}.") for name in listeners}
         total, per_host, overrides, rate = (setting(name) for name in NAMES)
@@ -48,12 +50,12 @@ class Limits:
         return cls(total, per_host, named, rate, bounds, spared if len(bounds) > 1 else None)
 
 
-def _bound(setting: Callable[[str], Any], prefix: str) -> Bound:
+def _bound(setting: Callable[[str], Any], prefix: str) -> ListenerLimits:
     total, rate = setting(prefix + TOTAL), setting(prefix + RATE)
-    return Bound(UNLIMITED if total is None else total, UNLIMITED if rate is None else rate)
+    return ListenerLimits(UNLIMITED if total is None else total, UNLIMITED if rate is None else rate)
 
 
-class _Bucket:
+class _TokenBucket:
     """A token bucket that holds the connections of one second."""
 
     def __init__(self, rate: int, now: float) -> None:
@@ -74,13 +76,13 @@ class _Bucket:
 class ConnectionCounts:
     """Open connections by host and listener, and whether more may come now."""
 
-    def __init__(self, limits: Limits, now: float) -> None:
+    def __init__(self, limits: ConnectionLimits, now: float) -> None:
         self.limits = limits
         self.hosts: Counter[str] = Counter()
         self.listeners: Counter[str] = Counter()
         self.total = 0
-        self._all = _Bucket(limits.rate, now)
-        self._buckets = {name: _Bucket(bound.rate, now) for name, bound in limits.listeners.items()}
+        self._all = _TokenBucket(limits.rate, now)
+        self._buckets = {name: _TokenBucket(bound.rate, now) for name, bound in limits.listeners.items()}
 
     def opened(self, host: str, listener: str = "") -> None:
         """Count a new connection."""
@@ -102,7 +104,7 @@ class ConnectionCounts:
 
     def wait(self, now: float, listener: str = "") -> float:
         """Seconds until a connection may be accepted: 0 for now, -1 for not before another one closes."""
-        limits, bound = self.limits, self.limits.listeners.get(listener, Bound())
+        limits, bound = self.limits, self.limits.listeners.get(listener, ListenerLimits())
         spared = listener == limits.spared
         if self.listeners[listener] >= bound.total or (self.total >= limits.total and not spared):
             return -1

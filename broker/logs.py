@@ -7,9 +7,9 @@ Lock      : none; a reader sees the old file or the new.
 Crash rule: the file is a request, not state: a process without it logs as configured.
 Each process reads the file when it starts and on SIGUSR2. Each role has its own log file, as two processes
 cannot rotate the same one.
-Clients choose client ids, group ids and similar names, which may hold any character. `Lines` escapes their line breaks,
-so that none begins a line of the log. `LONGEST` limits a message, or clients could fill disks: an id may have 32 KiB,
-and a request thousands of ids.
+Clients choose client ids, group ids and similar names, which may hold any character. `LineFormatter` escapes their line
+breaks, so that none begins a line of the log. `LONGEST` limits a message, or clients could fill disks: an id may have
+32 KiB, and a request thousands of ids.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LevelError(ValueError):
     """No such log level."""
 
 
-class Cut(logging.Formatter):
+class TruncatingFormatter(logging.Formatter):
     """Cuts long text and changes nothing else; the journal takes any character."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -68,7 +68,7 @@ class Cut(logging.Formatter):
         return "\n".join(cut(line) for line in super().formatException(ei).split("\n"))
 
 
-class Lines(Cut):
+class LineFormatter(TruncatingFormatter):
     """One line for each record, with its trace indented below."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -150,11 +150,11 @@ def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
         handler = _file_handler(role, Path(path), config)
     elif journald.is_stderr():
         handler = journald.JournalHandler(role)
-        handler.setFormatter(Cut())
+        handler.setFormatter(TruncatingFormatter())
         return handler
     else:
         handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines(f"%(asctime)s %(levelname)s {role} %(name)s: %(message)s"))
+    handler.setFormatter(LineFormatter(f"%(asctime)s %(levelname)s {role} %(name)s: %(message)s"))
     return handler
 
 

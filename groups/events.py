@@ -26,7 +26,7 @@ class Now(NamedTuple):
     wall_ms: int
 
 
-class Limits(NamedTuple):
+class GroupConfig(NamedTuple):
     """The broker's settings for groups, with Kafka's names (`group.max.size`, …) and defaults."""
 
     min_session_ms: int = 6_000
@@ -81,7 +81,7 @@ class SyncResult(NamedTuple):
     assignment: bytes = b""
 
 
-class Leaving(NamedTuple):
+class LeavingMember(NamedTuple):
     member_id: str
     instance_id: str | None = None
     reason: str | None = None
@@ -89,7 +89,7 @@ class Leaving(NamedTuple):
 
 class LeaveResult(NamedTuple):
     error: Error
-    members: tuple[tuple[Leaving, Error], ...] = ()
+    members: tuple[tuple[LeavingMember, Error], ...] = ()
 
 
 class Commit(NamedTuple):

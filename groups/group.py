@@ -10,7 +10,7 @@ import struct
 from collections import Counter
 from typing import Any
 
-from odradek.groups.events import Answer, Append, JoinResult, Limits, Now, Protocols, Reload, SyncResult
+from odradek.groups.events import Answer, Append, GroupConfig, JoinResult, Now, Protocols, Reload, SyncResult
 from odradek.groups.member import Member
 from odradek.groups.offsets import Offsets
 from odradek.groups.records import GroupValue
@@ -57,12 +57,12 @@ class Group:
     """
 
     def __init__(
-        self, group_id: str, partition: int, limits: Limits, timers: Deadlines[Timer],
+        self, group_id: str, partition: int, config: GroupConfig, timers: Deadlines[Timer],
         effects: list[Answer | Append | Reload],
     ) -> None:  # fmt: skip
         self.id = group_id
         self.partition = partition
-        self.limits = limits
+        self.config = config
         self.timers = timers
         self.effects = effects
         self.state = State.EMPTY
@@ -118,8 +118,8 @@ class Group:
             return True
         member = self.members.get(member_id)
         if self.state is State.PREPARING:
-            return (member is not None and member.join is not None) or self.joined < self.limits.max_size
-        return member is not None or len(self.members) < self.limits.max_size
+            return (member is not None and member.join is not None) or self.joined < self.config.max_size
+        return member is not None or len(self.members) < self.config.max_size
 
     # -- members --------------------------------------------------------------------------------------------
 

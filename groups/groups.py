@@ -18,11 +18,11 @@ from odradek.groups.events import (
     Answer,
     Append,
     Commit,
+    GroupConfig,
     Join,
     JoinResult,
     LeaveResult,
-    Leaving,
-    Limits,
+    LeavingMember,
     Now,
     Record,
     Reload,
@@ -30,8 +30,8 @@ from odradek.groups.events import (
     SyncResult,
 )
 from odradek.groups.group import CONSUMER, Group, State, Timer
-from odradek.groups.journal import record_size
-from odradek.groups.loading import Found, Replay
+from odradek.groups.loading import GroupReplay, LoadedGroup
+from odradek.groups.log_writer import record_size
 from odradek.groups.member import Member
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.ownership import FAULT, Ownership
@@ -67,8 +67,8 @@ class _Pending(NamedTuple):
 class Groups(Ownership):
     """The groups by id, and which partitions of `__consumer_offsets` are loaded."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, config: GroupConfig | None = None) -> None:
+        self.config = config or GroupConfig()
         self.effects: list[Answer | Append | Reload] = []
         super().__init__(self.effects)
         self.timers: Deadlines[Timer] = Deadlines()
@@ -87,7 +87,7 @@ class Groups(Ownership):
             return Error.INVALID_GROUP_ID
         return self._served(group_id)
 
-    def loaded(self, partition: int, replay: Replay, now: Now, only: Collection[str] | None = None) -> None:
+    def loaded(self, partition: int, replay: GroupReplay, now: Now, only: Collection[str] | None = None) -> None:
         """Load the groups from the partition's log; each member gets a full session timeout.
 
         `only`: load only these groups, which were reset; the others stay unchanged.
@@ -105,7 +105,7 @@ class Groups(Ownership):
             gone = self._deleted.pop(key, set())
             self._forget_topics([self._groups[name] for name in names if name in self._groups], gone, now)
 
-    def _load(self, group_id: str, found: Found, now: Now) -> None:
+    def _load(self, group_id: str, found: LoadedGroup, now: Now) -> None:
         group = self._create(group_id)
         if found.value is not None:
             group.load(found.value)
@@ -116,7 +116,7 @@ class Groups(Ownership):
             self._open.setdefault(producer_id, set()).add(group_id)
         for member in group.members.values():
             group.alive(member, now)
-        if len(group.members) > self.limits.max_size:
+        if len(group.members) > self.config.max_size:
             rebalance.maybe_prepare(group, "more members than group.max.size", now)
 
     def unload(self, partition: int) -> None:
@@ -132,7 +132,7 @@ class Groups(Ownership):
         super()._drop(partition)
 
     def _create(self, group_id: str) -> Group:
-        group = Group(group_id, self.partition_of(group_id), self.limits, self.timers, self.effects)
+        group = Group(group_id, self.partition_of(group_id), self.config, self.timers, self.effects)
         self._groups[group_id] = group
         return group
 
@@ -170,7 +170,7 @@ class Groups(Ownership):
 
     def _join(self, request: Join, token: Any, now: Now) -> None:
         error = self.refusal(request.group)
-        if not error and not self.limits.min_session_ms <= request.session_timeout_ms <= self.limits.max_session_ms:
+        if not error and not self.config.min_session_ms <= request.session_timeout_ms <= self.config.max_session_ms:
             error = Error.INVALID_SESSION_TIMEOUT
         group = self._groups.get(request.group)
         if not error and group is None:
@@ -217,7 +217,7 @@ class Groups(Ownership):
             self._fault(group_id, now)
             return FAULT
 
-    def leave(self, group_id: str, members: Iterable[Leaving], now: Now) -> LeaveResult:
+    def leave(self, group_id: str, members: Iterable[LeavingMember], now: Now) -> LeaveResult:
         """LeaveGroup, for one or many members."""
         error = self.refusal(group_id)
         if error:
@@ -278,7 +278,7 @@ class Groups(Ownership):
     def _store_offsets(
         self, group: Group, offsets: dict[TopicPartition, OffsetValue], producer: tuple[int, int] | None, token: Any
     ) -> None:
-        limit = self.limits.max_metadata
+        limit = self.config.max_metadata
         fit = {tp: value for tp, value in offsets.items() if java_length(value.metadata) <= limit}
         errors = {tp: Error.NONE if tp in fit else Error.OFFSET_METADATA_TOO_LARGE for tp in offsets}
         if not fit:
@@ -400,7 +400,7 @@ class Groups(Ownership):
             yield
 
     def _expire(self, group: Group, now: Now) -> None:
-        expired = _expired(group, self.limits.retention_ms, now.wall_ms)
+        expired = _expired(group, self.config.retention_ms, now.wall_ms)
         if expired:
             log.info("group %s: %d offsets expired", group.id, len(expired))
         self._remove_offsets(group, expired, now, None)

@@ -124,7 +124,7 @@ def _join_known(group: Group, request: Join, token: Any, now: Now) -> None:
 def _rejoin(group: Group, member: Member, request: Join, token: Any, now: Now) -> None:
     group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     group.wait_join(member, token)
-    maybe_prepare(group, f"member {member.id} joined again: {request.reason or 'no reason given'}", now)
+    maybe_prepare(group, f"member {member.id} rejoined: {request.reason or 'no reason given'}", now)
 
 
 def _join_completing(group: Group, member: Member, request: Join, token: Any, now: Now) -> None:
@@ -175,7 +175,7 @@ def _replace_static(group: Group, request: Join, token: Any, now: Now, member: M
             assignments = {m.id: m.assignment for m in group.members.values()}
             group.effects.append(Append(group.id, [(group_key(group.id), group_value(group.value(assignments)))], done))
         else:
-            maybe_prepare(group, f"static member {request.instance_id} came back with another protocol", now)
+            maybe_prepare(group, f"static member {request.instance_id} rejoined with another protocol", now)
 
 
 def _fence(group: Group, member: Member) -> None:

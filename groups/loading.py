@@ -10,7 +10,7 @@ import logging
 from typing import NamedTuple
 
 from odradek.groups.fields import RecordError
-from odradek.groups.offsets import Committed, TopicPartition
+from odradek.groups.offsets import CommittedOffset, TopicPartition
 from odradek.groups.records import (
     GroupKey,
     GroupValue,
@@ -29,31 +29,31 @@ log = logging.getLogger(__name__)
 _Where = tuple[str, TopicPartition]
 
 
-class Found(NamedTuple):
+class LoadedGroup(NamedTuple):
     """A group's state in the log: its generation, its offsets, and those of open transactions by producer id."""
 
     value: GroupValue | None
-    offsets: dict[TopicPartition, Committed]
-    open: dict[int, dict[TopicPartition, Committed]]
+    offsets: dict[TopicPartition, CommittedOffset]
+    open: dict[int, dict[TopicPartition, CommittedOffset]]
 
 
-class Replay:
+class GroupReplay:
     """Pass the batches of one partition to `feed` in order, then call `found`."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupValue] = {}
-        self._offsets: dict[_Where, Committed] = {}
-        self._open: dict[int, dict[_Where, Committed | None]] = {}  # by producer id
+        self._offsets: dict[_Where, CommittedOffset] = {}
+        self._open: dict[int, dict[_Where, CommittedOffset | None]] = {}  # by producer id
 
-    def found(self) -> dict[str, Found]:
+    def found(self) -> dict[str, LoadedGroup]:
         """The state of each group."""
-        groups = {group: Found(value, {}, {}) for group, value in self.groups.items()}
+        groups = {group: LoadedGroup(value, {}, {}) for group, value in self.groups.items()}
         for (group, tp), committed in self._offsets.items():
-            groups.setdefault(group, Found(None, {}, {})).offsets[tp] = committed
+            groups.setdefault(group, LoadedGroup(None, {}, {})).offsets[tp] = committed
         for producer_id, offsets in self._open.items():
             for (group, tp), written in offsets.items():
                 if written is not None:
-                    groups.setdefault(group, Found(None, {}, {})).open.setdefault(producer_id, {})[tp] = written
+                    groups.setdefault(group, LoadedGroup(None, {}, {})).open.setdefault(producer_id, {})[tp] = written
         return groups
 
     def feed(self, batch: bytes) -> None:
@@ -90,7 +90,7 @@ class Replay:
             if kind == control.COMMIT:
                 self._apply(where, committed)
 
-    def _apply(self, where: _Where, committed: Committed | None) -> None:
+    def _apply(self, where: _Where, committed: CommittedOffset | None) -> None:
         known = self._offsets.get(where)
         if committed is None:
             self._offsets.pop(where, None)
@@ -98,7 +98,7 @@ class Replay:
             self._offsets[where] = committed
 
     def _record(
-        self, key: bytes | None, value: bytes | None, position: int, target: dict[_Where, Committed | None] | None
+        self, key: bytes | None, value: bytes | None, position: int, target: dict[_Where, CommittedOffset | None] | None
     ) -> None:
         try:
             decoded = decode_key(key or b"")
@@ -106,7 +106,7 @@ class Replay:
                 self._group(decoded.group, value)
             elif isinstance(decoded, OffsetKey):
                 where = (decoded.group, (decoded.topic, decoded.partition))
-                committed = None if value is None else Committed(decode_offset_value(value), position)
+                committed = None if value is None else CommittedOffset(decode_offset_value(value), position)
                 if target is not None:
                     target[where] = committed
                 elif committed is None:

@@ -18,7 +18,7 @@ _UnderWay = tuple[OffsetValue, ...]
 not affect those before it."""
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """A commit in the log; `position` is the offset of its record's batch in `__consumer_offsets`."""
 
     value: OffsetValue
@@ -31,7 +31,7 @@ class _InTransaction:
     __slots__ = ("under_way", "written")
 
     def __init__(self) -> None:
-        self.written: Committed | None = None
+        self.written: CommittedOffset | None = None
         self.under_way: _UnderWay = ()
 
 
@@ -39,7 +39,7 @@ class Offsets:
     """Committed and pending offsets by (topic, partition)."""
 
     def __init__(self) -> None:
-        self._committed: dict[TopicPartition, Committed] = {}
+        self._committed: dict[TopicPartition, CommittedOffset] = {}
         self._pending: dict[TopicPartition, _UnderWay] = {}
         self._open: dict[int, dict[TopicPartition, _InTransaction]] = {}  # by producer id
         self._open_by: dict[TopicPartition, set[int]] = {}  # the reverse: producer ids by partition
@@ -63,7 +63,7 @@ class Offsets:
     def _in_transaction(self, tp: TopicPartition) -> bool:
         return tp in self._open_by
 
-    def load(self, tp: TopicPartition, committed: Committed) -> None:
+    def load(self, tp: TopicPartition, committed: CommittedOffset) -> None:
         """Load an offset from the log."""
         self._committed[tp] = committed
 
@@ -81,7 +81,7 @@ class Offsets:
             if self._settle(tp, value):
                 known = self._committed.get(tp)
                 if known is None or known.position <= position:  # commits of one batch complete in order
-                    self._committed[tp] = Committed(value, position)
+                    self._committed[tp] = CommittedOffset(value, position)
 
     def fail(self, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
         """Drop commits that did not reach the log. Others of the same partitions, earlier ones too, stay pending."""
@@ -100,7 +100,7 @@ class Offsets:
 
     # -- transactions
 
-    def load_open(self, producer_id: int, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def load_open(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Load an open transaction from the log."""
         for tp, committed in offsets.items():
             self._enter(producer_id, tp).written = committed
@@ -117,7 +117,7 @@ class Offsets:
             self._open_by.setdefault(tp, set()).add(producer_id)
         return known[tp]
 
-    def _take_out(self, producer_id: int, tp: TopicPartition) -> Committed | None:
+    def _take_out(self, producer_id: int, tp: TopicPartition) -> CommittedOffset | None:
         known, ids = self._open[producer_id], self._open_by[tp]
         written = known.pop(tp).written
         ids.discard(producer_id)
@@ -137,7 +137,7 @@ class Offsets:
         for tp, value in offsets.items():
             found = self._settle_open(producer_id, tp, value)
             if found is not None and (found.written is None or found.written.position <= position):
-                found.written = Committed(value, position)
+                found.written = CommittedOffset(value, position)
 
     def fail_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
         """Drop offsets that did not reach the log. The transaction's earlier offsets of these partitions stay."""
@@ -179,12 +179,12 @@ class Offsets:
                 self._take_out(producer_id, tp)
         return removed
 
-    def restore(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def restore(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Put removed offsets back, because their tombstones could not be appended."""
         for tp, committed in offsets.items():
             self._committed.setdefault(tp, committed)
 
-    def snapshot(self) -> dict[TopicPartition, Committed]:
+    def snapshot(self) -> dict[TopicPartition, CommittedOffset]:
         """A copy for `restore`."""
         return dict(self._committed)
 

@@ -51,7 +51,7 @@ def prepare(group: Group, reason: str, now: Now) -> None:
 
 def _start_initial_delay(group: Group, now: Now) -> None:
     """Wait briefly for more members, so that a fleet that starts together needs one rebalance."""
-    delay = group.limits.initial_delay_ms
+    delay = group.config.initial_delay_ms
     group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay, 0)
     group.member_added = False
     group.timers.set((group.id, "join", ""), now.steady_ms + delay)
@@ -74,7 +74,7 @@ def expire_join(group: Group, now: Now) -> None:
         return
     left = group.initial_delay_left_ms
     if left and group.member_added:
-        delay = min(group.limits.initial_delay_ms, left)
+        delay = min(group.config.initial_delay_ms, left)
         group.member_added = False
         group.initial_delay_left_ms = max(left - delay, 0)
         group.timers.set((group.id, "join", ""), now.steady_ms + delay)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from odradek.groups.events import Answer, Commit, Leaving, Now, Sync, SyncResult
+from odradek.groups.events import Answer, Commit, LeavingMember, Now, Sync, SyncResult
 from odradek.groups.group import Group, State
 from odradek.groups.joining import validate_member
 from odradek.groups.member import Member
@@ -104,7 +104,7 @@ def heartbeat(group: Group, member_id: str, instance_id: str | None, generation:
 # -- LeaveGroup -------------------------------------------------------------------------------------------------
 
 
-def leave(group: Group, leaving: Leaving, now: Now) -> Error:
+def leave(group: Group, leaving: LeavingMember, now: Now) -> Error:
     """One member leaves, or an administrator removes a static member by its instance id."""
     member_id = leaving.member_id
     if not member_id:

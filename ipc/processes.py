@@ -32,7 +32,7 @@ COLUMNS = (
     "appends",
     "errors",
     "handoffs",
-    "parked",
+    "delayed_operations",
     "log_version",
     "lock_waits",
     "closed",
@@ -74,7 +74,7 @@ class ProcessTable:
         row[COLUMN["pid"]] = os.getpid()
         row[COLUMN["starts"]] += 1
         row[COLUMN["started_ms"]] = time.time_ns() // 1_000_000
-        row[COLUMN["meta_version"]] = row[COLUMN["connections"]] = row[COLUMN["parked"]] = 0
+        row[COLUMN["meta_version"]] = row[COLUMN["connections"]] = row[COLUMN["delayed_operations"]] = 0
         row[COLUMN["state"]] = state
 
     def pids(self) -> dict[int, int]:

@@ -29,7 +29,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from odradek.ipc import renewal
-from odradek.ipc.region import NoRoom, Region, RegionError, unlink
+from odradek.ipc.region import Region, RegionError, SharedMemoryFull, unlink
 
 _KIND = "producers"
 _ENTRY = 32
@@ -127,7 +127,7 @@ class ProducerTable:
         for at in self._chain(producer_id):
             if not self.words[at]:
                 return at
-        raise NoRoom(errno.ENOSPC, f"the producer table of {self.capacity} places is full")
+        raise SharedMemoryFull(errno.ENOSPC, f"the producer table of {self.capacity} places is full")
 
     def has_room(self, count: int) -> bool:
         """Whether `count` more producers fit without a larger table."""
@@ -187,7 +187,7 @@ class ProducerTable:
             yield ~pid, epoch, last, offset, delta, timestamp, coordinator, ~begun
 
     def insert(self, producer_id: int, epoch: int) -> int:
-        """Add an empty entry. NoRoom, without a change, in a full table: storage.log.producer_room prevents that."""
+        """Add an empty entry. A full table raises SharedMemoryFull: storage.log.producer_capacity prevents that."""
         words, at = self.words, self._free(producer_id)
         words[at + EPOCH], words[at + TXN_FIRST], words[at + COUNT] = epoch, 0, 0
         words[at + TIMESTAMP], words[at + COORDINATOR_EPOCH], words[at + MARKED] = -1, -1, -1

@@ -31,7 +31,7 @@ class RegionError(Exception):
     """A region is missing, or has another layout or broker; the message says what to do."""
 
 
-class NoRoom(RegionError, OSError):
+class SharedMemoryFull(RegionError, OSError):
     """/dev/shm is full: requests that need more memory are refused, as on a full disk, and may succeed later."""
 
 
@@ -58,7 +58,7 @@ class Region:
 
     @classmethod
     def create(cls, name: str, size: int, kind: str, incarnation: int) -> Region:
-        """Make (or replace) region `name` with a zeroed body of `size` bytes (a multiple of 8). Raises NoRoom."""
+        """Make (or replace) region `name` with a zeroed body of `size` bytes (a multiple of 8). SharedMemoryFull."""
         unlink(name)
         memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600)
         try:
@@ -122,7 +122,7 @@ def _reserve(fd: int, size: int, name: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise NoRoom(
+        raise SharedMemoryFull(
             errno.ENOSPC,
             f"/dev/shm has no room for {size} bytes ({name}): enlarge it (mount -o remount,size=…) or free some",
         ) from None

@@ -33,7 +33,7 @@ _NO_RECORDS = memoryview(b"")
 Found = TypeVar("Found")
 
 
-class Part(NamedTuple):
+class FetchedPart(NamedTuple):
     """One partition's response; `records` lie in the frame's buffer, `diverging` is (epoch, its end at the leader)."""
 
     topic: bytes
@@ -45,15 +45,15 @@ class Part(NamedTuple):
     diverging: tuple[int, int] | None
 
 
-class Answer(NamedTuple):
+class FetchResponse(NamedTuple):
     """A Fetch response; `error` is the session's."""
 
     error: int
     session_id: int
-    parts: list[Part]
+    parts: list[FetchedPart]
 
 
-class Place(NamedTuple):
+class ListOffsetsPartition(NamedTuple):
     """One partition of ListOffsets: requested at `at` (LATEST, EARLIEST), answered with `error` and an offset."""
 
     topic: bytes  # its name
@@ -85,7 +85,9 @@ def encode_fetch(request: FetchRequest, correlation: int, client: bytes) -> byte
     return _framed(out)
 
 
-def encode_list_offsets(replica: int, at: int, places: Sequence[Place], correlation: int, client: bytes) -> bytes:
+def encode_list_offsets(
+    replica: int, at: int, places: Sequence[ListOffsetsPartition], correlation: int, client: bytes
+) -> bytes:
     """The whole frame of a ListOffsets request for the offset `at` (LATEST or EARLIEST) of each of `places`."""
     groups = _grouped((place.topic, struct.pack(">iiq", place.partition, place.leader_epoch, at)) for place in places)
     out = [
@@ -112,12 +114,12 @@ def _framed(pieces: list[bytes]) -> bytes:
 # -- answers
 
 
-def parse_fetch(frame: memoryview, correlation: int) -> Answer:
+def parse_fetch(frame: memoryview, correlation: int) -> FetchResponse:
     """The response to the Fetch with this correlation id."""
     return _checked(_fetch, frame, correlation)
 
 
-def parse_list_offsets(frame: memoryview, correlation: int) -> list[Place]:
+def parse_list_offsets(frame: memoryview, correlation: int) -> list[ListOffsetsPartition]:
     """The response to the ListOffsets with this correlation id."""
     return _checked(_list_offsets, frame, correlation)
 
@@ -136,11 +138,11 @@ def _checked(parse: Callable[[memoryview, int], tuple[Found, int]], frame: memor
     return found
 
 
-def _fetch(frame: memoryview, at: int) -> tuple[Answer, int]:
+def _fetch(frame: memoryview, at: int) -> tuple[FetchResponse, int]:
     end = len(frame)
     at = wire.skip_tags(frame, at, end)
     _, error, session = _REPLY.unpack_from(frame, at)
-    parts: list[Part] = []
+    parts: list[FetchedPart] = []
     topics, at = wire.count(frame, at + _REPLY.size, end, True)
     for _ in range(topics):
         topic = bytes(frame[at : at + 16])
@@ -149,10 +151,10 @@ def _fetch(frame: memoryview, at: int) -> tuple[Answer, int]:
             part, at = _part(frame, at, end, topic)
             parts.append(part)
         at = wire.skip_tags(frame, at, end)
-    return Answer(error, session, parts), wire.skip_tags(frame, at, end)
+    return FetchResponse(error, session, parts), wire.skip_tags(frame, at, end)
 
 
-def _part(frame: memoryview, at: int, end: int, topic: bytes) -> tuple[Part, int]:
+def _part(frame: memoryview, at: int, end: int, topic: bytes) -> tuple[FetchedPart, int]:
     index, error, hw, _, log_start = _PART_REPLY.unpack_from(frame, at)
     aborted, at = wire.count(frame, at + _PART_REPLY.size, end, True)
     for _ in range(aborted):
@@ -160,7 +162,7 @@ def _part(frame: memoryview, at: int, end: int, topic: bytes) -> tuple[Part, int
     size, at = wire.span(frame, at + 4, end, True)  # after the preferred read replica
     records = frame[at : at + size] if size > 0 else _NO_RECORDS
     diverging, at = _diverging(frame, at + max(size, 0), end)
-    return Part(topic, index, error, hw, log_start, records, diverging), at
+    return FetchedPart(topic, index, error, hw, log_start, records, diverging), at
 
 
 def _diverging(frame: memoryview, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
@@ -174,15 +176,15 @@ def _diverging(frame: memoryview, at: int, end: int) -> tuple[tuple[int, int] | 
     return None, at
 
 
-def _list_offsets(frame: memoryview, at: int) -> tuple[list[Place], int]:
+def _list_offsets(frame: memoryview, at: int) -> tuple[list[ListOffsetsPartition], int]:
     end = len(frame)
-    places: list[Place] = []
+    places: list[ListOffsetsPartition] = []
     topics, at = wire.count(frame, at + 4, end, False)  # after the throttle time
     for _ in range(topics):
         topic, at = wire.string(frame, at, end, False)
         partitions, at = wire.count(frame, at, end, False)
         for _ in range(partitions):
             index, error, _, offset, epoch = struct.unpack_from(">ihqqi", frame, at)
-            places.append(Place(topic or b"", index, epoch, error, offset))
+            places.append(ListOffsetsPartition(topic or b"", index, epoch, error, offset))
             at += 26
     return places, at

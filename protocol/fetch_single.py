@@ -28,7 +28,7 @@ def epoch_at(at: int, version: int) -> int:
     return at + 17 + (4 if version < 15 else 0)
 
 
-class Form:
+class ResponseTemplate:
     """The encoding of responses for one partition without an error or aborted transactions.
 
     A frame is `opening`, then `head`, the records and `tail`; only the opening depends on the client. Within a session

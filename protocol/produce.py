@@ -22,7 +22,7 @@ VERSIONS = (0, 13)
 _HEAD = struct.Struct(">hi")
 
 
-class Part(NamedTuple):
+class ProducePart(NamedTuple):
     """One partition of a request; `start`/`size` place its records in the frame's buffer (size -1: null)."""
 
     topic: bytes  # name, or 16 bytes of topic id from v13 on
@@ -37,7 +37,7 @@ class ProduceRequest(NamedTuple):
     acks: int
     timeout_ms: int
     transactional_id: bytes | None
-    parts: list[Part]
+    parts: list[ProducePart]
     prefix_end: int
 
 
@@ -52,7 +52,7 @@ def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
         transactional_id, at = wire.string(buf, at, end, flexible)
     acks, timeout = _HEAD.unpack_from(buf, at)
     topics, at = wire.present(buf, at + 6, end, flexible)
-    parts: list[Part] = []
+    parts: list[ProducePart] = []
     prefix_end, tagged = at, 0
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version, flexible)
@@ -62,7 +62,7 @@ def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
             (index,) = wire.I32.unpack_from(buf, at)
             prefix_end = at + 4
             size, start = wire.span(buf, prefix_end, end, flexible)
-            parts.append(Part(topic, index, start, size))
+            parts.append(ProducePart(topic, index, start, size))
             at = start + max(size, 0)
             if flexible:
                 at, tagged = wire.pass_tags(buf, at, end, tagged)
@@ -99,7 +99,7 @@ class PartResult(NamedTuple):
     record_errors: tuple[tuple[int, str | None], ...] = ()
 
 
-class Stored(Protocol):
+class StoredBatch(Protocol):
     """The response data of a stored batch, with its request's correlation id."""
 
     correlation: int
@@ -108,7 +108,7 @@ class Stored(Protocol):
     log_start: int
 
 
-def single_reply(version: int, topic: bytes, index: int) -> Callable[[Stored], bytes]:
+def single_reply(version: int, topic: bytes, index: int) -> Callable[[StoredBatch], bytes]:
     """A function that makes the whole success frame, length first, for one partition: one pack call each."""
     flexible = version >= FLEXIBLE
     named = topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible)

@@ -35,7 +35,7 @@ class DeletableSegment(NamedTuple):
     reason: str
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """A topic's retention; -1 means for ever. `delete`: whether cleanup.policy has delete."""
 
     retention_ms: int = FOREVER
@@ -44,7 +44,13 @@ class Limits(NamedTuple):
 
 
 def segments_to_delete(
-    segments: Sequence[SegmentFacts], limits: Limits, *, log_start: int, high_watermark: int, leo: int, now_ms: int
+    segments: Sequence[SegmentFacts],
+    limits: RetentionLimits,
+    *,
+    log_start: int,
+    high_watermark: int,
+    leo: int,
+    now_ms: int,
 ) -> list[DeletableSegment]:
     """The segments to delete, oldest first. `segments` rises and ends with the active one.
 

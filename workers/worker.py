@@ -31,21 +31,21 @@ from odradek.workers.dispatch.requests import Requests
 from odradek.workers.dispatch.unregistered_brokers import UnregisteredBrokers
 from odradek.workers.dispatch.upstream import Upstream
 from odradek.workers.fetch import nearest_replica
+from odradek.workers.fetch.fetch_sessions import FetchSessionCache
 from odradek.workers.fetch.fetch_targets import FetchTargets
 from odradek.workers.fetch.follower_progress import FollowerProgress
-from odradek.workers.fetch.sessions import Sessions
-from odradek.workers.net import slices
-from odradek.workers.net.acceptance import Acceptance
+from odradek.workers.net import time_slices
+from odradek.workers.net.acceptor_channel import AcceptorChannel
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.loop import Loop
 from odradek.workers.net.pager import Pager
 from odradek.workers.produce.acks_all import AcksAll
-from odradek.workers.produce.answering import Answering
 from odradek.workers.produce.batching import Batching
 from odradek.workers.produce.fsync import Syncer
+from odradek.workers.produce.produce_responses import ProduceResponses
+from odradek.workers.produce.produce_targets import ProduceTargets
 from odradek.workers.produce.producer_ids import ProducerIds
 from odradek.workers.produce.record_check import RecordCheck
-from odradek.workers.produce.targets import ProduceTargets
 from odradek.workers.produce.verification import Verification
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Worker:
         self.take, self.name_of = self.requests.take, self.requests.name_of  # for the loop
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")
         self.controller = Upstream(process.run_dir / "controller.sock")
-        self.acceptance = Acceptance(self, process.run_dir)
+        self.acceptance = AcceptorChannel(self, process.run_dir)
         self.draining = False
         self._serve_produce()
         self._serve_fetch()
@@ -123,12 +123,12 @@ class Worker:
         self.acks_all = AcksAll(self, self.batching)
         self.batching.connect(self.syncer.submit, self.acks_all.wait, self.verification.hold)
         self.spend, self.kept = self.loop.slices.spend, self.loop.framing.kept
-        self._answering = Answering(self.batching, self.sender.send_bytes, self.loop.framing.settled, self.drop)
+        self._answering = ProduceResponses(self.batching, self.sender.send_bytes, self.loop.framing.settled, self.drop)
 
     def _serve_fetch(self) -> None:
         """The services for Fetch (workers.fetch.fetch_services)."""
         self.fetch_targets = FetchTargets()
-        self.sessions = Sessions(self.config["max.incremental.fetch.session.cache.slots"])
+        self.sessions = FetchSessionCache(self.config["max.incremental.fetch.session.cache.slots"])
         self.followers = FollowerProgress(self)
         self.fetch_max_bytes: int = self.config["fetch.max.bytes"]
         self.by_rack = nearest_replica.by_rack(self.config["replica.selector.class"])
@@ -205,12 +205,12 @@ class Worker:
         self._drain_until = time.monotonic() + self.config["odradek.drain.timeout.ms"] / 1000
         self.process.draining()
         self.acceptance.drain()
-        self.purgatory.hurry()
+        self.purgatory.answer_all()
 
     def finish(self) -> None:
         """Close the remaining connections and the worker's descriptors."""
         for connection in list(self.loop.connections.values()):
-            self.drop(connection, "this worker stops")
+            self.drop(connection, "closed: the worker is stopping")
         self.loop.finish_round()
         self.syncer.close()
         self.bell.close()
@@ -266,7 +266,7 @@ class Worker:
 
     def _try_again(self) -> None:
         """Give each deferred work one slice while time is left: many large requests do not add up in one turn."""
-        until = time.monotonic() + slices.SLICE_S
+        until = time.monotonic() + time_slices.SLICE_S
         again, self._again = self._again, []
         for number, (work, connection) in enumerate(again):
             if number and time.monotonic() >= until:
@@ -278,7 +278,7 @@ class Worker:
                 log.exception("unexpected error in deferred work")
                 done = True
                 if connection is not None:
-                    self.drop(connection, "an error of the broker")
+                    self.drop(connection, "closed after an internal error")
             if not done:
                 self._again.append((work, connection))
 
@@ -313,7 +313,7 @@ class Worker:
         row[COLUMN["appends"]] = self.batching.appends
         row[COLUMN["messages_in"]] = self.batching.messages
         row[COLUMN["lock_waits"]] = self.batching.lock_waits
-        row[COLUMN["parked"]] = len(self.purgatory)
+        row[COLUMN["delayed_operations"]] = len(self.purgatory)
 
     def _connect(self, process: Upstream) -> None:
         if process.connect():
@@ -323,9 +323,9 @@ class Worker:
             self._watch_writes(process)
         process.tick()
 
-    def ask(self, process: Upstream, asked: Forwarded, answered: Callable[[int, bytes], None]) -> None:
+    def send_to(self, process: Upstream, request: Forwarded, answered: Callable[[int, bytes], None]) -> None:
         """Send a request to the coordinator or the controller; calls `answered(flags, body)` once."""
-        process.ask(asked, answered)
+        process.send(request, answered)
         self._watch_writes(process)
 
     def _watch_writes(self, process: Upstream) -> None:
@@ -359,7 +359,7 @@ class Worker:
             if connection.waits or (connection.active and not trickles):
                 connection.active, connection.last_active = False, now
             elif connection.last_active < limit:
-                self.drop(connection, "idle (connections.max.idle.ms)")
+                self.drop(connection, "closed: idle for more than connections.max.idle.ms")
 
     # -- connections
 
@@ -414,7 +414,7 @@ class Worker:
 
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
         """Send the controller a request of this worker's own; calls `answered(flags, body)` once."""
-        self.ask(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
+        self.send_to(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
 
 
 if TYPE_CHECKING:
@@ -426,5 +426,5 @@ if TYPE_CHECKING:
 
 def _slice(work: Iterator[object]) -> bool:
     """Run steps for one time slice; returns whether the work is complete."""
-    until = time.monotonic() + slices.SLICE_S
+    until = time.monotonic() + time_slices.SLICE_S
     return all(step is not WAIT and time.monotonic() < until for step in work)

@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.connection_limits import ConnectionCounts, Limits
+from odradek.broker.connection_limits import ConnectionCounts, ConnectionLimits
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import between_brokers
-from odradek.broker.process import process, sd_notify, sockets
-from odradek.broker.process.process import Process, Signals
+from odradek.broker.process import sd_notify, sockets
+from odradek.broker.process.process import Process, Signals, enter
 from odradek.cluster.configs import configdef
 from odradek.ipc import channel, handoff, roles
 from odradek.ipc.channel import Channel
@@ -42,7 +42,7 @@ MOST_HOMELESS = 4096  # connections handed back while no worker is registered
 _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Link:
+class WorkerChannel:
     """A registered worker: its channel and the connections it has."""
 
     def __init__(self, link: Channel) -> None:
@@ -82,35 +82,35 @@ class Link:
 class Acceptor:
     """One loop over listening sockets and workers' channels."""
 
-    def __init__(self, me: Process, listening: dict[str, socket.socket]) -> None:
-        self._me = me
+    def __init__(self, process: Process, listening: dict[str, socket.socket]) -> None:
+        self._process = process
         self._listening = {sock.fileno(): (name, sock) for name, sock in listening.items()}
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, WorkerChannel] = {}
         self._homeless: deque[tuple[Client, int]] = deque()
         self._counts = ConnectionCounts(self._limits(), time.monotonic())
-        self._row = me.shared.processes.row(roles.ACCEPTOR)
+        self._row = process.shared.processes.row(roles.ACCEPTOR)
         self._accepting: set[int] = set()
         self._paused_until = 0.0
         self._no_files_logged = -NO_FILES_LOG_S
         self._meta_version = 0
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._door = channel.Listener(me.run_dir / "acceptor.sock")
+        self._door = channel.Listener(process.run_dir / "acceptor.sock")
         self._epoll = select.epoll()
         self._epoll.register(self._signals.fileno(), select.EPOLLIN)
         self._epoll.register(self._door.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
         """Run until SIGTERM."""
-        self._me.running()
+        self._process.running()
         while True:
-            self._me.beat()
+            self._process.beat()
             timeout = self._adjust()
             # Workers before clients: else clients that arrive with a worker's registration all go to older workers.
             for fd, events in sorted(self._epoll.poll(timeout), key=lambda event: event[0] in self._listening):
                 self._event(fd, events)
             if self._signals.drain():
                 break
-        self._me.draining()
+        self._process.draining()
 
     def _event(self, fd: int, events: int) -> None:
         if fd in self._listening:
@@ -123,15 +123,15 @@ class Acceptor:
     def _adjust(self) -> float:
         """Accept or pause according to the current limits; returns seconds until the next check."""
         self._follow_metadata()
-        now, patience = time.monotonic(), IDLE_S
+        now, timeout = time.monotonic(), IDLE_S
         takers = any(link.takes for link in self._links.values())
         pause = max(0.0, self._paused_until - now)
         for fd, (name, _) in self._listening.items():
             waiting = self._counts.wait(now, name)
             self._set_accepting(fd, takers and waiting == 0 and not pause)
             if takers and (pause or waiting > 0):
-                patience = min(patience, max(pause, waiting))
-        return patience
+                timeout = min(timeout, max(pause, waiting))
+        return timeout
 
     def _set_accepting(self, fd: int, on: bool) -> None:
         if on == (fd in self._accepting):
@@ -144,27 +144,27 @@ class Acceptor:
 
     def _follow_metadata(self) -> None:
         """The limits may be changed while the broker runs (AlterConfigs)."""
-        version = self._me.shared.metadata.version
+        version = self._process.shared.metadata.version
         if version == self._meta_version:
             return
         from odradek.cluster.metadata.snapshot import Snapshot
 
-        self._meta_version, blob = self._me.shared.metadata.read()
-        snapshot = Snapshot.parse(blob, self._me.config)
-        self._counts.limits = self._limits(*snapshot.dynamic_layers(self._me.config["broker.id"]))
+        self._meta_version, blob = self._process.shared.metadata.read()
+        snapshot = Snapshot.parse(blob, self._process.config)
+        self._counts.limits = self._limits(*snapshot.dynamic_layers(self._process.config["broker.id"]))
         self._row[COLUMN["meta_version"]] = self._meta_version
 
-    def _limits(self, *layers: Mapping[str, str]) -> Limits:
+    def _limits(self, *layers: Mapping[str, str]) -> ConnectionLimits:
         """The limits; settings of `layers` override those of the configuration file."""
-        config = self._me.config
+        config = self._process.config
 
         def in_force(name: str) -> Any:
-            for layer in (*layers, config.given):
+            for layer in (*layers, config.originals):
                 if name in layer:
                     return configdef.parse(name, layer[name])
             return config.get(name)
 
-        return Limits.of(in_force, [name for name, _ in self._listening.values()], between_brokers(config))
+        return ConnectionLimits.of(in_force, [name for name, _ in self._listening.values()], between_brokers(config))
 
     # Clients
 
@@ -203,7 +203,7 @@ class Acceptor:
             self._row[COLUMN["errors"]] += 1
             connection.close()
             return
-        _set_options(connection, self._me)
+        _set_options(connection, self._process)
         self._counts.opened(client.host, client.listener)
         self._give(client, connection.detach())
 
@@ -235,11 +235,11 @@ class Acceptor:
 
     def _admit_workers(self) -> None:
         while (arrived := self._door.accept()) is not None:
-            link = self._links[arrived.fileno()] = Link(arrived)
+            link = self._links[arrived.fileno()] = WorkerChannel(arrived)
             self._epoll.register(arrived.fileno(), select.EPOLLIN)
             self._listen(link)
 
-    def _talk(self, link: Link, events: int) -> None:
+    def _talk(self, link: WorkerChannel, events: int) -> None:
         if events & select.EPOLLOUT:
             link.channel.flush()
             link.sent()
@@ -247,7 +247,7 @@ class Acceptor:
         if events & ~select.EPOLLOUT:
             self._listen(link)
 
-    def _listen(self, link: Link) -> None:
+    def _listen(self, link: WorkerChannel) -> None:
         try:
             messages = link.channel.receive()
         except EOFError:
@@ -257,7 +257,7 @@ class Acceptor:
         for message in messages:
             self._on_message(link, message, returned)
 
-    def _on_message(self, link: Link, message: bytes, returned: deque[int]) -> None:
+    def _on_message(self, link: WorkerChannel, message: bytes, returned: deque[int]) -> None:
         kind = message[:1]
         if kind == handoff.REGISTER:
             self._registered(link, handoff.registered(message))
@@ -277,26 +277,26 @@ class Acceptor:
             self._take_back(link, handoff.client(message), returned.popleft() if returned else channel.LOST)
         self._count()
 
-    def _take_back(self, link: Link, client: Client, fd: int) -> None:
+    def _take_back(self, link: WorkerChannel, client: Client, fd: int) -> None:
         self._loaded(link, client.listener, client.host, -1)
         if fd == channel.LOST:
             self._counts.closed(client.host, client.listener)
         else:
             self._give(client, fd)
 
-    def _registered(self, link: Link, worker_id: int) -> None:
+    def _registered(self, link: WorkerChannel, worker_id: int) -> None:
         link.worker_id = worker_id
         log.info("%s accepts connections", role_name(worker_role(worker_id)))
         for _ in range(len(self._homeless)):
             self._give(*self._homeless.popleft())
 
-    def _loaded(self, link: Link, listener: str, host: str, change: int) -> None:
+    def _loaded(self, link: WorkerChannel, listener: str, host: str, change: int) -> None:
         link.load += change
         link.clients[listener, host] += change
         if not link.clients[listener, host]:
             del link.clients[listener, host]
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: WorkerChannel) -> None:
         """A dead worker's connections are dead, also those on their way to it."""
         self._epoll.unregister(link.channel.fileno())
         del self._links[link.channel.fileno()]
@@ -308,7 +308,7 @@ class Acceptor:
         if link.worker_id >= 0:
             log.info("%s stopped accepting connections", role_name(worker_role(link.worker_id)))
 
-    def _watch(self, link: Link) -> None:
+    def _watch(self, link: WorkerChannel) -> None:
         more = select.EPOLLOUT if link.channel.wants_write else 0
         self._epoll.modify(link.channel.fileno(), select.EPOLLIN | more)
 
@@ -318,12 +318,12 @@ def _plain(host: str) -> str:
     return host.removeprefix("::ffff:").partition("%")[0]
 
 
-def _set_options(connection: socket.socket, me: Process) -> None:
+def _set_options(connection: socket.socket, process: Process) -> None:
     connection.setblocking(False)  # a flag of the open file, so it holds in the worker as well
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    size = me.config["socket.send.buffer.bytes"]
-    if "socket.send.buffer.bytes" in me.config.given and size > 0:
+    size = process.config["socket.send.buffer.bytes"]
+    if "socket.send.buffer.bytes" in process.config.originals and size > 0:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 
@@ -337,7 +337,7 @@ def _inherited() -> list[tuple[str, socket.socket]]:
 def main(run_dir: Path) -> None:
     """Run the acceptor of the broker with this run directory, until SIGTERM."""
     listening = _inherited()
-    me = process.enter(roles.ACCEPTOR, run_dir)
+    process = enter(roles.ACCEPTOR, run_dir)
     if not listening:
         raise BootError("an acceptor needs the listening sockets from its supervisor or from systemd (LISTEN_FDS)")
-    Acceptor(me, sockets.by_listener(listening, me.config.listeners)).run()
+    Acceptor(process, sockets.by_listener(listening, process.config.listeners)).run()

@@ -86,13 +86,13 @@ def leave(run_dir: Path) -> None:
     from odradek.broker import config as configuration
     from odradek.broker.process.process import role_locks
     from odradek.broker.supervisor import stop_limits
-    from odradek.broker.supervisor.await_leave import Departure
+    from odradek.broker.supervisor.await_leave import LeaveWait
     from odradek.ipc import rundir
     from odradek.ipc.shm import Shared
 
     config = configuration.saved(run_dir)
-    shared, patience_s = Shared.attach(rundir.shm_prefix(config.data_dir)), stop_limits.departure_s(config)
-    if not Departure(shared, role_locks(config), run_dir, patience_s).wait():
+    shared, timeout_s = Shared.attach(rundir.shm_prefix(config.data_dir)), stop_limits.departure_s(config)
+    if not LeaveWait(shared, role_locks(config), run_dir, timeout_s).wait():
         click.echo("odradek: warning: the controller did not move all leadership away from this broker", err=True)
 
 
@@ -104,12 +104,12 @@ def finish(run_dir: Path) -> None:
     """For odradek-memory.service: flush, mark the clean shutdown, and release the shared memory."""
     from odradek.broker import config as configuration
     from odradek.broker import logs
-    from odradek.broker.process.start_timeout import Patience
+    from odradek.broker.process.start_timeout import TimeoutExtension
     from odradek.broker.supervisor import boot, shutdown
 
     config = configuration.saved(run_dir)
     logs.setup("memory", config, run_dir)
-    Patience().begin(lambda: "flushing")
+    TimeoutExtension().begin(lambda: "flushing")
     booted = boot.again(config)
     shutdown.finish(booted)
     booted.leave()

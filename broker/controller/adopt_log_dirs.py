@@ -24,7 +24,7 @@ from odradek.cluster.tree import znodes
 from odradek.storage.dirs.logdirs import LogDirError
 
 if TYPE_CHECKING:
-    from odradek.broker.controller.adoption_plan import TakeOver, TopicTakeOver
+    from odradek.broker.controller.adoption_plan import AdoptionPlan, TopicAdoption
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def end(state: ClusterState) -> None:
         state.tree.delete(znodes.ADOPTION)
 
 
-def _plan(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig) -> TakeOver:
+def _plan(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig) -> AdoptionPlan:
     """The remaining work: topics in the tree are done."""
     from odradek.broker.controller import adoption_plan  # once in a broker's life
 
@@ -84,14 +84,14 @@ def _refuse_half(dirs: PartitionDirs) -> None:
         )
 
 
-def _log_plan(plan: TakeOver) -> None:
+def _log_plan(plan: AdoptionPlan) -> None:
     for note in plan.notes:
         log.info("adopting: %s", note)
     for warning in plan.warnings:
         log.warning("adopting: %s", warning)
 
 
-def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None:
+def _carry_out(plan: AdoptionPlan, state: ClusterState, dirs: PartitionDirs) -> None:
     for (name, partition), (path, reason) in plan.strays.items():
         log.warning("%s not adopted: %s", path, reason)
         dirs.set_aside(name, partition)
@@ -101,7 +101,7 @@ def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None
         _create(topic, state)
 
 
-def _create(topic: TopicTakeOver, state: ClusterState) -> None:
+def _create(topic: TopicAdoption, state: ClusterState) -> None:
     replicas = {index: [state.broker] for index in range(topic.partitions)}
     state.create_topic(TopicPlan(topic.name, replicas, topic.configs), topic.id, topic.epochs)
     log.info("adopted topic %s with %d partitions from the log directories", topic.name, topic.partitions)
@@ -114,7 +114,7 @@ def warn_of_unknown(state: ClusterState) -> None:
     marked = sorted(name for name, topic in state.topics.items() if adopted_configs.is_marked(topic["config"]))
     if marked:
         log.warning(
-            "%d topics were taken over without their configs, nothing of them is deleted or compacted "
+            "adopted %d topics without their configs: their records are neither deleted nor compacted "
             "(%s; see odradek adopt --help): %s",
             len(marked),
             adopted_configs.MARK,

@@ -37,7 +37,7 @@ _UNREADABLE = "not understood: "
 
 
 @dataclass
-class Found:
+class FoundDirectory:
     """One partition directory."""
 
     path: Path
@@ -45,13 +45,13 @@ class Found:
 
 
 @dataclass
-class TopicTakeOver:
+class TopicAdoption:
     """One topic to create from its directories. `unknown` says why its retention is unknown; "" when it is known."""
 
     name: str
     id: bytes | None
     partitions: int
-    found: dict[int, Found]
+    found: dict[int, FoundDirectory]
     configs: dict[str, str] = field(default_factory=dict)
     unknown: str = ""
     epochs: dict[int, int] = field(default_factory=dict)  # by partition
@@ -59,11 +59,11 @@ class TopicTakeOver:
 
 
 @dataclass
-class TakeOver:
+class AdoptionPlan:
     """The whole plan. `strays` are set aside, each with its reason; `broker_configs` are dynamic ones, by broker id,
     None for the cluster-wide default."""
 
-    topics: list[TopicTakeOver] = field(default_factory=list)
+    topics: list[TopicAdoption] = field(default_factory=list)
     strays: dict[tuple[str, int], tuple[Path, str]] = field(default_factory=dict)
     broker_configs: dict[int | None, dict[str, str]] = field(default_factory=dict)
     doubtful_defaults: set[str] = field(default_factory=set)  # dynamic broker configs whose value is uncertain
@@ -71,34 +71,34 @@ class TakeOver:
     warnings: list[str] = field(default_factory=list)
 
 
-def plan(log_dirs: Sequence[str], broker: int, config: BrokerConfig) -> TakeOver:
+def plan(log_dirs: Sequence[str], broker: int, config: BrokerConfig) -> AdoptionPlan:
     """Plan what `broker` adopts from its log directories. Changes nothing.
 
     Raises LogDirError for a sub-directory that is not a partition's, OSError for disk errors.
     """
     topics, marked = _found(log_dirs)
     metadata, why, notes = _metadata(log_dirs, config)
-    take_over = TakeOver(notes=[*notes, *marked])
+    adoption = AdoptionPlan(notes=[*notes, *marked])
     if metadata is not None:
-        _take_broker_configs(take_over, metadata, broker)
-        take_over.notes += _kept(metadata)
+        _take_broker_configs(adoption, metadata, broker)
+        adoption.notes += _kept(metadata)
     for name in sorted({*topics, *(_own_topics(metadata, broker) if metadata else ())}):
         wrong = topicnames.problem(name)
         if wrong:
-            take_over.notes.append(f"ignored: directories of {name}, which is not a topic name: {wrong}")
+            adoption.notes.append(f"ignored: directories of {name}, which is not a topic name: {wrong}")
         else:
-            _Topic(take_over, name, topics.get(name, {}), metadata, why).decide(broker, config)
-    _note_defaults(take_over, config)
-    return take_over
+            _Topic(adoption, name, topics.get(name, {}), metadata, why).decide(broker, config)
+    _note_defaults(adoption, config)
+    return adoption
 
 
-def _note_defaults(take_over: TakeOver, config: BrokerConfig) -> None:
+def _note_defaults(adoption: AdoptionPlan, config: BrokerConfig) -> None:
     """Warn of topics whose retention depends on the former broker's server.properties, which no directory holds."""
-    levels = [*take_over.broker_configs.values(), config.given]
-    dynamic = tuple(reversed(take_over.broker_configs.values()))  # broker's before cluster-wide
-    topics = [topic.name for topic in take_over.topics if _ages_by_default(topic, dynamic, config)]
+    levels = [*adoption.broker_configs.values(), config.originals]
+    dynamic = tuple(reversed(adoption.broker_configs.values()))  # broker's before cluster-wide
+    topics = [topic.name for topic in adoption.topics if _ages_by_default(topic, dynamic, config)]
     if topics and not any(name in level for level in levels for name in _LOG_RETENTION):
-        take_over.warnings.append(
+        adoption.warnings.append(
             f"no retention.ms override, and none of {', '.join(_LOG_RETENTION)} is set (the former broker may have had "
             f"one in its server.properties), so the default of 7 days applies: {', '.join(topics)}"
         )
@@ -107,21 +107,21 @@ def _note_defaults(take_over: TakeOver, config: BrokerConfig) -> None:
 _LOG_RETENTION = tuple(adopted_configs.broker_retention("retention.ms"))
 
 
-def _ages_by_default(topic: TopicTakeOver, dynamic: tuple[Mapping[str, str], ...], config: BrokerConfig) -> bool:
+def _ages_by_default(topic: TopicAdoption, dynamic: tuple[Mapping[str, str], ...], config: BrokerConfig) -> bool:
     policy = configdef.resolve_one("cleanup.policy", topic.configs, dynamic, config)
     return "delete" in policy and "retention.ms" not in topic.configs
 
 
-def _found(log_dirs: Iterable[str]) -> tuple[dict[str, dict[int, Found]], list[str]]:
+def _found(log_dirs: Iterable[str]) -> tuple[dict[str, dict[int, FoundDirectory]], list[str]]:
     """Partition directories by topic, and notes on those marked as deleted, future or stray."""
-    topics: dict[str, dict[int, Found]] = {}
+    topics: dict[str, dict[int, FoundDirectory]] = {}
     marked: dict[str, list[str]] = {}
     for folder in log_dirs:
         for path, name in logdirs.partitions_in(folder):
             if name.mark:
                 marked.setdefault(name.mark, []).append(str(path))
             else:
-                topics.setdefault(name.topic, {})[name.partition] = Found(path, _topic_id(path))
+                topics.setdefault(name.topic, {})[name.partition] = FoundDirectory(path, _topic_id(path))
     notes = [f"{_MARKS[mark]}: {', '.join(paths)}" for mark, paths in sorted(marked.items())]
     return {topic: dict(sorted(found.items())) for topic, found in topics.items()}, notes
 
@@ -151,7 +151,7 @@ def _metadata(log_dirs: Sequence[str], config: Mapping[str, Any]) -> tuple[Metad
     try:
         metadata = kraft_log.load(directory)
         return metadata, _skipped(metadata), [f"metadata log: {directory}"]
-    except kraft_log.Unreadable as error:
+    except kraft_log.UnreadableMetadataLog as error:
         return None, "the metadata log cannot be read", [f"not readable: {error}"]
 
 
@@ -189,16 +189,16 @@ def _own_topics(metadata: Metadata, broker: int) -> list[str]:
     ]
 
 
-def _take_broker_configs(take_over: TakeOver, metadata: Metadata, broker: int) -> None:
+def _take_broker_configs(adoption: AdoptionPlan, metadata: Metadata, broker: int) -> None:
     for level, name in ((None, ""), (broker, str(broker))):
         checked = adopted_configs.check_broker(metadata.configs.get((BROKER, name), {}))
         if checked.configs:
-            take_over.broker_configs[level] = checked.configs
+            adoption.broker_configs[level] = checked.configs
         doubts = metadata.doubts(BROKER, name, checked.configs)
-        take_over.doubtful_defaults.update(checked.refused, doubts)
+        adoption.doubtful_defaults.update(checked.refused, doubts)
         if checked.refused:
             whose = "all brokers" if level is None else f"broker {level}"
-            take_over.notes.append(f"dynamic configs of {whose} that are not taken over: {', '.join(checked.refused)}")
+            adoption.notes.append(f"dynamic configs of {whose} that are not taken over: {', '.join(checked.refused)}")
 
 
 def _kept(metadata: Metadata) -> list[str]:
@@ -213,12 +213,12 @@ class _Topic:
     """Decides on one topic."""
 
     def __init__(
-        self, take_over: TakeOver, name: str, found: dict[int, Found], metadata: Metadata | None, why: str
+        self, adoption: AdoptionPlan, name: str, found: dict[int, FoundDirectory], metadata: Metadata | None, why: str
     ) -> None:
-        self.all = take_over
+        self.all = adoption
         self.metadata = metadata
         self.known: MetadataTopic | None = metadata.topics.get(name) if metadata else None
-        self.topic = TopicTakeOver(name, None, 0, found)
+        self.topic = TopicAdoption(name, None, 0, found)
         self.why = why or ("" if self.known else _NOT_MENTIONED)
 
     def decide(self, broker: int, config: Mapping[str, Any]) -> None:
@@ -239,7 +239,7 @@ class _Topic:
         self._configure(config)
         self.all.topics.append(topic)
 
-    def _epoch(self, found: Found | None, part: MetadataPartition | None) -> int:
+    def _epoch(self, found: FoundDirectory | None, part: MetadataPartition | None) -> int:
         """The partition's leader epoch: one above Kafka's, so that consumers detect what its log may have lost.
 
         Partitions of __transaction_state keep Kafka's epoch: partitions reject markers with an older coordinator epoch,
@@ -275,8 +275,8 @@ class _Topic:
 
     def _configure(self, config: Mapping[str, Any]) -> None:
         topic = self.topic
-        given = self.metadata.configs.get((TOPIC, topic.name), {}) if self.metadata and self.known else {}
-        checked = adopted_configs.check_topic(given)
+        configs = self.metadata.configs.get((TOPIC, topic.name), {}) if self.metadata and self.known else {}
+        checked = adopted_configs.check_topic(configs)
         if checked.refused:
             topic.notes.append(f"configs that are not taken over: {', '.join(checked.refused)}")
         topic.unknown = self.why or self._doubt(checked.configs, checked.refused)
@@ -305,7 +305,7 @@ def _internal(name: str, config: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in planning.internal_configs(name, 1, config).items()}
 
 
-def _most_common(found: Mapping[int, Found]) -> bytes | None:
+def _most_common(found: Mapping[int, FoundDirectory]) -> bytes | None:
     ids = Counter(one.topic_id for one in found.values() if one.topic_id is not None)
     return max(ids, key=lambda one: ids[one]) if ids else None
 

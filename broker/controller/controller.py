@@ -19,13 +19,13 @@ from typing import Any
 from odradek.broker.controller import internal_requests
 from odradek.broker.controller.member.member import Member
 from odradek.broker.controller.metadata_owner import MetadataOwner
-from odradek.broker.controller.snapshot_publisher import Publication
-from odradek.broker.controller.zookeeper_outage import Outage
+from odradek.broker.controller.snapshot_publisher import SnapshotPublisher
+from odradek.broker.controller.zookeeper_outage import ZooKeeperOutage
 from odradek.broker.process.process import Process, Signals
-from odradek.broker.process.steps import Steps
+from odradek.broker.process.steps import TaskScheduler
 from odradek.broker.process.timeouts import Cancel, Timeouts
 from odradek.cluster import internal
-from odradek.cluster.decisions.planning import Defaults
+from odradek.cluster.decisions.planning import TopicDefaults
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import channel, forward, roles
 from odradek.ipc.channel import Channel
@@ -50,21 +50,23 @@ PUBLISH_REST = 4  # minimum pause between publications for work in progress, in 
 class Controller:
     """The services of handlers with runs_in="controller"."""
 
-    def __init__(self, me: Process, owner: MetadataOwner | Member, publication: Publication, bell: Doorbell) -> None:
-        self.me = me
+    def __init__(
+        self, process: Process, owner: MetadataOwner | Member, publication: SnapshotPublisher, bell: Doorbell
+    ) -> None:
+        self.process = process
         self.owner = owner
         self.publication = publication
         self._bell = bell
-        self._row = me.shared.processes.row(roles.CONTROLLER)
+        self._row = process.shared.processes.row(roles.CONTROLLER)
         self._links: dict[int, Channel] = {}
         self._after_publish: list[Callable[[], None]] = []
         self._timeouts = Timeouts()
-        self._steps = Steps()
+        self._steps = TaskScheduler()
         self._publish_from = 0.0  # earliest time to publish the changes of work still in progress
         self._refused = False  # the last publication
-        self._outage = Outage(lambda: owner.connected)
+        self._outage = ZooKeeperOutage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._door = channel.Listener(me.run_dir / "controller.sock")
+        self._door = channel.Listener(process.run_dir / "controller.sock")
         self._epoll = select.epoll()
         for source in (self._signals, self._door, bell):
             self._epoll.register(source.fileno(), select.EPOLLIN)
@@ -81,11 +83,11 @@ class Controller:
     @property
     def config(self) -> Any:
         """This broker's static configuration."""
-        return self.me.config
+        return self.process.config
 
-    def defaults(self) -> Defaults:
+    def defaults(self) -> TopicDefaults:
         """num.partitions and default.replication.factor."""
-        return Defaults(self.config["num.partitions"], self.config["default.replication.factor"])
+        return TopicDefaults(self.config["num.partitions"], self.config["default.replication.factor"])
 
     def begin(self, work: Iterator[None]) -> None:
         """Run `work` in steps, interleaved with other requests."""
@@ -119,13 +121,13 @@ class Controller:
         self.owner.begin()
         table.load_all()  # not earlier: other processes wait for the metadata; not later: the first request would wait
         while not self._signals.drain():
-            for fd, events in self._epoll.poll(self._patience()):
+            for fd, events in self._epoll.poll(self._poll_timeout()):
                 self._event(fd, events)
             self._turn()
-            self.me.beat()
-        self.me.draining()
+            self.process.beat()
+        self.process.draining()
 
-    def _patience(self) -> float:
+    def _poll_timeout(self) -> float:
         if self._steps.waiting:
             return TICK_S if self._steps.idle else 0.0
         if self.owner.waiting or self.publication.waiting or (self.owner.changed and not self._refused):
@@ -190,7 +192,7 @@ class Controller:
         return self.owner.snapshot_at(version)
 
     def _free(self, freed: list[int]) -> None:
-        self.owner.to_free.extend(slot for slot in freed if not self.owner.slot_book.free(slot))
+        self.owner.to_free.extend(slot for slot in freed if not self.owner.slot_allocator.free(slot))
 
     # -- channels
 

@@ -31,7 +31,7 @@ class Services(Protocol):
     def config(self) -> Any:
         """The broker's configuration."""
 
-    def defaults(self) -> planning.Defaults:
+    def defaults(self) -> planning.TopicDefaults:
         """The defaults of topics that are created now."""
 
     def when_published(self, action: Callable[[], None]) -> None:

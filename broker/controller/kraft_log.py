@@ -14,7 +14,7 @@ from odradek.storage.tools import metadata_log
 from odradek.storage.tools.metadata_log import MetadataBatch, MetadataLogError
 
 
-class Unreadable(Exception):
+class UnreadableMetadataLog(Exception):
     """The metadata log exists but cannot be interpreted; the message says why."""
 
 
@@ -26,15 +26,15 @@ def find(log_dirs: Sequence[str], metadata_log_dir: str | None = None) -> Path |
 
 
 def load(directory: Path) -> Metadata:
-    """The metadata that a metadata log describes. Raises Unreadable."""
+    """The metadata that a metadata log describes. Raises UnreadableMetadataLog."""
     metadata = Metadata()
     try:
         alone = metadata_log.voters(directory) or _voters(directory)
         metadata.apply(_entries(directory, alone == 1))
     except (MetadataLogError, MetadataRecordError) as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableMetadataLog(str(error)) from error
     if metadata.migrating:
-        raise Unreadable(f"{directory}: the migration from ZooKeeper is not complete")
+        raise UnreadableMetadataLog(f"{directory}: the migration from ZooKeeper is not complete")
     return metadata
 
 

@@ -19,15 +19,15 @@ from typing import Any, TypeVar
 from odradek.broker.controller import adopt_log_dirs
 from odradek.broker.controller.replicas import unknown_dirs
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.interbroker.peers import Poller
 from odradek.broker.process.steps import WAITS
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.decisions.reassignment import Assignment
+from odradek.cluster.free_slots import SlotsExhausted
 from odradek.cluster.metadata.rows import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules.errors import ApiError, Outcomes
-from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.cluster.state import TOGETHER, ClusterState
 from odradek.cluster.tree.tree import TreeUnavailable
 from odradek.cluster.tree.znodes import Partition
@@ -61,7 +61,7 @@ class MetadataOwner:
         self,
         state: ClusterState,
         dirs: PartitionDirs,
-        book: SlotBook,
+        slot_allocator: SlotAllocator,
         config: Mapping[str, Any],
         ring: Callable[[int], None],
         reserve: Reserve | None = None,
@@ -70,7 +70,7 @@ class MetadataOwner:
         """`running` is called when other processes may rely on this one."""
         self.state = state
         self.dirs = dirs
-        self.slot_book = book
+        self.slot_allocator = slot_allocator
         self.config = config
         self.changed = False
         self.version = 0
@@ -152,7 +152,7 @@ class MetadataOwner:
             for index, row in enumerate(topic["partitions"]):
                 info = places.get((name, index))
                 same = info is not None and former is not None and former.topics[name].id == topic_id
-                if same and info is not None and self.slot_book.matches(info.slot, info.incarnation):
+                if same and info is not None and self.slot_allocator.matches(info.slot, info.incarnation):
                     row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
                 elif self.state.broker in row[REPLICAS] and name not in self.state.deleting:
                     self._open(name, index, row, topic_id)
@@ -161,7 +161,7 @@ class MetadataOwner:
         unknown_dirs.finish_deletions(self.state, self.dirs)
         if former:
             used = {row[SLOT] for topic in self.state.topics.values() for row in topic["partitions"]}
-            self.to_free.extend(self.slot_book.leftovers(used))
+            self.to_free.extend(self.slot_allocator.leftovers(used))
         self.changed = True
 
     def _open(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
@@ -173,7 +173,7 @@ class MetadataOwner:
         except OSError as error:
             log.error("%s-%d: %s: the partition is offline", name, index, error)
             row[LOG_DIR] = max(row[LOG_DIR], 0)
-        row[SLOT], row[INCARNATION] = self.slot_book.open(_first(state, row))
+        row[SLOT], row[INCARNATION] = self.slot_allocator.open(_first(state, row))
 
     # -- topics
 
@@ -236,7 +236,7 @@ class MetadataOwner:
         self.dirs.sync()
         yield
         for row in mine.values():
-            row[SLOT], row[INCARNATION] = self.slot_book.open(_first(slots.LEADER, row))
+            row[SLOT], row[INCARNATION] = self.slot_allocator.open(_first(slots.LEADER, row))
             yield
 
     def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
@@ -283,11 +283,11 @@ class MetadataOwner:
         if slot == NOWHERE:
             self._retire_dir(name, index)
             return True
-        if not self.slot_book.try_lock(slot):
+        if not self.slot_allocator.try_lock(slot):
             return False
-        self.slot_book.mark_deleting(slot)
+        self.slot_allocator.mark_deleting(slot)
         self._retire_dir(name, index)
-        for role in self.slot_book.unlock(slot):
+        for role in self.slot_allocator.unlock(slot):
             self._ring(role)
         self.to_free.append(slot)
         return True

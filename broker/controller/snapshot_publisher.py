@@ -2,7 +2,7 @@
 
 A reply to a change waits until each running worker and the coordinator has written the snapshot's version into its row
 of the process table, so that no client then reaches a process that does not know the change. The wait is bounded: a
-process that does not acknowledge within ACK_PATIENCE_S is stopped or stuck, and when it resumes it checks the version
+process that does not acknowledge within ACK_TIMEOUT_S is stopped or stuck, and when it resumes it checks the version
 word before it handles anything. The wait excludes the janitor: it answers no client, and may be busy with a disk.
 """
 
@@ -19,7 +19,7 @@ from odradek.ipc.shm import Shared
 
 log = logging.getLogger(__name__)
 
-ACK_PATIENCE_S = 1.0
+ACK_TIMEOUT_S = 1.0
 _AWAITED = (roles.COORDINATOR, *range(roles.FIRST_WORKER, roles.ROLES))
 _NOTIFIED = (roles.ACCEPTOR, roles.REPLICATOR, roles.JANITOR, *_AWAITED)
 _SERVING = (processes.RUNNING, processes.DRAINING)
@@ -31,7 +31,7 @@ class _Waiting(NamedTuple):
     action: Callable[[], None]
 
 
-class Publication:
+class SnapshotPublisher:
     """The published version, and the actions that wait until every process has it."""
 
     def __init__(self, shared: Shared, locks: RoleLocks, ring: Callable[[int], None]) -> None:
@@ -61,7 +61,7 @@ class Publication:
 
     def when_acked(self, action: Callable[[], None]) -> None:
         """Call `action` once every process has the current version (at once if all have it)."""
-        self._waiting.append(_Waiting(self.version, time.monotonic() + ACK_PATIENCE_S, action))
+        self._waiting.append(_Waiting(self.version, time.monotonic() + ACK_TIMEOUT_S, action))
         self.check()
 
     def check(self) -> None:

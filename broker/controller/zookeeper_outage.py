@@ -13,13 +13,13 @@ from collections.abc import Callable
 # CreateTopics, DeleteTopics, AlterConfigs, CreatePartitions, ElectLeaders, IncrementalAlterConfigs,
 # AlterPartitionReassignments. Controller requests need no ZooKeeper.
 CHANGES = frozenset({19, 20, 33, 37, 43, 44, 45})
-PATIENCE_S = 15.0  # half of what clients wait by default (request.timeout.ms)
+TIMEOUT_S = 15.0  # half of what clients wait by default (request.timeout.ms)
 MOST = 1000
 
 Serve = Callable[[], None]
 
 
-class Outage:
+class ZooKeeperOutage:
     """The queue of waiting requests; `is_connected` says whether the connection is up."""
 
     def __init__(self, is_connected: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,7 +30,7 @@ class Outage:
     def submit(self, api_key: int, serve: Serve) -> None:
         """Call `serve` now; if it changes data in ZooKeeper, once the connection is up, in order."""
         if api_key in CHANGES and (self._waiting or not self._is_connected()) and len(self._waiting) < MOST:
-            self._waiting.append((self._clock() + PATIENCE_S, serve))
+            self._waiting.append((self._clock() + TIMEOUT_S, serve))
         else:
             serve()
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
-from odradek.broker.interbroker.connection import Address, Limits, Link
+from odradek.broker.interbroker.connection import Address, Link, LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
 from odradek.cluster.metadata.snapshot import Snapshot
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 MOST = 2_000  # items in a request
 ANSWER_BYTES = 1 << 20
-PATIENCE_MS = (
+TIMEOUT_MS = (
     10_000  # answers come after a second at most (broker.coordinator.txn_markers), unless the other broker hangs
 )
 
@@ -39,8 +39,8 @@ Key = TypeVar("Key", bound=Hashable)
 Watch = Callable[[int, int, Callable[[int], None]], None]  # fd, events (0: stop), callback for events that occur
 
 
-class Kind(Protocol[Item]):
-    """A kind of request: a Kafka API, and how items become its requests."""
+class RequestType(Protocol[Item]):
+    """A Kafka API, and how items become its requests."""
 
     title: str  # of a connection, in the log
     api: str
@@ -56,24 +56,24 @@ class Kind(Protocol[Item]):
         """Called with the outcome of each item."""
 
 
-class Links(Generic[Item]):
+class BrokerChannels(Generic[Item]):
     """The connections to other brokers."""
 
-    def __init__(self, config: Any, watch: Watch, kind: Kind[Item]) -> None:
+    def __init__(self, config: Any, watch: Watch, kind: RequestType[Item]) -> None:
         self.own: int = config["broker.id"]
         self.alone = not config.clustered
         self.kind = kind
         self._listener = between_brokers(config) if config.clustered else ""
         self._watch = watch
         self._snapshot = Snapshot.empty()
-        self._links: dict[int, CoordinatorLink[Item]] = {}
+        self._channels: dict[int, BrokerChannel[Item]] = {}
         self._resolver: Resolver | None = None
 
     def follow(self, snapshot: Snapshot) -> None:
         """Take over a new snapshot; close connections to brokers that have gone or have another address."""
         self._snapshot = snapshot
-        for broker, link in list(self._links.items()):
-            if self._address(broker) != link.address:
+        for broker, channel in list(self._channels.items()):
+            if self._address(broker) != channel.address:
                 self._close(broker)
 
     def _address(self, broker: int) -> Address | None:
@@ -82,53 +82,53 @@ class Links(Generic[Item]):
 
     def send(self, broker: int, item: Item) -> bool:
         """Queue an item for the next request to a broker; False if its address is unknown."""
-        link = self._links.get(broker)
-        if link is None:
+        channel = self._channels.get(broker)
+        if channel is None:
             address = self._address(broker)
             if address is None:
                 return False
-            link = self._links[broker] = self._connect(broker, address)
-        link.queue[item] = None
+            channel = self._channels[broker] = self._connect(broker, address)
+        channel.queue[item] = None
         return True
 
-    def _connect(self, broker: int, address: Address) -> CoordinatorLink[Item]:
+    def _connect(self, broker: int, address: Address) -> BrokerChannel[Item]:
         if self._resolver is None:
             self._resolver = Resolver()
             self._watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
         name = f"{self.kind.title} for broker {broker} at {address[0]}:{address[1]}"
-        return CoordinatorLink(name, self.own, address, self._resolver, self._watch, self.kind)
+        return BrokerChannel(name, self.own, address, self._resolver, self._watch, self.kind)
 
     def _resolved(self) -> None:
         assert self._resolver is not None
         self._resolver.drain()
-        for link in self._links.values():
-            link.link.resolved()
+        for channel in self._channels.values():
+            channel.link.resolved()
 
     def take_queued(self) -> list[Item]:
         """Take back all items that are not in flight."""
-        taken = [item for link in self._links.values() for item in link.queue]
-        for link in self._links.values():
-            link.queue.clear()
+        taken = [item for channel in self._channels.values() for item in channel.queue]
+        for channel in self._channels.values():
+            channel.queue.clear()
         return taken
 
     def forget(self, unwanted: Callable[[Item], bool]) -> None:
         """Drop these items from the queues; those in flight stay."""
-        for link in self._links.values():
-            for item in [item for item in link.queue if unwanted(item)]:
-                del link.queue[item]
+        for channel in self._channels.values():
+            for item in [item for item in channel.queue if unwanted(item)]:
+                del channel.queue[item]
 
     @property
     def due_ms(self) -> int | None:
         """When `tick` is due (CLOCK_MONOTONIC), None for never."""
-        return min((due for link in self._links.values() if (due := link.due_ms) is not None), default=None)
+        return min((due for channel in self._channels.values() if (due := channel.due_ms) is not None), default=None)
 
     def tick(self, now_ms: int) -> None:
         """Send, connect, time out; drop a lost connection that is not needed now."""
-        for broker, link in list(self._links.items()):
+        for broker, channel in list(self._channels.items()):
             try:
-                if link.is_needed:
-                    link.link.tick(now_ms)
-                elif not link.link.up:
+                if channel.is_needed:
+                    channel.link.tick(now_ms)
+                elif not channel.link.up:
                     self._close(broker)
             except Exception:
                 log.exception("unexpected error while sending %s to broker %d", self.kind.title, broker)
@@ -136,26 +136,26 @@ class Links(Generic[Item]):
 
     def close(self) -> None:
         """Close all connections and the resolver."""
-        for broker in list(self._links):
+        for broker in list(self._channels):
             self._close(broker)
         if self._resolver is not None:
             self._resolver.close()
 
     def _close(self, broker: int) -> None:
-        link = self._links.pop(broker)
-        link.link.close()
-        link.lost(link.link)
+        channel = self._channels.pop(broker)
+        channel.link.close()
+        channel.lost(channel.link)
 
 
-class CoordinatorLink(Generic[Item]):
+class BrokerChannel(Generic[Item]):
     """The connection to one broker (connection.ConnectionHandler)."""
 
     def __init__(
-        self, name: str, own: int, address: Address, resolver: Resolver, watch: Watch, kind: Kind[Item]
+        self, name: str, own: int, address: Address, resolver: Resolver, watch: Watch, kind: RequestType[Item]
     ) -> None:  # fmt: skip
         self.address = address
         self.queue: dict[Item, None] = {}
-        self.link = Link(name, address, self, resolver, Limits(ANSWER_BYTES, ANSWER_BYTES, PATIENCE_MS, -1))
+        self.link = Link(name, address, self, resolver, LinkLimits(ANSWER_BYTES, ANSWER_BYTES, TIMEOUT_MS, -1))
         self._own = own
         self._client_id = ""
         self._under_way: list[Item] = []

@@ -11,18 +11,20 @@ from odradek.groups.offsets import TopicPartition
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol import errors
-from odradek.workers.dispatch.unregistered_brokers import Looks
+from odradek.workers.dispatch.unregistered_brokers import AddressLookups
 from odradek.workers.dispatch.upstream import Upstream
 
 _THERE = (errors.NONE, errors.TOPIC_ALREADY_EXISTS)  # in the second case the metadata will have it soon
 
 
-class ControllerLink(Upstream):
+class ControllerClient(Upstream):
     """The channel to the controller, with a method for each request."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "controller.sock")
-        self._looks = Looks(lambda answered: self.request(internal.LOOK_FOR_BROKERS, {}, lambda _: answered()))
+        self._lookups = AddressLookups(
+            lambda answered: self.request(internal.LOOK_FOR_BROKERS, {}, lambda _: answered())
+        )
 
     def request(self, key: int, body: dict[str, Any], done: Callable[[dict[str, Any] | None], None]) -> None:
         """Send an internal request; `done(None)` when the controller could not answer."""
@@ -30,7 +32,7 @@ class ControllerLink(Upstream):
         def answered(flags: int, data: bytes) -> None:
             done(internal.decode(data) if flags == forward.OK else None)
 
-        self.ask(Forwarded(0, key, 0, None, "", "", internal.encode(body)), answered)
+        self.send(Forwarded(0, key, 0, None, "", "", internal.encode(body)), answered)
 
     def create_topic(self, name: str, failed: Callable[[str], None]) -> None:
         """Request an internal topic; `failed(why)` if the controller refuses, else the metadata will have it."""
@@ -44,7 +46,7 @@ class ControllerLink(Upstream):
 
     def look_for_brokers(self) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
-        self._looks.wish()
+        self._lookups.request()
 
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""

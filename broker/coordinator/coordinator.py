@@ -21,14 +21,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from odradek.broker.coordinator.broker_channels import NewestConnections
-from odradek.broker.coordinator.controller_client import ControllerLink
+from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
-from odradek.broker.coordinator.verification_channel import VerificationLinks
-from odradek.broker.process import process
-from odradek.broker.process.process import Process, Signals
-from odradek.broker.process.steps import Line
+from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
+from odradek.broker.coordinator.verification_channel import VerificationChannels
+from odradek.broker.process.process import Process, Signals, enter
+from odradek.broker.process.steps import TaskQueue
 from odradek.cluster import internal
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.events import Answer, Now
@@ -45,7 +44,7 @@ from odradek.protocol.library import message_class
 from odradek.workers.apis import table
 from odradek.workers.dispatch import api, dispatch
 from odradek.workers.dispatch.catalog import Catalog
-from odradek.workers.dispatch.coordination import Wanted
+from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 log = logging.getLogger(__name__)
 
@@ -60,35 +59,40 @@ COLUMN_REQUESTS, COLUMN_CONNECTIONS = COLUMN["requests"], COLUMN["connections"]
 class Coordinator:
     """The services of handlers with runs_in="coordinator" (workers.dispatch.coordination)."""
 
-    def __init__(self, me: Process) -> None:
-        self.me = me
-        self.config = me.config
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.config = process.config
         self.now = _now()
         self._catalog = Catalog(
-            me.shared, me.run_dir, roles.COORDINATOR, me.config, me.config.log_dirs, me.config.clean
+            process.shared,
+            process.run_dir,
+            roles.COORDINATOR,
+            process.config,
+            process.config.log_dirs,
+            process.config.clean,
         )
-        self._row = me.shared.processes.row(roles.COORDINATOR)
-        self._controller = ControllerLink(me.run_dir)
-        self._groups = GroupCoordinator(self._catalog, me.config, self._controller, self._row, self.now)
+        self._row = process.shared.processes.row(roles.COORDINATOR)
+        self._controller = ControllerClient(process.run_dir)
+        self._groups = GroupCoordinator(self._catalog, process.config, self._controller, self._row, self.now)
         self.groups = self._groups.machine
         self._watched: dict[int, Callable[[int], None]] = {}  # callbacks for a descriptor's events
-        self._links = MarkerLinks(me.config, self._watch)
-        self._verifications = VerificationLinks(me.config, self._watch)
+        self._marker_channels = TxnMarkerChannels(process.config, self._watch)
+        self._verifications = VerificationChannels(process.config, self._watch)
         self._transactions = TransactionCoordinator(
-            self._catalog, me.config, self.groups, self._groups.holds_markers, self._links, self._verifications,
-            self._controller,
+            self._catalog, process.config, self.groups, self._groups.holds_markers, self._marker_channels,
+            self._verifications, self._controller,
         )  # fmt: skip
         self._newest = NewestConnections()
-        self._line = Line()
+        self._queue = TaskQueue()
         self._topics = (self._groups.topic, self._transactions.topic)
         self._rows = table.load_rows()
         self._channels: dict[int, Channel] = {}
         self._writing: set[int] = set()  # descriptors polled for writability
         self._loaded_some = False
-        self._bell = Doorbell(me.run_dir, roles.COORDINATOR)
+        self._bell = Doorbell(process.run_dir, roles.COORDINATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._epoll = select.epoll()
-        self._door = channel.Listener(me.run_dir / "coordinator.sock")
+        self._door = channel.Listener(process.run_dir / "coordinator.sock")
         for source in (self._signals, self._door, self._bell):
             self._epoll.register(source.fileno(), select.EPOLLIN)
 
@@ -106,7 +110,7 @@ class Coordinator:
 
     def begin(self, work: Iterator[None]) -> None:
         """Run the rest of a request in steps, interleaved with small requests."""
-        self._line.add_first(work)
+        self._queue.add_first(work)
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
@@ -124,9 +128,9 @@ class Coordinator:
         """See `workers.dispatch.coordination.Coordinator`."""
         self._transactions.verify(producer, partition, done)
 
-    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+    def write_markers(self, entry: TxnMarkerEntry, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
-        self._transactions.write_markers(wanted, done, self.now)
+        self._transactions.write_markers(entry, done, self.now)
 
     def look_for_brokers(self) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
@@ -160,30 +164,30 @@ class Coordinator:
         """Run the loop until SIGTERM."""
         _warm_up()
         self._follow()
-        self.me.running()
+        self.process.running()
         while not self._signals.drain():
-            events = self._epoll.poll(self._patience())
+            events = self._epoll.poll(self._poll_timeout())
             self.now = _now()
             self._follow()
             for fd, what in events:
                 self._event(fd, what)
             self._turn()
-            self.me.beat()
-        self.me.draining()
+            self.process.beat()
+        self.process.draining()
         self._turn()
 
-    def _patience(self) -> float:
-        if self._line.waiting:
+    def _poll_timeout(self) -> float:
+        if self._queue.waiting:
             return 0.0
         if any(topic.is_loading for topic in self._topics):
             return 0.0 if self._loaded_some else LOADING_S
         longest = CONNECT_S if self._controller.channel is None else LOOK_S
-        waits = self._groups.patience(self.now), self._transactions.patience(self.now)
+        waits = self._groups.poll_timeout(self.now), self._transactions.poll_timeout(self.now)
         return min([longest, *[wait for wait in waits if wait is not None]])
 
     def _turn(self) -> None:
         """Everything except messages: loading, deadlines, the log, responses."""
-        self._line.advance()
+        self._queue.advance()
         self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
         for topic in self._topics:
             topic.answer_waiting(self.now)
@@ -272,7 +276,7 @@ class Coordinator:
         if len(request.body) < LARGE and request.api_key not in LONG_ANSWERS:
             dispatch.serve(row, self, request, answer)
         else:
-            self._line.add(dispatch.serving(row, self, request, answer, self.begin))
+            self._queue.add(dispatch.serving(row, self, request, answer, self.begin))
 
     def _verify(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
         """A worker's verification request (cluster.internal)."""
@@ -300,7 +304,7 @@ class Coordinator:
         """Close everything."""
         for link in self._channels.values():
             link.close()
-        self._links.close()
+        self._marker_channels.close()
         self._verifications.close()
         self._door.close()
         self._bell.close()
@@ -330,7 +334,7 @@ def _now() -> Now:
 
 def main(run_dir: Path) -> None:
     """Run the coordinator of the broker with this run directory until SIGTERM."""
-    coordinator = Coordinator(process.enter(roles.COORDINATOR, run_dir))
+    coordinator = Coordinator(enter(roles.COORDINATOR, run_dir))
     try:
         coordinator.run()
     finally:

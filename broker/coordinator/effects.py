@@ -6,15 +6,17 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.coordinator.internal_topic_log import OffsetsJournal
+from odradek.broker.coordinator.internal_topic_log import InternalTopicLog
 from odradek.groups.events import Now
-from odradek.groups.journal import Writer
+from odradek.groups.log_writer import LogWriter
 from odradek.groups.ownership import Ownership
 
 log = logging.getLogger(__name__)
 
 
-def settle(machine: Ownership, do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now) -> None:
+def settle(
+    machine: Ownership, do: Callable[[Any], None], writer: LogWriter, topic_log: InternalTopicLog, now: Now
+) -> None:
     """Carry out the machine's effects, write their appends, repeat; then request doorbells for awaited partitions."""
     effects = machine.effects
     writer.write(now)
@@ -26,7 +28,7 @@ def settle(machine: Ownership, do: Callable[[Any], None], writer: Writer, journa
             writer.write(now)
         if not writer.awaited:
             return
-        journal.request_ring(writer.awaited)
+        topic_log.request_ring(writer.awaited)
         writer.check(now)
         if not effects:
             return

@@ -9,17 +9,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.coordinator.controller_client import ControllerLink
+from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.effects import settle
-from odradek.broker.coordinator.internal_topic import OffsetsTopic
-from odradek.broker.coordinator.internal_topic_log import TOPIC, OffsetsJournal
-from odradek.broker.process.steps import Line
+from odradek.broker.coordinator.internal_topic import InternalTopic
+from odradek.broker.coordinator.internal_topic_log import TOPIC, InternalTopicLog
+from odradek.broker.process.steps import TaskQueue
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID
-from odradek.groups.events import Answer, Append, Limits, Now, Reload
+from odradek.groups.events import Answer, Append, GroupConfig, Now, Reload
 from odradek.groups.groups import Groups
-from odradek.groups.journal import Writer
-from odradek.groups.loading import Replay
+from odradek.groups.loading import GroupReplay
+from odradek.groups.log_writer import LogWriter
 from odradek.ipc import roles
 from odradek.ipc.processes import COLUMN
 from odradek.workers.dispatch.catalog import Catalog
@@ -32,21 +32,21 @@ COLUMN_APPENDS = COLUMN["appends"]
 class GroupCoordinator:
     """The machine, its topic, its writer. `row` holds the counters."""
 
-    def __init__(self, catalog: Catalog, config: Any, controller: ControllerLink, row: memoryview, now: Now) -> None:
-        self.machine = Groups(limits(config))
+    def __init__(self, catalog: Catalog, config: Any, controller: ControllerClient, row: memoryview, now: Now) -> None:
+        self.machine = Groups(group_config(config))
         self._controller = controller
         self._row = row
-        self._journal = OffsetsJournal(catalog, roles.COORDINATOR)
+        self._log = InternalTopicLog(catalog, roles.COORDINATOR)
         codec = int(config["offsets.topic.compression.codec"])
-        self._writer = Writer(
-            self._journal, self.machine.partition_of, self.machine.limits.commit_timeout_ms, codec, self.machine.reset
+        self._writer = LogWriter(
+            self._log, self.machine.partition_of, self.machine.config.commit_timeout_ms, codec, self.machine.reset
         )  # fmt: skip
-        self.topic = OffsetsTopic(
-            self.machine, self._journal, self._writer, config["broker.id"], self._create_topic, Replay
+        self.topic = InternalTopic(
+            self.machine, self._log, self._writer, config["broker.id"], self._create_topic, GroupReplay
         )
         self._expiry_ms: int = config["offsets.retention.check.interval.ms"]
         self._expire_at_ms = now.steady_ms + self._expiry_ms
-        self._sweeps = Line()  # through all groups, perhaps a million offsets: in steps, as clients wait
+        self._sweeps = TaskQueue()  # through all groups, perhaps a million offsets: in steps, as clients wait
         self._now = now
 
     def _create_topic(self) -> None:
@@ -69,7 +69,7 @@ class GroupCoordinator:
         if gone:
             self._sweeps.add(self.machine.forgetting(gone, now))
 
-    def patience(self, now: Now) -> float | None:
+    def poll_timeout(self, now: Now) -> float | None:
         """Seconds until this has work; None: until an event."""
         if self._sweeps.waiting:
             return 0.0
@@ -96,12 +96,12 @@ class GroupCoordinator:
                 self._writer.add(effect, now)
                 self._row[COLUMN_APPENDS] += 1
 
-        settle(self.machine, do, self._writer, self._journal, now)
+        settle(self.machine, do, self._writer, self._log, now)
 
 
-def limits(config: Any) -> Limits:
-    """The groups' limits in a broker's configuration."""
-    return Limits(
+def group_config(config: Any) -> GroupConfig:
+    """The config of groups in a broker's configuration."""
+    return GroupConfig(
         min_session_ms=config["group.min.session.timeout.ms"],
         max_session_ms=config["group.max.session.timeout.ms"],
         initial_delay_ms=config["group.initial.rebalance.delay.ms"],

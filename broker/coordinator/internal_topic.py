@@ -18,19 +18,19 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from odradek.broker.coordinator.internal_topic_log import TOPIC, OffsetsJournal
+from odradek.broker.coordinator.internal_topic_log import TOPIC, InternalTopicLog
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.events import Now
-from odradek.groups.journal import JournalError, Writer
+from odradek.groups.log_writer import LogError, LogWriter
 from odradek.ipc import slots
 from odradek.protocol.errors import Error
 
 log = logging.getLogger(__name__)
 
 SLICE_S = 0.02
-CREATE_PATIENCE_MS = 10_000
+CREATE_TIMEOUT_MS = 10_000
 CREATE_PAUSE_MS = 1_000  # after a refusal, however many clients ask
-LOAD_PATIENCE_MS = 1_000
+LOAD_TIMEOUT_MS = 1_000
 
 
 class Replay(Protocol):
@@ -39,7 +39,7 @@ class Replay(Protocol):
     def feed(self, batch: bytes) -> None: ...
 
 
-class Owner(Protocol):
+class CoordinatorState(Protocol):
     """Groups or Transactions: whose state the topic holds."""
 
     partitions: int
@@ -66,17 +66,18 @@ class _Reading(NamedTuple):
     batches: Generator[bytes | None, None, int]
 
 
-class OffsetsTopic:
+class InternalTopic:
     """The topic's partitions led here, and how far they are loaded. `unloaded` is called for each that is given up."""
 
     def __init__(
-        self, owner: Owner, journal: OffsetsJournal, writer: Writer, broker_id: int, create: Callable[[], None],
-        replay: Callable[[], Replay], topic: str = TOPIC, unloaded: Callable[[int], None] = lambda partition: None,
+        self, owner: CoordinatorState, topic_log: InternalTopicLog, writer: LogWriter, broker_id: int,
+        create: Callable[[], None], replay: Callable[[], Replay], topic: str = TOPIC,
+        unloaded: Callable[[int], None] = lambda partition: None,
     ) -> None:  # fmt: skip
         self._owner = owner
         self._replay = replay
         self._topic = topic
-        self._journal = journal
+        self._log = topic_log
         self._writer = writer
         self._broker_id = broker_id
         self._create = create
@@ -124,7 +125,7 @@ class OffsetsTopic:
             self._id, self._refusal = topic.id, ""
         count = self._owner.partitions
         ours = {i for i, info in enumerate(topic.partitions[:count]) if info.leader == self._broker_id}
-        for partition in sorted(self._led - ours | set(self._journal.ended())):
+        for partition in sorted(self._led - ours | set(self._log.ended())):
             self._drop(partition, now)
         for partition in sorted(ours - self._led):
             self._add(partition)
@@ -145,7 +146,7 @@ class OffsetsTopic:
 
     def _stop_loading(self, partition: int) -> None:
         self._not_loaded.discard(partition)
-        self._journal.leave(partition)
+        self._log.leave(partition)
         self._to_reload.pop(partition, None)
         self._uncertain = [row for row in self._uncertain if row[0].partition != partition]
         if partition in self._to_load:
@@ -185,9 +186,9 @@ class OffsetsTopic:
             if self._may_read(partition):
                 keys = self._to_reload.pop(partition, None)
                 only = None if keys is None else frozenset(keys)
-                self._loading = _Reading(partition, only, self._replay(), self._journal.read_all(partition))
+                self._loading = _Reading(partition, only, self._replay(), self._log.read_all(partition))
                 return True
-            if self._journal.state(partition) in (slots.OFFLINE, slots.DELETING):
+            if self._log.state(partition) in (slots.OFFLINE, slots.DELETING):
                 self._stop_serving(partition, None, "its log is offline")
             else:
                 self._to_load.append(partition)
@@ -197,7 +198,7 @@ class OffsetsTopic:
         """Whether reading may start. A loaded partition is still entered; its queued records must be written first."""
         if partition in self._to_reload:
             return not self._writer.is_queued(partition)
-        return self._journal.enter(partition)
+        return self._log.enter(partition)
 
     def _stop_serving(self, partition: int, keys: frozenset[str] | None, why: object) -> None:
         """Stop serving a partition until this broker becomes leader again; of a loaded one, only these keys."""
@@ -223,7 +224,7 @@ class OffsetsTopic:
         except StopIteration as end:
             self._loading = None
             self._uncertain.append((reading, end.value))
-        except JournalError:  # leadership is lost, or was lost meanwhile
+        except LogError:  # leadership is lost, or was lost meanwhile
             self._read_whole(reading, now)
         except Exception as error:
             if not isinstance(error, OSError):
@@ -244,7 +245,7 @@ class OffsetsTopic:
 
     def _finish(self, now: Now) -> bool:
         """Take over partitions whose data is fully replicated."""
-        certain = [row for row in self._uncertain if self._journal.is_certain(row[0].partition, row[1])]
+        certain = [row for row in self._uncertain if self._log.is_certain(row[0].partition, row[1])]
         self._uncertain = [row for row in self._uncertain if row not in certain]
         for reading, _ in certain:
             if reading.keys is None:
@@ -260,7 +261,7 @@ class OffsetsTopic:
 
         A topic that is slow to load counts as ready: the group's own requests report that it is loading.
         """
-        waiting = _Waiting(now.steady_ms + LOAD_PATIENCE_MS, tuple(keys), ready)
+        waiting = _Waiting(now.steady_ms + LOAD_TIMEOUT_MS, tuple(keys), ready)
         if self._is_ready_for(waiting):
             ready(True)
         elif self._id is not None:
@@ -269,7 +270,7 @@ class OffsetsTopic:
             ready(False)
         else:
             first = not self._waiting
-            self._waiting.append(waiting._replace(deadline_ms=now.steady_ms + CREATE_PATIENCE_MS))
+            self._waiting.append(waiting._replace(deadline_ms=now.steady_ms + CREATE_TIMEOUT_MS))
             if first:
                 self._request_creation()
 

@@ -1,4 +1,4 @@
-"""The coordinator's journal over the log: appends to and reads from `__consumer_offsets` or `__transaction_state`.
+"""The log of an internal topic, `__consumer_offsets` or `__transaction_state`, as the coordinator appends and reads it.
 
 Only the coordinator calls it, with its own batches, so only their size needs checking.
 An append that reaches `flush.messages` waits for the disk here, on the coordinator's loop: one turn's commits share
@@ -16,7 +16,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from odradek.groups.journal import BATCH_BYTES, JournalBusy, JournalError
+from odradek.groups.log_writer import BATCH_BYTES, LogBusy, LogError
 from odradek.ipc import memory_order, slots
 from odradek.protocol.batch import LOG_OVERHEAD, MAGIC_AT
 from odradek.protocol.errors import Error
@@ -51,8 +51,8 @@ class Term(NamedTuple):
         )
 
 
-class OffsetsJournal:
-    """Implements `groups.journal.Journal`."""
+class InternalTopicLog:
+    """Implements `groups.log_writer.CoordinatorLog`."""
 
     def __init__(self, catalog: Catalog, role: int, topic: str = TOPIC) -> None:
         self._catalog = catalog
@@ -90,14 +90,14 @@ class OffsetsJournal:
     def _lasts(self, partition: int) -> bool:
         try:
             self._read(partition)
-        except JournalError:
+        except LogError:
             return False
         return True
 
     def _partition(self, index: int) -> Partition:
         partition = self._catalog.log.get(self._topic, index)
         if partition is None:
-            raise JournalError(Error.NOT_LEADER_OR_FOLLOWER)
+            raise LogError(Error.NOT_LEADER_OR_FOLLOWER)
         return partition
 
     def _read(self, partition: int) -> Sequence[int]:
@@ -110,20 +110,20 @@ class OffsetsJournal:
         term = self._terms.get(partition)
         if term is None or not term.lasts(values):
             offline = values[slots.F_STATE] == slots.OFFLINE
-            raise JournalError(Error.KAFKA_STORAGE_ERROR if offline else Error.NOT_LEADER_OR_FOLLOWER)
+            raise LogError(Error.KAFKA_STORAGE_ERROR if offline else Error.NOT_LEADER_OR_FOLLOWER)
 
     # -- writing
 
     def max_batch_bytes(self, partition: int) -> int:
-        """See `Journal.max_batch_bytes`; if the partition is gone, `append` raises."""
+        """See `CoordinatorLog.max_batch_bytes`; if the partition is gone, `append` raises."""
         there = self._catalog.log.get(self._topic, partition)
         return BATCH_BYTES if there is None else there.config.max_message_bytes
 
     def append(self, partition: int, batch: bytes) -> int:
-        """See `Journal.append`."""
+        """See `CoordinatorLog.append`."""
         there = self._partition(partition)
         if len(batch) > there.config.max_message_bytes:
-            raise JournalError(Error.MESSAGE_TOO_LARGE)
+            raise LogError(Error.MESSAGE_TOO_LARGE)
         header = batch_v2.header(batch)
         entry = Batch(
             memoryview(bytearray(batch)), header.num_records, header.max_timestamp, header.producer_id,
@@ -134,29 +134,29 @@ class OffsetsJournal:
             with there.locked() as values:
                 self._check(partition, values)
                 if values[slots.F_ISR_COUNT] < values[slots.F_MIN_ISR]:
-                    raise JournalError(Error.NOT_ENOUGH_REPLICAS)
+                    raise LogError(Error.NOT_ENOUGH_REPLICAS)
                 append(there, values, [entry], _wall_ms())
                 unsynced = values[slots.F_LEO] - values[slots.F_FLUSHED]
         except Busy:
-            raise JournalBusy from None
+            raise LogBusy from None
         except Gone:
-            raise JournalError(Error.NOT_LEADER_OR_FOLLOWER) from None
+            raise LogError(Error.NOT_LEADER_OR_FOLLOWER) from None
         except OSError as error:
             log.error("%r: %s", there, error)
-            raise JournalError(Error.KAFKA_STORAGE_ERROR) from None
+            raise LogError(Error.KAFKA_STORAGE_ERROR) from None
         if entry.error:
-            raise JournalError(Error(entry.error))
+            raise LogError(Error(entry.error))
         if unsynced >= there.config.flush_messages:
             _sync(there)
         return entry.base_offset
 
     def passed(self, partition: int, end: int) -> bool:
-        """See `Journal.passed`."""
+        """See `CoordinatorLog.passed`."""
         values = self._read(partition)
         if values[slots.F_HW] < end:
             return False
         if values[slots.F_HW_QUORUM] < values[slots.F_MIN_ISR]:
-            raise JournalError(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            raise LogError(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
 
     def request_ring(self, partitions: Iterable[int]) -> None:
@@ -175,9 +175,9 @@ class OffsetsJournal:
     # -- reading
 
     def read_all(self, partition: int) -> Generator[bytes | None, None, int]:
-        """See `Journal.read_all`; returns the log end that it reached. None between batches: retry in a moment.
+        """See `CoordinatorLog.read_all`; returns the log end that it reached. None between batches: retry in a moment.
 
-        OSError when the disk fails or a segment is missing, JournalError when the term ends: the data read since may
+        OSError when the disk fails or a segment is missing, LogError when the term ends: the data read since may
         have been truncated.
         """
         there = self._partition(partition)
@@ -216,7 +216,7 @@ def _sync(partition: Partition) -> None:
                 raise one.error from None
     except (OSError, Gone) as error:
         log.error("%r: flush failed: %s", partition, error or type(error).__name__)
-        raise JournalError(Error.KAFKA_STORAGE_ERROR) from None
+        raise LogError(Error.KAFKA_STORAGE_ERROR) from None
 
 
 class _Absent:

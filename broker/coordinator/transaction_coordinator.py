@@ -12,27 +12,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from odradek.broker.coordinator.controller_client import ControllerLink
+from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.effects import settle
-from odradek.broker.coordinator.internal_topic import OffsetsTopic
+from odradek.broker.coordinator.internal_topic import InternalTopic
 from odradek.broker.coordinator.internal_topic_log import TOPIC as OFFSETS
-from odradek.broker.coordinator.internal_topic_log import OffsetsJournal
-from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
+from odradek.broker.coordinator.internal_topic_log import InternalTopicLog
+from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.txn_markers import NO_SOURCE, MarkerWriter
-from odradek.broker.coordinator.verification_channel import Question, VerificationLinks
+from odradek.broker.coordinator.verification_channel import PendingVerification, VerificationChannels
 from odradek.cluster import internal
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.events import Answer, Append, Now, Reload
 from odradek.groups.groups import Groups
-from odradek.groups.journal import Writer
+from odradek.groups.log_writer import LogWriter
 from odradek.groups.offsets import TopicPartition
-from odradek.groups.transactions.events import Limits, Markers, NeedIds, Producer
-from odradek.groups.transactions.loading import Replay
+from odradek.groups.transactions.events import Markers, NeedIds, Producer, TransactionConfig
+from odradek.groups.transactions.loading import TransactionReplay
 from odradek.groups.transactions.transactions import Transactions
 from odradek.ipc import roles
 from odradek.protocol.errors import Error
 from odradek.workers.dispatch.catalog import Catalog
-from odradek.workers.dispatch.coordination import Wanted
+from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 log = logging.getLogger(__name__)
 
@@ -44,22 +44,22 @@ class TransactionCoordinator:
     """The machine, its topic, its writers."""
 
     def __init__(
-        self, catalog: Catalog, config: Any, groups: Groups, held: Callable[[int, int], bool], links: MarkerLinks,
-        verifications: VerificationLinks, controller: ControllerLink,
+        self, catalog: Catalog, config: Any, groups: Groups, must_wait: Callable[[int, int], bool],
+        channels: TxnMarkerChannels, verifications: VerificationChannels, controller: ControllerClient,
     ) -> None:  # fmt: skip
-        self.machine = Transactions(limits(config))
+        self.machine = Transactions(transaction_config(config))
         self._controller = controller
-        self._journal = OffsetsJournal(catalog, roles.COORDINATOR, TOPIC)
-        self._writer = Writer(
-            self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms, faulty=self.machine.reset
+        self._log = InternalTopicLog(catalog, roles.COORDINATOR, TOPIC)
+        self._writer = LogWriter(
+            self._log, self.machine.partition_of, self.machine.config.append_timeout_ms, faulty=self.machine.reset
         )
-        self._markers = MarkerWriter(catalog, groups, held, links, self._offsets_ended)
-        self._requested_ids: set[Question] = set()  # sent to other brokers
-        self._links = links
+        self._markers = MarkerWriter(catalog, groups, must_wait, channels, self._offsets_ended)
+        self._requested_ids: set[PendingVerification] = set()  # sent to other brokers
+        self._channels = channels
         self._verifications = verifications
         self._snapshot = catalog.snapshot
-        self.topic = OffsetsTopic(
-            self.machine, self._journal, self._writer, config["broker.id"], self._create_topic, Replay, TOPIC,
+        self.topic = InternalTopic(
+            self.machine, self._log, self._writer, config["broker.id"], self._create_topic, TransactionReplay, TOPIC,
             self._markers.forget,
         )  # fmt: skip
         self._now = Now(0, 0)
@@ -67,13 +67,15 @@ class TransactionCoordinator:
     def _create_topic(self) -> None:
         self._controller.create_topic(TOPIC, lambda why: self.topic.creation_failed(why, self._now))
 
-    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None], now: Now) -> None:
+    def write_markers(
+        self, entry: TxnMarkerEntry, done: Callable[[dict[TopicPartition, Error]], None], now: Now
+    ) -> None:
         """See `workers.dispatch.coordination.Coordinator`."""
 
         def lost() -> None:
-            done(dict.fromkeys(wanted.partitions, Error.UNKNOWN_SERVER_ERROR))
+            done(dict.fromkeys(entry.partitions, Error.UNKNOWN_SERVER_ERROR))
 
-        self._markers.add(wanted, done, lost, NO_SOURCE, now)
+        self._markers.add(entry, done, lost, NO_SOURCE, now)
 
     def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
         """Ask the coordinator, here or on another broker, whether the producer's transaction has the partition."""
@@ -85,39 +87,43 @@ class TransactionCoordinator:
             done(self.machine.verify(producer, [partition])[partition])
             return
         info = self._snapshot.partition(TOPIC, self.machine.partition_of(producer.transactional_id))
-        question = Question(producer, partition, lambda error: self._verified(question, error, done))
-        self._requested_ids.add(question)
-        if info is None or info.leader in (-1, self._links.own) or not self._verifications.send(info.leader, question):
-            question.done(Error.COORDINATOR_NOT_AVAILABLE)
+        verification = PendingVerification(producer, partition, lambda error: self._verified(verification, error, done))
+        self._requested_ids.add(verification)
+        if (
+            info is None
+            or info.leader in (-1, self._channels.own)
+            or not self._verifications.send(info.leader, verification)
+        ):
+            verification.done(Error.COORDINATOR_NOT_AVAILABLE)
 
-    def _verified(self, question: Question, error: Error, done: Callable[[Error], None]) -> None:
+    def _verified(self, verification: PendingVerification, error: Error, done: Callable[[Error], None]) -> None:
         """Take the other broker's answer; ask again if a marker was written here since, which it may not know."""
-        self._requested_ids.discard(question)
-        if question.stale and not error:
-            self.verify(question.producer, question.partition, done)
+        self._requested_ids.discard(verification)
+        if verification.stale and not error:
+            self.verify(verification.producer, verification.partition, done)
         else:
             done(error)
 
     def _offsets_ended(self, index: int, producer_id: int) -> None:
         """A marker was written to `__consumer_offsets`. (storage.log.transactions.may_open handles other topics.)"""
-        for question in self._requested_ids:
-            if question.partition == (OFFSETS, index) and question.producer.id == producer_id:
-                question.stale = True
+        for verification in self._requested_ids:
+            if verification.partition == (OFFSETS, index) and verification.producer.id == producer_id:
+                verification.stale = True
 
     def follow(self, snapshot: Snapshot, now: Now) -> None:
         """Take over a new snapshot."""
         self._snapshot = snapshot
-        self._links.follow(snapshot)
+        self._channels.follow(snapshot)
         self._verifications.follow(snapshot)
         self.topic.follow(snapshot, now)
         self._markers.metadata_changed()
 
-    def patience(self, now: Now) -> float:
+    def poll_timeout(self, now: Now) -> float:
         """Seconds until this has work."""
         if self._writer.is_waiting:
             return BUSY_S
         due = max(0.0, (self.machine.next_ms() - now.steady_ms) / 1000)
-        waits = self._markers.patience(now)
+        waits = self._markers.poll_timeout(now)
         asked_ms = self._verifications.due_ms
         asked = None if asked_ms is None else max(0.0, (asked_ms - now.steady_ms) / 1000)
         return min(wait for wait in (due, waits, asked) if wait is not None)
@@ -135,7 +141,7 @@ class TransactionCoordinator:
         def do(effect: Any) -> None:
             self._do(effect, now, deliver)
 
-        settle(self.machine, do, self._writer, self._journal, now)
+        settle(self.machine, do, self._writer, self._log, now)
 
     def _do(self, effect: Any, now: Now, deliver: Callable[[Answer], None]) -> None:
         if isinstance(effect, Answer):
@@ -153,10 +159,10 @@ class TransactionCoordinator:
         """Write markers with the leader epoch of the term that read or wrote the decision; a former one's is lower."""
         _, producer_id, epoch, commit, partitions = markers
         source = self.machine.partition_of(markers.transactional_id)
-        if self._journal.epoch(source) < 0:
+        if self._log.epoch(source) < 0:
             return
-        wanted = Wanted(producer_id, epoch, self._journal.epoch(source), commit, partitions)
-        self._markers.add(wanted, partial(self._marked, markers), partial(self._lost, markers), source, self._now)
+        entry = TxnMarkerEntry(producer_id, epoch, self._log.epoch(source), commit, partitions)
+        self._markers.add(entry, partial(self._marked, markers), partial(self._lost, markers), source, self._now)
 
     def _lost(self, markers: Markers) -> None:
         self.machine.reset(markers.transactional_id, self._now)
@@ -169,9 +175,9 @@ class TransactionCoordinator:
         self.machine.take_ids(found.get("first", 0), found.get("count", 0), self._now)
 
 
-def limits(config: Any) -> Limits:
-    """The transactions' limits in a broker's configuration."""
-    return Limits(
+def transaction_config(config: Any) -> TransactionConfig:
+    """The config of transactions in a broker's configuration."""
+    return TransactionConfig(
         max_timeout_ms=config["transaction.max.timeout.ms"],
         expiration_ms=config["transactional.id.expiration.ms"],
         abort_interval_ms=config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from odradek.broker.coordinator.broker_channels import Links, Watch, by_topic, error_codes, to_error
+from odradek.broker.coordinator.broker_channels import BrokerChannels, Watch, by_topic, error_codes, to_error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
 from odradek.protocol import interbroker
 from odradek.protocol.errors import Error
 
 
-class Question:
+class PendingVerification:
     """One producer's transaction and one partition; `done` gets the coordinator's answer. Compared by identity.
 
     `stale`: a marker of the producer was written to the partition since, so that the answer is outdated.
@@ -31,16 +31,16 @@ class Question:
         self.stale = False
 
 
-class Verifications:
-    """The kind of request (broker_channels.Kind)."""
+class VerificationRequests:
+    """The request type (broker_channels.RequestType)."""
 
     title, api, version = "verification", "AddPartitionsToTxn", 4
 
-    def on_outcome(self, item: Question, error: Error) -> None:
-        """See broker_channels.Kind."""
+    def on_outcome(self, item: PendingVerification, error: Error) -> None:
+        """See broker_channels.RequestType."""
         item.done(Error.NETWORK_EXCEPTION if error is Error.NOT_LEADER_OR_FOLLOWER else error)
 
-    def fields(self, items: list[Question]) -> dict[str, Any]:
+    def fields(self, items: list[PendingVerification]) -> dict[str, Any]:
         """One row for each transactional id; of two producers with one id, only the one with the later epoch."""
         row = interbroker.message_class(self.api + "Request").AddPartitionsToTxnTransaction
         latest = set(_latest(items).values())
@@ -57,7 +57,7 @@ class Verifications:
         ]
         return {"transactions": transactions}
 
-    def outcomes(self, items: list[Question], answer: Any) -> Iterable[tuple[Question, Error]]:
+    def outcomes(self, items: list[PendingVerification], answer: Any) -> Iterable[tuple[PendingVerification, Error]]:
         """A partition missing from the response, or requested for another producer of the id, is not verified."""
         results, fields = answer.results_by_transaction, ("topic_results", "results_by_partition")
         codes = error_codes(results, "transactional_id", *fields, "partition_error_code")
@@ -70,7 +70,7 @@ class Verifications:
                 yield item, to_error(answer.error_code or codes.get((name, item.partition), int(Error.NOT_COORDINATOR)))
 
 
-def _latest(items: list[Question]) -> dict[str, Producer]:
+def _latest(items: list[PendingVerification]) -> dict[str, Producer]:
     """By transactional id: the producer with the latest epoch."""
     found: dict[str, Producer] = {}
     for producer in (item.producer for item in items):
@@ -80,8 +80,8 @@ def _latest(items: list[Question]) -> dict[str, Producer]:
     return found
 
 
-class VerificationLinks(Links[Question]):
+class VerificationChannels(BrokerChannels[PendingVerification]):
     """The connections for verification."""
 
     def __init__(self, config: Any, watch: Watch) -> None:
-        super().__init__(config, watch, Verifications())
+        super().__init__(config, watch, VerificationRequests())

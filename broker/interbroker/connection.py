@@ -1,6 +1,6 @@
 """A connection to another broker: one request in flight; its response is read into one buffer and used in place.
 
-A refused or lost connection is retried after AGAIN_MS, doubled up to `Limits.longest_ms`; at once after
+A refused or lost connection is retried after AGAIN_MS, doubled up to `LinkLimits.longest_ms`; at once after
 `reconnect_now`, and if it had lasted for SETTLED_MS. A malformed, unrequested or late response closes it. So does
 silence of the other host for SILENT_S, idle or not: after a network failure TCP would wait as long as the failure
 lasted before it sends the next packet, and the cluster would wait with it. Times are in ms of CLOCK_MONOTONIC.
@@ -31,13 +31,13 @@ SMALL_IN_A_ROW = 16  # responses after which a large buffer is freed
 Address = tuple[str, int]
 
 
-class Limits(NamedTuple):
+class LinkLimits(NamedTuple):
     """The usual and the largest response in bytes; ms to wait for one; SO_RCVBUF, -1 for the kernel's choice; the
     longest pause in ms between attempts to connect."""
 
     usual: int
     most: int
-    patience_ms: int
+    timeout_ms: int
     receive_buffer: int
     longest_ms: int = LONGEST_MS
 
@@ -65,7 +65,7 @@ class Link:
     """One connection; the first call of `tick` opens it."""
 
     def __init__(
-        self, name: str, address: Address, talk: ConnectionHandler, resolver: Resolver, limits: Limits
+        self, name: str, address: Address, talk: ConnectionHandler, resolver: Resolver, limits: LinkLimits
     ) -> None:
         self.name = name
         self.address = address
@@ -97,8 +97,8 @@ class Link:
         return None if self._up and not self._busy else self._due_ms
 
     @property
-    def _patience_ms(self) -> int:
-        most = self._limits.patience_ms
+    def _timeout_ms(self) -> int:
+        most = self._limits.timeout_ms
         return most if self._up else min(CONNECT_MS, most)
 
     def reconnect_now(self) -> None:
@@ -115,7 +115,7 @@ class Link:
         """Send the next request, if there is one, the connection stands and no request is in flight."""
         request = self._handler.request(self) if self._up and not self._busy else None
         if request is not None:
-            self._busy, self._due_ms = True, _now_ms() + self._limits.patience_ms
+            self._busy, self._due_ms = True, _now_ms() + self._limits.timeout_ms
             self._out = memoryview(request)
             self._send()
 
@@ -126,7 +126,7 @@ class Link:
         elif now_ms >= self._due_ms and self._sock is None:
             self._connect(now_ms)
         elif now_ms >= self._due_ms:
-            self._lose(TimeoutError(f"no {'answer' if self._up else 'connection'} within {self._patience_ms} ms"))
+            self._lose(TimeoutError(f"no {'answer' if self._up else 'connection'} within {self._timeout_ms} ms"))
 
     def ready(self, events: int) -> None:
         """The socket is readable, writable, or broken."""
@@ -152,7 +152,7 @@ class Link:
     # -- the connection
 
     def _connect(self, now_ms: int) -> None:
-        self._due_ms = now_ms + self._patience_ms
+        self._due_ms = now_ms + self._timeout_ms
         try:
             addresses = self._resolver.resolve(*self.address)
             if addresses is None:  # retried as soon as the resolver knows
@@ -236,7 +236,7 @@ class Link:
 class Frame:
     """The response being received: its length, then its content, in one buffer that fits most."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LinkLimits) -> None:
         self._limits = limits
         self._buffer = memoryview(bytearray(SMALL))
         self._filled = 0

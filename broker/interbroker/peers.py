@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
-from odradek.broker.interbroker.connection import SMALL, Address, Limits, Link
+from odradek.broker.interbroker.connection import SMALL, Address, Link, LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.cluster.metadata.view import CONTROLLER
 from odradek.protocol.wire import next_correlation
@@ -54,12 +54,12 @@ class Poller(Protocol):
 
 
 class PeerPool:
-    """Makes the connections of one process. `patience_ms`: the response timeout, controller.socket.timeout.ms."""
+    """Makes the connections of one process. `timeout_ms`: the response timeout, controller.socket.timeout.ms."""
 
-    def __init__(self, poller: Poller, patience_ms: int) -> None:
+    def __init__(self, poller: Poller, timeout_ms: int) -> None:
         self._poller = poller
-        self._limits = Limits(
-            usual=SMALL, most=_LARGEST, patience_ms=patience_ms, receive_buffer=-1, longest_ms=_LONGEST_MS
+        self._limits = LinkLimits(
+            usual=SMALL, most=_LARGEST, timeout_ms=timeout_ms, receive_buffer=-1, longest_ms=_LONGEST_MS
         )
         self._resolver = Resolver()
         self._peers: WeakSet[Peer] = WeakSet()
@@ -86,7 +86,7 @@ class Peer:
     """One broker and the requests to it (a ConnectionHandler). The first call of `tick` opens the connection."""
 
     def __init__(
-        self, broker: int, address: Address, poller: Poller, resolver: Resolver, limits: Limits, changed: Changed
+        self, broker: int, address: Address, poller: Poller, resolver: Resolver, limits: LinkLimits, changed: Changed
     ) -> None:  # fmt: skip
         self.broker = broker
         self.link = Link(f"broker {broker} at {address[0]}:{address[1]}", address, self, resolver, limits)

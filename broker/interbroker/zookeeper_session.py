@@ -155,11 +155,11 @@ def _refuse_second(tree: ZooKeeperTree, broker: int) -> None:
     ZooKeeper gives each session at least its `minSessionTimeout`, whatever zookeeper.session.timeout.ms says.
     """
     path = f"{znodes.BROKER_IDS}/{broker}"
-    patience = tree.session_ms / 1000 + _GRACE_S
+    timeout = tree.session_ms / 1000 + _GRACE_S
     if tree.exists(path) is None:
         return
     log.warning("broker.id %d is still registered: waiting for the old session to expire", broker)
-    if not wait_for(lambda: tree.exists(path) is None, patience, 0.1):
+    if not wait_for(lambda: tree.exists(path) is None, timeout, 0.1):
         data = tree.find(path) or b""
         raise BootError(
             f"broker.id={broker} is another broker's: ZooKeeper says {data.decode(errors='replace')}; stop that "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from odradek.broker.process.checkpoint_lock import CheckpointLocks, of_logs_here
 from odradek.ipc.slots import SlotState
-from odradek.storage.compaction.compaction import Moved
+from odradek.storage.compaction.compaction import CleaningAborted
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import OffsetFile, Offsets
 from odradek.storage.log.partition import Partition
@@ -57,13 +57,13 @@ class CleanerOffsets:
     def put(self, partition: Partition, offset: int, truncations: int, others: Iterable[Partition]) -> None:
         """Write where the dirty part begins, for a log that had `truncations` when that was determined.
 
-        Leaves out partitions that are not among `others`. Raises OSError, and Moved if there were more truncations. A
-        truncated log stays dirty until the file says so: if the write fails, the old line is still there.
+        Leaves out partitions that are not among `others`. Raises OSError, and CleaningAborted if there were more
+        truncations. A truncated log stays dirty until the file says so: if the write fails, the old line is there.
         """
 
         def line(state: SlotState) -> int:
             if state.truncations != truncations:
-                raise Moved("the log was truncated")
+                raise CleaningAborted("the log was truncated")
             return offset
 
         self._write(partition.state().log_dir, [partition], line, others)

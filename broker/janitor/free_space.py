@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.janitor import file_deletion
-from odradek.broker.janitor.retention import Aging
+from odradek.broker.janitor.log_retention import Retention
 from odradek.broker.process import flush
 from odradek.ipc import slots
 from odradek.storage import retention
@@ -39,13 +39,15 @@ _LOOKS = 4  # polls, at least, until a disk would be full
 class FreeSpace:
     """The janitor's check of one log directory after the other."""
 
-    def __init__(self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], aging: Aging) -> None:
+    def __init__(
+        self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], retention: Retention
+    ) -> None:
         self._partitions = partitions
-        self._aging = aging
+        self._retention = retention
         self._keep = int(config["odradek.retention.free.bytes"])
         size = int(config["odradek.disk.reserve.bytes"])
         self._reserves = [Reserve(log_dir, size) for log_dir in config.log_dirs]
-        self._paces = [Pace() for _ in config.log_dirs]
+        self._fill_rates = [FillRate() for _ in config.log_dirs]
         self._warned = -_SILENCE_S
 
     def check(self, number: int, log_dir: str, now_ms: int) -> float:
@@ -57,13 +59,13 @@ class FreeSpace:
         return pause
 
     def _keep_free(self, number: int, log_dir: str, now_ms: int) -> float:
-        pace, free = self._paces[number], disks.room(log_dir).free
-        pace.record(free, time.monotonic())
+        fill_rate, free = self._fill_rates[number], disks.disk_space(log_dir).free
+        fill_rate.record(free, time.monotonic())
         if free < self._keep * _EARLY:
             self._make_room(number, log_dir, free, now_ms)
-            free = disks.room(log_dir).free
-            pace.start(free, time.monotonic())
-        return pace.pause_ms(free)
+            free = disks.disk_space(log_dir).free
+            fill_rate.start(free, time.monotonic())
+        return fill_rate.pause_ms(free)
 
     def _make_room(self, number: int, log_dir: str, free: int, now_ms: int) -> None:
         mine = [one for one in self._partitions() if one.state().log_dir == number and _deletes(one)]
@@ -72,9 +74,9 @@ class FreeSpace:
             return
         file_deletion.remove_directories(log_dir, now_ms, 0)
         self._each(mine, lambda one: file_deletion.remove_segments(one, now_ms, 0))
-        self._delete(mine, self._keep - disks.room(log_dir).free)
+        self._delete(mine, self._keep - disks.disk_space(log_dir).free)
         self._each(mine, lambda one: file_deletion.remove_segments(one, now_ms, 0))
-        if disks.room(log_dir).free < self._keep:
+        if disks.disk_space(log_dir).free < self._keep:
             self._warn(log_dir)
 
     def _seal(self, partitions: Iterable[Partition]) -> None:
@@ -90,11 +92,11 @@ class FreeSpace:
         logs: dict[Partition, LogFacts] = {}
 
         def note(partition: Partition) -> None:
-            logs[partition] = self._aging.facts(partition)
+            logs[partition] = self._retention.facts(partition)
 
         self._each(partitions, note)
         doomed = retention.for_space(logs, wanted)
-        self._each(doomed, lambda one: self._aging.make_space(one, doomed[one]))
+        self._each(doomed, lambda one: self._retention.make_space(one, doomed[one]))
 
     def _each(self, partitions: Iterable[Partition], act: Callable[[Partition], object]) -> None:
         """A partition that is busy, or has no space to be sealed, must not stop the others."""
@@ -114,7 +116,7 @@ class FreeSpace:
             log.warning("%s: less than odradek.retention.free.bytes is free, and no segment may be deleted", log_dir)
 
 
-class Pace:
+class FillRate:
     """How fast a disk fills, from the free space at each check; and when to check again."""
 
     def __init__(self) -> None:

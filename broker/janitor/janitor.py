@@ -18,15 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.janitor import file_deletion, retention
+from odradek.broker.janitor import file_deletion, log_retention
 from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace
-from odradek.broker.janitor.log_cleaner import Cleaner
-from odradek.broker.janitor.log_dir_failures import DiskWatch
-from odradek.broker.process import flush, process
+from odradek.broker.janitor.log_cleaner import LogCleaner
+from odradek.broker.janitor.log_dir_failures import LogDirFailureHandler
+from odradek.broker.process import flush
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.broker.process.checkpoint_writer import Checkpoints
+from odradek.broker.process.checkpoint_writer import CheckpointWriter
 from odradek.broker.process.partitions import Partitions
-from odradek.broker.process.process import Process, Signals
+from odradek.broker.process.process import Process, Signals, enter
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.storage.dirs import boot_id, logdirs
@@ -48,7 +48,7 @@ NOTE_AGAIN_MS = 5000  # while there are logs that are not in the metadata
 
 
 @dataclass
-class Task:
+class PeriodicTask:
     """Something done every `period_ms`."""
 
     period_ms: float
@@ -59,50 +59,50 @@ class Task:
 class Janitor:
     """One loop; one thread."""
 
-    def __init__(self, me: Process) -> None:
-        self._me = me
-        self._partitions = Partitions(me.shared, me.run_dir, me.config, roles.JANITOR)
-        turns = CheckpointLocks(me.run_dir)
-        self._checkpoints = Checkpoints(me.config.log_dirs, turns)
-        self._aging = retention.Aging()
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._partitions = Partitions(process.shared, process.run_dir, process.config, roles.JANITOR)
+        turns = CheckpointLocks(process.run_dir)
+        self._checkpoints = CheckpointWriter(process.config.log_dirs, turns)
+        self._retention = log_retention.Retention()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
         self._deletable = True  # there may be directories of deleted partitions
-        self._disks = DiskWatch(me.shared, self._partitions, me.config.log_dirs)
-        self._space = FreeSpace(me.config, self._intact, self._aging)
+        self._log_dir_failures = LogDirFailureHandler(process.shared, self._partitions, process.config.log_dirs)
+        self._space = FreeSpace(process.config, self._intact, self._retention)
         self._recovering = False
         self._truncations = 0
         self._faulty: set[tuple[str, int, int]] = set()  # tasks that hit a bug: what, slot, incarnation
-        self._bell = Doorbell(me.run_dir, roles.JANITOR)
+        self._bell = Doorbell(process.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._cleaner = Cleaner(me.config, self._intact, turns, self._disks.report)
-        self._cleaning = Task(self._cleaner.backoff_ms, self._clean)
-        self._keeping = Task(RARELY_MS, self._keep_space)
-        self._noting = Task(NOTE_LOOK_MS, self._record_boot)
+        self._cleaner = LogCleaner(process.config, self._intact, turns, self._log_dir_failures.report)
+        self._cleaning = PeriodicTask(self._cleaner.backoff_ms, self._clean)
+        self._keeping = PeriodicTask(RARELY_MS, self._keep_space)
+        self._noting = PeriodicTask(NOTE_LOOK_MS, self._record_boot)
         self._tasks = self._table()
 
-    def _table(self) -> list[Task]:
-        config = self._me.config
+    def _table(self) -> list[PeriodicTask]:
+        config = self._process.config
         return [
-            Task(FLUSH_LOOK_MS, self._flush),
-            Task(TRUNCATION_LOOK_MS, self._record_truncations),
-            Task(DAMAGE_LOOK_MS, self._mend),
-            Task(REMOVE_LOOK_MS, self._remove),
+            PeriodicTask(FLUSH_LOOK_MS, self._flush),
+            PeriodicTask(TRUNCATION_LOOK_MS, self._record_truncations),
+            PeriodicTask(DAMAGE_LOOK_MS, self._mend),
+            PeriodicTask(REMOVE_LOOK_MS, self._remove),
             self._keeping,
-            Task(config["log.retention.check.interval.ms"], self._retain),
-            Task(config["producer.id.expiration.check.interval.ms"], self._expire),
-            Task(
+            PeriodicTask(config["log.retention.check.interval.ms"], self._retain),
+            PeriodicTask(config["producer.id.expiration.check.interval.ms"], self._expire),
+            PeriodicTask(
                 _period_ms(config, "log.flush.offset.checkpoint.interval.ms"),
                 self._checkpoint(checkpoints.RECOVERY_POINT),
             ),
-            Task(
+            PeriodicTask(
                 _period_ms(config, "log.flush.start.offset.checkpoint.interval.ms"),
                 self._checkpoint(checkpoints.LOG_START),
             ),
-            Task(
+            PeriodicTask(
                 _period_ms(config, "replica.high.watermark.checkpoint.interval.ms"),
                 self._checkpoint(checkpoints.HIGH_WATERMARK),
             ),
-            Task(FORGET_MS, self._aging.forget),
+            PeriodicTask(FORGET_MS, self._retention.forget),
             self._cleaning,
             self._noting,
         ]
@@ -114,15 +114,15 @@ class Janitor:
         poll.register(self._bell, select.POLLIN)
         self._postpone()
         self._follow()
-        self._me.running()
+        self._process.running()
         while not self._signals.drain():
-            self._me.beat()
+            self._process.beat()
             self._bell.drain()
             self._follow()
-            self._disks.turn()
+            self._log_dir_failures.turn()
             self._run_due()
             poll.poll(self._sleep_ms())
-        self._me.draining()
+        self._process.draining()
         self._cleaner.close()
 
     # The loop
@@ -138,16 +138,16 @@ class Janitor:
             if task.due <= time.monotonic():
                 self._guarded(task)
                 task.due = time.monotonic() + task.period_ms / 1000
-            if self._me.shared.draining:
+            if self._process.shared.draining:
                 return
 
-    def _guarded(self, task: Task) -> None:
+    def _guarded(self, task: PeriodicTask) -> None:
         """A disk that fails in one task must not end the others."""
         try:
             task.run()
         except OSError as error:
             log.error("%s: %s", getattr(task.run, "__name__", "task"), error)
-            self._me.shared.processes.add(roles.JANITOR, "errors")
+            self._process.shared.processes.add(roles.JANITOR, "errors")
 
     def _sleep_ms(self) -> float:
         next_due = min(task.due for task in self._tasks)
@@ -157,42 +157,42 @@ class Janitor:
     def _follow(self) -> None:
         """Apply new metadata, and recover what no other process has recovered yet."""
         if self._partitions.follow():
-            self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
+            self._process.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
             self._recovering = self._deletable = True
             if self._cleaner.configure(self._setting):
                 self._cleaning.due = 0.0
         if self._recovering:
             self._recover()
-            self._recovering = bool(self._me.shared.slots.numbers(slots.RECOVERING))
+            self._recovering = bool(self._process.shared.slots.numbers(slots.RECOVERING))
 
     def _setting(self, name: str) -> Any:
         """A broker config in force, which may change while the broker runs."""
-        return self._partitions.snapshot.broker_config(name, self._me.config["broker.id"])
+        return self._partitions.snapshot.broker_config(name, self._process.config["broker.id"])
 
     def _recover(self) -> None:
         """Recover in reverse order, as the workers begin with the first partition."""
-        if not self._me.shared.slots.numbers(slots.RECOVERING):
+        if not self._process.shared.slots.numbers(slots.RECOVERING):
             return
         wanted = reversed(self._partitions.names())
         opening.open_all(self._partitions.log, wanted, self._partitions.log_dirs(), self._recovered)
 
     def _recovered(self) -> None:
-        self._me.shared.processes.add(roles.JANITOR, "recovered")
+        self._process.shared.processes.add(roles.JANITOR, "recovered")
 
     # Tasks
 
     def _each(self, what: str, act: Callable[[Partition], object], among: Iterable[Partition] | None = None) -> None:
         """Call `act` on partitions one by one; a busy one waits for the next run."""
         for partition in self._partitions if among is None else among:
-            if partition.state().log_dir in self._disks.broken or self._me.shared.draining:
+            if partition.state().log_dir in self._log_dir_failures.broken or self._process.shared.draining:
                 continue
-            self._me.beat()
+            self._process.beat()
             try:
                 act(partition)
             except (Busy, Gone, FileNotFoundError) as error:
                 log.debug("%s: %r skipped: %s", what, partition, error or type(error).__name__)
             except OSError as error:
-                self._disks.report(partition, error)
+                self._log_dir_failures.report(partition, error)
             except Exception:
                 self._show(what, partition)
 
@@ -202,24 +202,24 @@ class Janitor:
         if place not in self._faulty:
             self._faulty.add(place)
             log.exception("%s: %r", what, partition)
-            self._me.shared.processes.add(roles.JANITOR, "errors")
+            self._process.shared.processes.add(roles.JANITOR, "errors")
 
     def _flush(self) -> None:
         self._each("flush", _flush_due, self._partitions.unflushed())
 
     def _mend(self) -> None:
         """Rebuild indexes that a reader found damaged."""
-        found = self._me.shared.slots.damaged()
+        found = self._process.shared.slots.damaged()
         if found:
             self._each("indexes", reindex.mend, self._partitions.at(found))
 
     def _retain(self) -> None:
         now_ms, self._deletable = _now_ms(), True
-        self._each("retention", lambda partition: self._aging.trim(partition, now_ms))
+        self._each("retention", lambda partition: self._retention.trim(partition, now_ms))
 
     def _expire(self) -> None:
         now_ms, expiration_ms = _now_ms(), self._setting("producer.id.expiration.ms")
-        self._each("producers", lambda partition: retention.expire_producers(partition, now_ms, expiration_ms))
+        self._each("producers", lambda partition: log_retention.expire_producers(partition, now_ms, expiration_ms))
 
     def _remove(self) -> None:
         now_ms = _now_ms()
@@ -231,10 +231,10 @@ class Janitor:
     def _remove_directories(self, now_ms: int) -> int:
         """Remove deleted partitions' directories, renamed before the metadata changes; returns how many still wait."""
         delay, waiting = self._setting("log.segment.delete.delay.ms"), 0
-        for index, log_dir in enumerate(self._me.config.log_dirs):
-            if index not in self._disks.broken:
+        for index, log_dir in enumerate(self._process.config.log_dirs):
+            if index not in self._log_dir_failures.broken:
                 waiting += file_deletion.remove_directories(
-                    log_dir, now_ms, delay, partial(self._disks.handle_error, index)
+                    log_dir, now_ms, delay, partial(self._log_dir_failures.handle_error, index)
                 )[1]
         return waiting
 
@@ -247,7 +247,11 @@ class Janitor:
 
     def _intact(self) -> Iterable[Partition]:
         """The partitions in log directories that work."""
-        return (partition for partition in self._partitions if partition.state().log_dir not in self._disks.broken)
+        return (
+            partition
+            for partition in self._partitions
+            if partition.state().log_dir not in self._log_dir_failures.broken
+        )
 
     def _clean(self) -> None:
         """Run a step of compaction, short enough for the other tasks to run in time."""
@@ -256,9 +260,9 @@ class Janitor:
 
     def _checkpoint(self, name: str) -> Callable[[], None]:
         def write() -> None:
-            for number, error in self._checkpoints.write(self._partitions, name, self._disks.broken).items():
+            for number, error in self._checkpoints.write(self._partitions, name, self._log_dir_failures.broken).items():
                 if disks.is_broken(error):
-                    self._me.shared.fail_dir(number)
+                    self._process.shared.fail_dir(number)
 
         write.__name__ = name
         return write
@@ -278,8 +282,8 @@ class Janitor:
         if self._recovering or not self._partitions.snapshot.version:
             return
         known, self._noting.period_ms = set(self._partitions.names()) - self._not_recovered(), math.inf
-        for number, log_dir in enumerate(self._me.config.log_dirs):
-            if number in self._disks.broken:
+        for number, log_dir in enumerate(self._process.config.log_dirs):
+            if number in self._log_dir_failures.broken:
                 continue
             if logdirs.holds_only(log_dir, known):
                 boot_id.record_boot(log_dir)
@@ -288,13 +292,13 @@ class Janitor:
 
     def _not_recovered(self) -> set[tuple[str, int]]:
         """Offline partitions whose logs were not judged: an error that may be transient came first."""
-        offline = self._partitions.at(self._me.shared.slots.numbers(slots.OFFLINE))
+        offline = self._partitions.at(self._process.shared.slots.numbers(slots.OFFLINE))
         return {(one.topic, one.index) for one in offline if one.state().recovers_to != slots.OFFLINE}
 
     def _keep_space(self) -> None:
         self._keeping.period_ms = RARELY_MS
-        for number, log_dir in enumerate(self._me.config.log_dirs):
-            if number not in self._disks.broken:
+        for number, log_dir in enumerate(self._process.config.log_dirs):
+            if number not in self._log_dir_failures.broken:
                 self._keeping.period_ms = min(self._keeping.period_ms, self._room_in(number, log_dir))
 
     def _room_in(self, number: int, log_dir: str) -> float:
@@ -304,7 +308,7 @@ class Janitor:
         except OSError as error:
             log.error("%s: %s", log_dir, error)
             if disks.is_broken(error):
-                self._me.shared.fail_dir(number)
+                self._process.shared.fail_dir(number)
             return RARELY_MS
 
 
@@ -331,4 +335,4 @@ def _now_ms() -> int:
 
 def main(run_dir: Path) -> None:
     """Run the janitor of the broker with this run directory, until SIGTERM."""
-    Janitor(process.enter(roles.JANITOR, run_dir)).run()
+    Janitor(enter(roles.JANITOR, run_dir)).run()

@@ -22,8 +22,8 @@ from odradek.broker.janitor.cleaner_offsets import CleanerOffsets
 from odradek.ipc import slots
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.compaction import compaction
-from odradek.storage.compaction.cleanable import Decided, Range
-from odradek.storage.compaction.compaction import BUSY, Compaction, Memory, Moved, Unclean
+from odradek.storage.compaction.cleanable import CleanableRange, DecidedOffsets
+from odradek.storage.compaction.compaction import BUSY, CleaningAborted, Compaction, DedupeBuffer, UncleanableLog
 from odradek.storage.log.partition import Gone, Partition
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _LEAST_CHUNK, _CHUNK = 256 << 10, 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Settings(NamedTuple):
+class CleanerConfig(NamedTuple):
     """log.cleaner.*, which may change while the broker runs. Milliseconds, bytes, bytes a second."""
 
     threads: int
@@ -52,7 +52,7 @@ class Settings(NamedTuple):
     io_buffer_bytes: int
 
     @classmethod
-    def of(cls, value: Callable[[str], Any]) -> Settings:
+    def of(cls, value: Callable[[str], Any]) -> CleanerConfig:
         """From the configs in force."""
         return cls(
             value("log.cleaner.threads"),
@@ -64,12 +64,12 @@ class Settings(NamedTuple):
         )
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> DedupeBuffer:
         """The memory for one log."""
         logs = max(self.threads, 1)
         most = max(self.io_buffer_bytes // logs // 2, _CHUNK)  # Kafka's other half is for what it writes
         chunk = min(max(self.rate * _THROTTLE_SECONDS, _LEAST_CHUNK), most)
-        return Memory(self.buffer_bytes // logs, self.load_factor, int(chunk))
+        return DedupeBuffer(self.buffer_bytes // logs, self.load_factor, int(chunk))
 
 
 @dataclass
@@ -81,7 +81,7 @@ class _Running:
     began: float
 
 
-class Cleaner:
+class LogCleaner:
     """Call `step`: each call does a part of one log's compaction and returns when the next is due."""
 
     def __init__(
@@ -92,19 +92,19 @@ class Cleaner:
         self._partitions = partitions
         self._report = report
         self._enabled = bool(config["log.cleaner.enable"])
-        self._settings = Settings.of(config.__getitem__)
+        self._settings = CleanerConfig.of(config.__getitem__)
         self._offsets = CleanerOffsets(list(config.log_dirs), turns)
         self._running: list[_Running] = []  # the next to step first
         self._check_at = 0.0  # when to check for more logs than these; monotonic
         self._free_at = 0.0  # when log.cleaner.io.max.bytes.per.second allows the next step
         self._uncleanable: set[int] = set()  # incarnations
         self._paused: dict[int, float] = {}  # incarnations whose last compaction made no progress → until when
-        self._undecided: dict[int, Decided] = {}  # incarnation → what its last check left over
+        self._undecided: dict[int, DecidedOffsets] = {}  # incarnation → what its last check left over
         self._unreadable: dict[int, set[int]] = {}  # incarnation → base offsets of batches that were logged
 
     def configure(self, value: Callable[[str], Any]) -> bool:
         """Apply configs; returns whether any has changed. Memory applies from the next log on, the others at once."""
-        former, self._settings = self._settings, Settings.of(value)
+        former, self._settings = self._settings, CleanerConfig.of(value)
         if self._settings == former:
             return False
         self._check_at = self._free_at = 0.0
@@ -133,12 +133,14 @@ class Cleaner:
 
     def _step(self, running: _Running) -> float:
         try:
-            with self._outliving(running.compaction.partition, Moved, Gone, Unclean, RecordError, OSError):
+            with self._outliving(
+                running.compaction.partition, CleaningAborted, Gone, UncleanableLog, RecordError, OSError
+            ):
                 return self._next(running)
-        except (Moved, Gone) as error:
-            log.info("%r: compaction aborted: %s", running.compaction.partition, error or "it was deleted")
+        except (CleaningAborted, Gone) as error:
+            log.info("%r: compaction aborted: %s", running.compaction.partition, error or "the partition was deleted")
             self._pause(running.compaction.partition)
-        except (Unclean, RecordError) as error:
+        except (UncleanableLog, RecordError) as error:
             log.error("%r: compaction failed: %s", running.compaction.partition, error)
             self._uncleanable.add(running.compaction.partition.incarnation)
         except OSError as error:
@@ -227,15 +229,15 @@ class Cleaner:
             return False
         what, partition = max(found, key=lambda pair: pair[0].ratio)
         try:
-            with self._outliving(partition, Moved, OSError):
+            with self._outliving(partition, CleaningAborted, OSError):
                 self._start(partition, what, now_ms)
-        except Moved:  # it is checked again
+        except CleaningAborted:  # it is checked again
             pass
         except OSError as error:
             self._refuse(partition, error)
         return True
 
-    def _start(self, partition: Partition, what: Range, now_ms: int) -> None:
+    def _start(self, partition: Partition, what: CleanableRange, now_ms: int) -> None:
         if self._offsets.get(partition) is None:  # from now on the log may have gaps: `odradek check` relies on it
             self._offsets.put(partition, what.first_dirty, what.truncations, self._partitions())
         _be_nice()
@@ -245,7 +247,7 @@ class Cleaner:
         self._running.insert(0, _Running(made, made.steps(), time.monotonic()))
         log.debug("%r: compacting offsets %d to %d", partition, what.first_dirty, what.upto)
 
-    def _dirty(self, now_ms: int) -> Iterator[tuple[Partition, Range]]:
+    def _dirty(self, now_ms: int) -> Iterator[tuple[Partition, CleanableRange]]:
         # By directory: a recreated topic has the directory of the former one, whose compaction may not have noticed
         # yet that its log is gone. Both would write to the same `.cleaned` files.
         taken = {one.compaction.partition.directory for one in self._running}
@@ -265,7 +267,7 @@ class Cleaner:
             if what.due(partition.config.min_cleanable_dirty_ratio):
                 yield partition, what
 
-    def _check(self, partition: Partition, leo: int, now_ms: int) -> Range | None:
+    def _check(self, partition: Partition, leo: int, now_ms: int) -> CleanableRange | None:
         """The range of a log that could be cleaned, None when it cannot be determined."""
         try:
             with self._outliving(partition, OSError):

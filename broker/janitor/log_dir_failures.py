@@ -24,7 +24,7 @@ _WARN_AGAIN_S = 60
 _MOST_WARNED = 10_000
 
 
-class DiskWatch:
+class LogDirFailureHandler:
     """Used by the janitor; call `turn` in every turn of its loop."""
 
     def __init__(self, shared: Shared, partitions: Partitions, log_dirs: Sequence[str]) -> None:

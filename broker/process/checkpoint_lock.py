@@ -44,12 +44,12 @@ class CheckpointLocks:
         self._locks = ByteLocks(Path(run_dir, FILE_NAME))
 
     @contextmanager
-    def of(self, number: int, patience_s: float = math.inf) -> Iterator[None]:
+    def of(self, number: int, timeout_s: float = math.inf) -> Iterator[None]:
         """Hold the lock of log directory `number`; waits for another writer, and so for its disk.
 
-        Raises Busy after `patience_s`: a holder of a partition's lock must not wait for a disk unseen.
+        Raises Busy after `timeout_s`: a holder of a partition's lock must not wait for a disk unseen.
         """
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + timeout_s
         while not self._locks.try_lock(number):
             if time.monotonic() >= until:
                 raise Busy
@@ -143,7 +143,7 @@ def of_logs_here(log_dir: str, offsets: checkpoints.Offsets, known: Container[tu
     }
 
 
-class FormerLines:
+class DeletedPartitionLines:
     """Removes checkpoint lines of deleted partitions before they are created again; used by the controller."""
 
     def __init__(self, log_dirs: Sequence[str], turns: CheckpointLocks) -> None:

@@ -40,13 +40,13 @@ Line = tuple[int, int]  # incarnation, offset
 _UNKNOWN = -1  # the incarnation of a log without a slot
 
 
-class Checkpoints:
+class CheckpointWriter:
     """The checkpoint files of all log directories."""
 
-    def __init__(self, log_dirs: Sequence[str], turns: CheckpointLocks, patience_s: float = math.inf) -> None:
-        """`patience_s`: how long to wait for another writer of a log directory's checkpoints."""
+    def __init__(self, log_dirs: Sequence[str], turns: CheckpointLocks, timeout_s: float = math.inf) -> None:
+        """`timeout_s`: how long to wait for another writer of a log directory's checkpoints."""
         self._log_dirs = log_dirs
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._turns = turns
         self._files = {(i, name): OffsetFile(path, name) for i, path in enumerate(log_dirs) for name in PICK}
         self._written: dict[tuple[int, str], dict[tuple[str, int], Line]] = {}
@@ -95,7 +95,7 @@ class Checkpoints:
     @contextmanager
     def _turn(self, index: int) -> Iterator[None]:
         try:
-            with self._turns.of(index, self._patience_s):
+            with self._turns.of(index, self._timeout_s):
                 yield
         except Busy:
             raise OSError(errno.EBUSY, "another process is writing") from None

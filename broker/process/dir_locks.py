@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 AGAIN_S = 1.0
 
 
-class KeptDirs:
+class LogDirLocks:
     """`free`: the indexes in `log_dirs` of directories that are not locked yet, and why the last try failed."""
 
     def __init__(self, log_dirs: Sequence[str], broker: int | None, failed: Collection[int]) -> None:

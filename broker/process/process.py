@@ -38,9 +38,9 @@ from odradek.broker import logs
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process import sd_notify
-from odradek.broker.process.dir_locks import KeptDirs
+from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.process.sd_notify import Watchdog
-from odradek.broker.process.start_timeout import Patience, recovering
+from odradek.broker.process.start_timeout import TimeoutExtension, recovering
 from odradek.ipc import processes, roles, rundir, shm
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # to the supervisor
 ROLE_LOCK = "roles.lock"
 FORMER_LOCK = "odradek-roles.lock"
-BYTE_PATIENCE_S = 10.0
+BYTE_TIMEOUT_S = 10.0
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Process:
     config: BrokerConfig
     locks: RoleLocks
     shared: Shared
-    patience: Patience = field(default_factory=Patience)
+    timeout_extension: TimeoutExtension = field(default_factory=TimeoutExtension)
     watchdog: Watchdog = field(default_factory=Watchdog)
 
     @property
@@ -76,7 +76,7 @@ class Process:
     def running(self) -> None:
         """Set RUNNING in the process table, and notify the service manager."""
         self.shared.processes.set(self.role, "state", processes.RUNNING)
-        self.patience.end()
+        self.timeout_extension.end()
         sd_notify.notify("READY=1\nSTATUS=running")
 
     def beat(self) -> None:
@@ -115,7 +115,7 @@ def _hold(role: int, config: BrokerConfig) -> RoleLocks:
         return found[0].hold(role)
 
     try:
-        if not wait_for(taken, BYTE_PATIENCE_S):
+        if not wait_for(taken, BYTE_TIMEOUT_S):
             # Not permanent: a process that could not be killed, as on a hanging disk, ends when the disk recovers.
             raise OdradekError(f"a {role_name(role)} is running already on {config.data_dir}")
     except OSError as error:
@@ -125,7 +125,7 @@ def _hold(role: int, config: BrokerConfig) -> RoleLocks:
 
 def _keep_log_dirs(config: BrokerConfig, locks: RoleLocks, failed: Collection[int]) -> None:
     """Lock the log directories until this process ends. Raises OdradekError where another broker has one."""
-    kept = KeptDirs(config.log_dirs, broker_number(config, locks), failed)
+    kept = LogDirLocks(config.log_dirs, broker_number(config, locks), failed)
     kept.turn()
     for error in kept.free.values():
         if error is not None and disks.is_short(error):
@@ -144,11 +144,11 @@ def enter(role: int, run_dir: Path) -> Process:
     if role != roles.SUPERVISOR and not config.former_roles:
         _keep_log_dirs(config, locks, shared.failed_dirs())
     shared.processes.enter(role)
-    me = Process(role, run_dir, config, locks, shared)
-    if me.watchdog.watched:
+    process = Process(role, run_dir, config, locks, shared)
+    if process.watchdog.watched:
         faulthandler.enable()  # the manager kills a hung process with SIGABRT: print its stack
-    me.patience.begin(lambda: recovering(shared.slots))
-    return me
+    process.timeout_extension.begin(lambda: recovering(shared.slots))
+    return process
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.02) -> bool:

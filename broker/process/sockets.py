@@ -22,8 +22,8 @@ _INSTALL_AGAIN = "`odradek systemd install` takes the sockets from `listeners`; 
 
 def backlog(config: BrokerConfig) -> int:
     """How many clients may wait to be accepted (`socket.listen.backlog.size`)."""
-    given = "socket.listen.backlog.size" in config.given
-    return int(config["socket.listen.backlog.size"]) if given else BACKLOG
+    is_set = "socket.listen.backlog.size" in config.originals
+    return int(config["socket.listen.backlog.size"]) if is_set else BACKLOG
 
 
 def open_all(endpoints: Iterable[Endpoint], backlog: int, receive_buffer: int = -1) -> dict[str, socket.socket]:

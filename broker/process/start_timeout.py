@@ -20,7 +20,7 @@ MORE_S = 30
 LEAST_WORK_S = 0.0005  # of CPU time between two checks
 
 
-class Patience:
+class TimeoutExtension:
     """A request for more time, repeated until `end`; does nothing without a service manager."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Patience:
     def begin(self, status: Callable[[], str]) -> None:
         """Ask from now on, with the text that `status` returns."""
         if os.environ.get("NOTIFY_SOCKET"):
-            threading.Thread(target=self._request, args=[status], daemon=True, name="patience").start()
+            threading.Thread(target=self._request, args=[status], daemon=True, name="timeout-extension").start()
 
     def end(self) -> None:
         """The work is done; no request follows."""

@@ -23,7 +23,7 @@ WAITS: Any = "waits"  # other steps yield None
 _OVER = object()
 
 
-class _Works:
+class _Tasks:
     """The active work of one loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,7 +36,7 @@ class _Works:
         return bool(self._works)
 
 
-class Steps(_Works):
+class TaskScheduler(_Tasks):
     """Work that runs in turn."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -89,7 +89,7 @@ class Steps(_Works):
             self._stepping = False
 
 
-class Line(_Works):
+class TaskQueue(_Tasks):
     """A queue of work: each is finished before the next begins, so that little is held meanwhile."""
 
     def add(self, work: Iterator[None]) -> None:

@@ -1,7 +1,7 @@
 """The log of a follower replica: how the replicator changes it, under the partition's lock.
 
-A change applies only in the leader epoch in which its data was requested: `Outdated` when the slot has moved on, since
-a former leader's records must not follow those of a newer one (KIP-101, KIP-279).
+A change applies only in the leader epoch in which its data was requested: `FencedLeaderEpoch` when the slot has moved
+on, since a former leader's records must not follow those of a newer one (KIP-101, KIP-279).
 Crash rule: a change that removes synced records first lowers the checkpoints to below its cut, publishes that recovery
             point under the same checkpoint lock, then cuts; it holds the partition's lock throughout. So a death
             between any two steps leaves no checkpoint that trusts, after a power failure, the records that replace the
@@ -19,24 +19,24 @@ import time
 from collections.abc import Callable
 
 from odradek.broker.process.checkpoint_lock import lower, lower_cleaner_point
-from odradek.cluster.replication.leader_session import Position
+from odradek.cluster.replication.partition_fetch_states import Position
 from odradek.ipc import slots
 from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
 from odradek.protocol.fetch import FetchPart
-from odradek.protocol.fetch_client import Part
+from odradek.protocol.fetch_client import FetchedPart
 from odradek.storage.log import append_as_follower, known_epochs, roll, truncate
 from odradek.storage.log.partition import Partition
 from odradek.storage.segment.epochs import UNDEFINED_EPOCH, common_end
-from odradek.storage.segment.fetched_batches import Found, Misplaced
+from odradek.storage.segment.fetched_batches import FetchedBatches, MisplacedBatch
 
 log = logging.getLogger(__name__)
 
 Change = Callable[[Fields], Position]
-Cut = Callable[[Partition], Change]
+Truncation = Callable[[Partition], Change]
 
 
-class Outdated(Exception):
-    """The slot no longer follows in the epoch that the change was made for."""
+class FencedLeaderEpoch(Exception):
+    """The partition no longer follows in the leader epoch that the change was made for."""
 
 
 def follows(partition: Partition) -> int:
@@ -57,30 +57,32 @@ def position(partition: Partition) -> Position:
 
 
 def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
-    """Do `what` under the lock; returns the new position. Raises Busy, Gone, Outdated, or whatever `what` raises."""
+    """Do `what` under the lock; returns the new position. Raises Busy, Gone, FencedLeaderEpoch, what `what` does."""
     with partition.locked() as values:
         if values[F_STATE] != FOLLOWER or values[F_LEADER_EPOCH] != leader_epoch:
-            raise Outdated
+            raise FencedLeaderEpoch
         return what(values)
 
 
-def append(partition: Partition, asked: FetchPart, part: Part, now_ms: int, known: Found | None) -> Change:
-    """Append a leader's records, apply its high watermark and log start, from its response to `asked`. `known` is what
-    is known of the records (storage.segment.fetched_batches). Raises Misplaced when the log end has changed: missing
-    records would count as compacted away."""
+def append(
+    partition: Partition, sent: FetchPart, part: FetchedPart, now_ms: int, batches: FetchedBatches | None
+) -> Change:
+    """Append a leader's records, apply its high watermark and log start, from its response to `sent`. `batches`: the
+    records' batches, if they were found before (storage.segment.fetched_batches). Raises MisplacedBatch when the log
+    end has changed: missing records would count as compacted away."""
 
     def act(values: Fields) -> Position:
         before = values[F_LEO]
-        if before != asked.offset:
-            raise Misplaced(asked.offset, before)
-        append_as_follower.append(partition, values, part.records, part.hw, part.log_start, now_ms, known)
-        last = values[F_EPOCH_NOTED] if values[F_LEO] > before else asked.last_epoch
+        if before != sent.offset:
+            raise MisplacedBatch(sent.offset, before)
+        append_as_follower.append(partition, values, part.records, part.hw, part.log_start, now_ms, batches)
+        last = values[F_EPOCH_NOTED] if values[F_LEO] > before else sent.last_epoch
         return Position(values[F_LEADER_EPOCH], values[F_LEO], last, values[F_LOG_START])
 
     return act
 
 
-def has_changes(partition: Partition, part: Part) -> bool:
+def has_changes(partition: Partition, part: FetchedPart) -> bool:
     """Whether a response without records has a high watermark or log start that would change anything."""
     values = partition.slot.read()
     leo = values[F_LEO]

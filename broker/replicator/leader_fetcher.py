@@ -15,26 +15,31 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from odradek.broker.interbroker.connection import Address, Link
-from odradek.broker.interbroker.connection import Limits as LinkLimits
+from odradek.broker.interbroker.connection import LinkLimits as LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.replicator import follower_log, truncations
 from odradek.broker.replicator.throttled_partitions import Throttled, ThrottledPartitions
-from odradek.broker.replicator.truncations import Cuts
-from odradek.cluster.replication import leader_session
+from odradek.broker.replicator.truncations import Truncations
+from odradek.cluster.replication import partition_fetch_states
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import Following, Limits, Position, Seek
-from odradek.cluster.replication.pipelined_fetch import Coming
+from odradek.cluster.replication.partition_fetch_states import (
+    FetcherConfig,
+    OffsetLookup,
+    PartitionFetchStates,
+    Position,
+)
+from odradek.cluster.replication.pipelined_fetch import PendingAppend
 from odradek.cluster.replication.throttles import PAUSE_MS
 from odradek.ipc.processes import COLUMN
 from odradek.ipc.slots import F_HW, F_LEO
 from odradek.protocol import errors, fetch_client
 from odradek.protocol.fetch import FetchPart, FetchRequest
-from odradek.protocol.fetch_client import Part, Place
+from odradek.protocol.fetch_client import FetchedPart, ListOffsetsPartition
 from odradek.protocol.wire import next_correlation
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log.partition import Busy, Gone, Partition
 from odradek.storage.segment import fetched_batches
-from odradek.storage.segment.fetched_batches import Corrupt, Found, Misplaced
+from odradek.storage.segment.fetched_batches import CorruptBatch, FetchedBatches, MisplacedBatch
 
 log = logging.getLogger(__name__)
 
@@ -45,27 +50,27 @@ _FETCHES, _APPENDS, _RECORDS, _BYTES, _ERRORS, _BUSY = (
 _NAMES = {code: name for name, code in vars(errors).items() if name.isupper()}
 _SHOWN = 5  # partitions named in a line of the log
 
-Wanted = dict[Key, tuple[FetchPart, Part]]  # the part of the request, the part of the response
+CurrentParts = dict[Key, tuple[FetchPart, FetchedPart]]  # the part of the request, the part of the response
 
 
-class Leader:
+class LeaderFetcher:
     """One connection to another broker. `watch` polls its socket, `outdated` rechecks the slots, `row` counts."""
 
     def __init__(
-        self, number: int, address: Address, limits: tuple[Limits, LinkLimits], resolver: Resolver,
-        watch: Callable[[int, int, Leader], None], outdated: Callable[[], None], row: memoryview,
-        beside: Cuts | None = None,
+        self, number: int, address: Address, limits: tuple[FetcherConfig, LinkLimits], resolver: Resolver,
+        watch: Callable[[int, int, LeaderFetcher], None], outdated: Callable[[], None], row: memoryview,
+        truncations_in_threads: Truncations | None = None,
     ) -> None:  # fmt: skip
-        """Without `beside`, the other partitions wait for each truncation."""
+        """Without `truncations_in_threads` the other partitions wait for each truncation."""
         self.address = address
         self.name = f"leader {number} at {address[0]}:{address[1]}"
         self._client = f"broker-{limits[0].replica}-fetcher".encode()
-        self._session = Following(limits[0])
+        self._states = PartitionFetchStates(limits[0])
         self.link = Link(self.name, address, self, resolver, limits[1])
         self._watch, self._outdated, self._row = watch, outdated, row
         self._partitions: dict[Key, Partition] = {}
         self._epochs: dict[Key, int] = {}  # leader epochs in which they are followed
-        self._truncations = beside
+        self._truncations = truncations_in_threads
         self._held: dict[Key, tuple[int, follower_log.Change]] = {}
         self._truncating: dict[Key, object] = {}  # the token of the running truncation
         # Of unknown epochs: no leader can detect a divergence, so they are truncated first.
@@ -73,7 +78,7 @@ class Leader:
         self._retries: dict[Key, int] = {}  # when to assign again: their disk failed to give a position, or to cut
         self._delayed: dict[int, list[str]] = {}  # error → partitions of the current response
         self._throttled: ThrottledPartitions | None = None  # by a throttle
-        self._under_way: FetchRequest | Seek | None = None
+        self._in_flight: FetchRequest | OffsetLookup | None = None
         self._correlation = 0
 
     # -- for the loop
@@ -83,7 +88,7 @@ class Leader:
         """When `tick` is due (CLOCK_MONOTONIC); None: nothing will be due."""
         if self._held:
             return _now_ms() + BUSY_MS
-        due = self._session.due_ms() if self.link.due_ms is None else self.link.due_ms
+        due = self._states.due_ms() if self.link.due_ms is None else self.link.due_ms
         return min([*self._retries.values(), *([] if due is None else [due])], default=None)
 
     def set_partitions(self, partitions: Mapping[Key, tuple[Partition, int]], throttled: Throttled | None) -> None:
@@ -92,7 +97,7 @@ class Leader:
         gone = self._partitions.keys() - partitions.keys()
         for key in gone:
             self._remove(key)
-        self._session.retry_delayed()
+        self._states.retry_delayed()
         new = [key for key, one in partitions.items() if (self._partitions.get(key), self._epochs.get(key)) != one]
         for key in new:
             self._assign(key, *partitions[key])
@@ -126,7 +131,7 @@ class Leader:
         where = self._position(key)
         if where is None:
             return
-        self._session.assign(key, where)
+        self._states.assign(key, where)
         log.debug("%r: following %s in epoch %d from offset %d", partition, self.name, epoch, where.offset)
         if follower_log.is_unknown(where):
             self._untruncated.add(key)
@@ -138,8 +143,8 @@ class Leader:
             return follower_log.position(self._partitions[key])._replace(leader_epoch=self._epochs[key])
         except (OSError, CheckpointError) as error:
             log.error("%r: %s", self._partitions[key], error)
-            self._session.remove(key)
-            self._retries[key] = _now_ms() + self._session.limits.backoff_ms
+            self._states.remove(key)
+            self._retries[key] = _now_ms() + self._states.config.backoff_ms
             return None
 
     def _remove(self, key: Key) -> None:
@@ -149,7 +154,7 @@ class Leader:
         self._truncating.pop(key, None)
         self._untruncated.discard(key)
         self._retries.pop(key, None)
-        self._session.remove(key)
+        self._states.remove(key)
 
     # -- the ConnectionHandler
 
@@ -161,100 +166,99 @@ class Leader:
         """See connection.ConnectionHandler."""
         now_ms = _now_ms()
         if self._throttled is not None:
-            self._session.pause(self._throttled.paused(now_ms), now_ms, PAUSE_MS)
-        self._under_way = wanted = self._session.request(now_ms)
+            self._states.pause(self._throttled.paused(now_ms), now_ms, PAUSE_MS)
+        self._in_flight = wanted = self._states.request(now_ms)
         self._correlation = next_correlation(self._correlation)
         if isinstance(wanted, FetchRequest):
             self._row[_FETCHES] += 1
             return fetch_client.encode_fetch(wanted, self._correlation, self._client)
         if wanted is not None:
-            places = [Place(self._partitions[key].topic.encode(), key[1], epoch) for key, epoch in wanted.places]
-            replica = self._session.limits.replica
+            places = [
+                ListOffsetsPartition(self._partitions[key].topic.encode(), key[1], epoch)
+                for key, epoch in wanted.partitions
+            ]
+            replica = self._states.config.replica
             return fetch_client.encode_list_offsets(replica, wanted.at, places, self._correlation, self._client)
         return None
 
     def answer(self, link: Link, frame: memoryview) -> None:
         """See connection.ConnectionHandler."""
-        if isinstance(self._under_way, Seek):
-            self._found(self._under_way, fetch_client.parse_list_offsets(frame, self._correlation))
+        if isinstance(self._in_flight, OffsetLookup):
+            self._found(self._in_flight, fetch_client.parse_list_offsets(frame, self._correlation))
             return
         answer = fetch_client.parse_fetch(frame, self._correlation)
-        if not self._session.answered(answer.error, answer.session_id, _now_ms()):
+        if not self._states.answered(answer.error, answer.session_id, _now_ms()):
             log.info("%s: starting a new fetch session: %s", self.name, _name(answer.error))
             return
         wanted = self._current_parts(answer.parts)
         found = self._pipeline(wanted)
-        for key, (asked, part) in wanted.items():
-            self._handle_part(key, asked, part, found.get(key))
+        for key, (sent, part) in wanted.items():
+            self._handle_part(key, sent, part, found.get(key))
         if self._delayed:
             self._log_delayed()
 
     def lost(self, link: Link) -> None:
         """See connection.ConnectionHandler."""
         self._row[_ERRORS] += 1
-        self._session.lost()
+        self._states.lost()
 
     # -- responses
 
-    def _current_parts(self, parts: Sequence[Part]) -> Wanted:
+    def _current_parts(self, parts: Sequence[FetchedPart]) -> CurrentParts:
         found = {(part.topic, part.partition): part for part in parts}
-        return {
-            key: (asked, part) for key, part in found.items() if (asked := self._session.requested(key)) is not None
-        }
+        return {key: (sent, part) for key, part in found.items() if (sent := self._states.requested(key)) is not None}
 
-    def _pipeline(self, wanted: Wanted) -> dict[Key, Found]:
+    def _pipeline(self, wanted: CurrentParts) -> dict[Key, FetchedBatches]:
         """Send the next request before these are used, if possible; returns what was found in their records."""
         if self._throttled is not None or any(_needs_append_first(*one) for one in wanted.values()):
             return {}
         found = {
-            key: fetched_batches.find(part.records, asked.offset)
-            for key, (asked, part) in wanted.items()
-            if part.records
+            key: fetched_batches.find(part.records, sent.offset) for key, (sent, part) in wanted.items() if part.records
         }
-        coming = [Coming(key, one.end, one.last_epoch, wanted[key][1].hw) for key, one in found.items()]
-        if all(one.fault is None for one in found.values()) and self._session.pipeline(coming):
+        pending = [PendingAppend(key, one.end, one.last_epoch, wanted[key][1].hw) for key, one in found.items()]
+        if all(one.fault is None for one in found.values()) and self._states.pipeline(pending):
             self.link.send_next()
         return found
 
-    def _handle_part(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:
+    def _handle_part(self, key: Key, sent: FetchPart, part: FetchedPart, batches: FetchedBatches | None) -> None:
         partition = self._partitions[key]
-        about = self._session.classify(part.error, part.diverging)
-        if about == leader_session.APPEND:
-            self._append(key, asked, part, known)
+        about = self._states.classify(part.error, part.diverging)
+        if about == partition_fetch_states.APPEND:
+            self._append(key, sent, part, batches)
             if self._throttled is not None and key in self._throttled:
                 behind = partition.slot.read()[F_LEO] < part.hw
                 self._throttled.copied(key, len(part.records), behind, _now_ms())
-        elif about == leader_session.DIVERGED:
+        elif about == partition_fetch_states.DIVERGED:
             assert part.diverging is not None
             epoch, end = part.diverging
-            self._cut(key, asked.leader_epoch, end, lambda one: follower_log.cut_diverging(one, epoch, end))
-        elif about == leader_session.LOST_PLACE:
+            self._cut(key, sent.leader_epoch, end, lambda one: follower_log.cut_diverging(one, epoch, end))
+        elif about == partition_fetch_states.OUT_OF_RANGE:
             log.info(
                 "%r: %s has nothing at offset %d: requesting its start and end offsets",
                 partition,
                 self.name,
-                asked.offset,
+                sent.offset,
             )
-            self._session.look_up_offsets(key)
+            self._states.look_up_offsets(key)
         else:
-            self._session.delay(key, _now_ms())
+            self._states.delay(key, _now_ms())
             self._delayed.setdefault(part.error, []).append(repr(partition))
 
-    def _append(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:
+    def _append(self, key: Key, sent: FetchPart, part: FetchedPart, batches: FetchedBatches | None) -> None:
         partition = self._partitions[key]
         if not part.records and not follower_log.has_changes(partition, part):
             return
         now_ms = time.time_ns() // 1_000_000
-        change = follower_log.append(partition, asked, part, now_ms, known)
+        change = follower_log.append(partition, sent, part, now_ms, batches)
 
         def kept() -> follower_log.Change:
             copied = part._replace(records=memoryview(bytes(part.records)))
-            return follower_log.append(partition, asked, copied, now_ms, known)
+            return follower_log.append(partition, sent, copied, now_ms, batches)
 
-        where = self._change_log(key, asked.leader_epoch, change, kept)
+        where = self._change_log(key, sent.leader_epoch, change, kept)
         if where is not None and part.records:
             self._row[_APPENDS] += 1
-            self._row[_RECORDS] += where.offset - asked.offset
+            self._row[_RECORDS] += where.offset - sent.offset
             self._row[_BYTES] += len(part.records)
 
     def _change_log(
@@ -265,7 +269,7 @@ class Leader:
             where = follower_log.change(self._partitions[key], epoch, change)
         except Busy:
             self._row[_BUSY] += 1
-            self._session.hold(key)
+            self._states.hold(key)
             self._held[key] = (epoch, change if kept is None else kept())
         except Exception as error:
             self._not_done(key, error)
@@ -275,13 +279,13 @@ class Leader:
             return where
         return None
 
-    def _cut(self, key: Key, epoch: int, offset: int, cut: follower_log.Cut) -> None:
+    def _cut(self, key: Key, epoch: int, offset: int, cut: follower_log.Truncation) -> None:
         """Truncate a log at about `offset`: at once, or in a thread when that may take long."""
         partition = self._partitions[key]
         if self._truncations is None or not truncations.may_take_long(partition, offset):
             self._change_log(key, epoch, cut(partition))
             return
-        self._session.begin_truncation(key)
+        self._states.begin_truncation(key)
         token = self._truncating[key] = object()
         wanted = partial(self._is_current, key, token)
         self._truncations.begin(partition, epoch, cut, wanted, partial(self._truncated, key, token))
@@ -302,16 +306,16 @@ class Leader:
 
     def _done(self, key: Key, where: Position) -> None:
         self._untruncated.discard(key)
-        self._session.resume_at(key, where)
-        self._session.succeeded(key)
+        self._states.resume_at(key, where)
+        self._states.succeeded(key)
 
     def _not_done(self, key: Key, error: Exception) -> None:
         partition = self._partitions[key]
-        if isinstance(error, (Gone, follower_log.Outdated)):
+        if isinstance(error, (Gone, follower_log.FencedLeaderEpoch)):
             self._remove(key)
             self._outdated()
             return
-        if not isinstance(error, (Corrupt, Misplaced, OSError, EOFError)):
+        if not isinstance(error, (CorruptBatch, MisplacedBatch, OSError, EOFError)):
             # a bug costs this partition, not the replicator
             log.error("%r: cannot follow %s", partition, self.name, exc_info=error)
         self._failed(key, partition, error)
@@ -320,17 +324,17 @@ class Leader:
         """Retry later, after what could be appended."""
         self._held.pop(key, None)
         self._row[_ERRORS] += 1
-        pause = self._session.back_off(key, _now_ms())
+        pause = self._states.back_off(key, _now_ms())
         log.error("%r: cannot follow %s: %s; retrying in %d ms", partition, self.name, error, pause)
         if key in self._untruncated:
-            self._session.remove(key)
+            self._states.remove(key)
             self._retries[key] = _now_ms() + pause
             return
         where = self._position(key)
         if where is not None:
-            self._session.set_position(key, where)
+            self._states.set_position(key, where)
 
-    def _found(self, asked: Seek, places: list[Place]) -> None:
+    def _found(self, sent: OffsetLookup, places: list[ListOffsetsPartition]) -> None:
         """Use the end or start offsets of the leader's logs."""
         ids = {(partition.topic.encode(), key[1]): key for key, partition in self._partitions.items()}
         offsets = {
@@ -338,23 +342,23 @@ class Leader:
             for place in places
             if (place.topic, place.partition) in ids
         }
-        for cut in self._session.offsets_found(asked, offsets, _now_ms()):
-            change = follower_log.cut_to if cut.how == leader_session.TRUNCATE else follower_log.restart
-            at = cut.offset if cut.how == leader_session.TRUNCATE else 0
-            self._cut(cut.key, self._epochs[cut.key], at, partial(change, offset=cut.offset))
+        for truncation in self._states.offsets_found(sent, offsets, _now_ms()):
+            change = follower_log.cut_to if truncation.how == partition_fetch_states.TRUNCATE else follower_log.restart
+            at = truncation.offset if truncation.how == partition_fetch_states.TRUNCATE else 0
+            self._cut(truncation.key, self._epochs[truncation.key], at, partial(change, offset=truncation.offset))
 
     def _log_delayed(self) -> None:
         """Log one line for each error of the response."""
         for error, names in self._delayed.items():
-            level = logging.INFO if error in leader_session.TRANSIENT else logging.WARNING
+            level = logging.INFO if error in partition_fetch_states.TRANSIENT else logging.WARNING
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             log.log(level, "%s: %s for %s%s", self.name, _name(error), ", ".join(names[:_SHOWN]), more)
         self._delayed.clear()
 
 
-def _needs_append_first(asked: FetchPart, part: Part) -> bool:
+def _needs_append_first(sent: FetchPart, part: FetchedPart) -> bool:
     """Whether a response must be used before the next request, whatever its records are."""
-    return bool(part.error) or part.diverging is not None or (part.hw <= asked.offset and len(part.records) > 0)
+    return bool(part.error) or part.diverging is not None or (part.hw <= sent.offset and len(part.records) > 0)
 
 
 def _name(error: int) -> str:

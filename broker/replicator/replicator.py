@@ -17,18 +17,17 @@ from pathlib import Path
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.interbroker.connection import Address
-from odradek.broker.interbroker.connection import Limits as LinkLimits
+from odradek.broker.interbroker.connection import LinkLimits as LinkLimits
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
-from odradek.broker.process import process
-from odradek.broker.process.process import Process, Signals
+from odradek.broker.process.process import Process, Signals, enter
 from odradek.broker.replicator import follower_log
-from odradek.broker.replicator.leader_fetcher import Leader
+from odradek.broker.replicator.leader_fetcher import LeaderFetcher
 from odradek.broker.replicator.throttled_partitions import Throttled
-from odradek.broker.replicator.truncations import Cuts
+from odradek.broker.replicator.truncations import Truncations
 from odradek.cluster.replication import throttles
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import Limits
+from odradek.cluster.replication.partition_fetch_states import FetcherConfig
 from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.doorbell import Doorbell
@@ -46,36 +45,43 @@ Connection = tuple[int, int]  # leader, which of the connections to it
 class Replicator:
     """The loop, and which partitions each connection fetches."""
 
-    def __init__(self, me: Process) -> None:
-        self._me = me
-        self._own: int = me.config["broker.id"]
-        self._listener = between_brokers(me.config)
-        self._limits = (limits(me.config), link_limits(me.config))
-        self._catalog = Catalog(me.shared, me.run_dir, roles.REPLICATOR, me.config, me.config.log_dirs, me.config.clean)
-        self._leaders: dict[Connection, Leader] = {}
-        self._watched: dict[int, Leader] = {}
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._own: int = process.config["broker.id"]
+        self._listener = between_brokers(process.config)
+        self._limits = (limits(process.config), link_limits(process.config))
+        self._catalog = Catalog(
+            process.shared,
+            process.run_dir,
+            roles.REPLICATOR,
+            process.config,
+            process.config.log_dirs,
+            process.config.clean,
+        )
+        self._leaders: dict[Connection, LeaderFetcher] = {}
+        self._watched: dict[int, LeaderFetcher] = {}
         self._seen: list[list[int]] = []  # the slots at the last check
-        self._columns = Columns(me.shared.slots)
+        self._columns = Columns(process.shared.slots)
         self._check_at_ms = 0
         self._resolver = Resolver()
-        self._cuts = Cuts(me.shared, me.run_dir)
-        self._bell = Doorbell(me.run_dir, roles.REPLICATOR)
+        self._truncations = Truncations(process.shared, process.run_dir)
+        self._bell = Doorbell(process.run_dir, roles.REPLICATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._epoll = select.epoll()
-        for source in (self._signals, self._bell, self._resolver, self._cuts):
+        for source in (self._signals, self._bell, self._resolver, self._truncations):
             self._epoll.register(source.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
         """Run until SIGTERM."""
         self._check(_now_ms())
-        self._me.running()
+        self._process.running()
         while not self._signals.drain():
-            self.turn(self._patience_ms())
-        self._me.draining()
+            self.turn(self._poll_timeout_ms())
+        self._process.draining()
 
-    def turn(self, patience_ms: float) -> None:
+    def turn(self, timeout_ms: float) -> None:
         """Wait for events and handle them: responses first."""
-        for fd, events in self._epoll.poll(patience_ms / 1000):
+        for fd, events in self._epoll.poll(timeout_ms / 1000):
             if fd in self._watched:
                 self._watched[fd].link.ready(events)
             elif fd == self._bell.fileno():
@@ -83,13 +89,13 @@ class Replicator:
                 self._check_at_ms = 0
             elif fd == self._resolver.fileno():
                 self._resolved()
-            elif fd == self._cuts.fileno():
-                self._cuts.drain()
+            elif fd == self._truncations.fileno():
+                self._truncations.drain()
         now_ms = _now_ms()
         self._check(now_ms)
         for leader in self._leaders.values():
             leader.tick(now_ms)
-        self._me.beat()
+        self._process.beat()
 
     def _resolved(self) -> None:
         self._resolver.drain()
@@ -98,7 +104,7 @@ class Replicator:
 
     def close(self) -> None:
         """Release everything."""
-        self._cuts.close()
+        self._truncations.close()
         for leader in self._leaders.values():
             leader.close()
         self._resolver.close()
@@ -106,12 +112,12 @@ class Replicator:
         self._epoll.close()
         self._catalog.log.close()
 
-    def _patience_ms(self) -> float:
+    def _poll_timeout_ms(self) -> float:
         dues = [leader.due_ms for leader in self._leaders.values()]
         due = min((due for due in dues if due is not None), default=self._check_at_ms)
         return max(0, min(self._check_at_ms, due) - _now_ms())
 
-    def _watch(self, fd: int, events: int, leader: Leader) -> None:
+    def _watch(self, fd: int, events: int, leader: LeaderFetcher) -> None:
         if not events:
             self._epoll.unregister(fd)
             del self._watched[fd]
@@ -120,7 +126,7 @@ class Replicator:
         else:
             self._epoll.register(fd, events)
             self._watched[fd] = leader
-        self._me.shared.processes.set(roles.REPLICATOR, "connections", len(self._watched))
+        self._process.shared.processes.set(roles.REPLICATOR, "connections", len(self._watched))
 
     # -- which connection fetches what
 
@@ -144,7 +150,7 @@ class Replicator:
 
     def _slots(self) -> list[list[int]]:
         """The fields of all slots that `_assign` depends on: a few copies in C, whatever their number."""
-        chunks = self._me.shared.slots.capacity // slots.CHUNK
+        chunks = self._process.shared.slots.capacity // slots.CHUNK
         fields = (slots.F_STATE, slots.F_LEADER_EPOCH, slots.F_INCARNATION)
         return [self._columns.get(field, chunk) for chunk in range(chunks) for field in fields]
 
@@ -178,8 +184,10 @@ class Replicator:
 
     def _throttled(self) -> Throttled | None:
         """The throttle of this broker's follower replicas, with the partitions concerned."""
-        snapshot, me = self._catalog.snapshot, self._me
-        throttle = throttles.in_force(throttles.FOLLOWER, snapshot, me.config, me.shared.traffic, roles.REPLICATOR)
+        snapshot, process = self._catalog.snapshot, self._process
+        throttle = throttles.in_force(
+            throttles.FOLLOWER, snapshot, process.config, process.shared.traffic, roles.REPLICATOR
+        )
         if throttle is None:
             return None
         return throttle, {
@@ -209,18 +217,18 @@ class Replicator:
         found = self._catalog.snapshot.brokers.get(broker)
         return None if found is None else found.endpoints.get(self._listener)
 
-    def _connect(self, connection: Connection) -> Leader:
+    def _connect(self, connection: Connection) -> LeaderFetcher:
         address = self._address(connection[0])
         assert address is not None
-        row = self._me.shared.processes.row(roles.REPLICATOR)
-        return Leader(
-            connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row, self._cuts
+        row = self._process.shared.processes.row(roles.REPLICATOR)
+        return LeaderFetcher(
+            connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row, self._truncations
         )  # fmt: skip
 
 
-def limits(config: BrokerConfig) -> Limits:
+def limits(config: BrokerConfig) -> FetcherConfig:
     """The limits of fetch requests, from a broker's configuration."""
-    return Limits(
+    return FetcherConfig(
         replica=config["broker.id"],
         max_wait_ms=config["replica.fetch.wait.max.ms"],
         min_bytes=config["replica.fetch.min.bytes"],
@@ -233,12 +241,12 @@ def limits(config: BrokerConfig) -> Limits:
 def link_limits(config: BrokerConfig) -> LinkLimits:
     """The limits of connections. A leader sends a whole batch, however large; it received the batch in a request."""
     usual = config["replica.fetch.response.max.bytes"] + SLACK
-    given = "replica.socket.receive.buffer.bytes" in config.given
+    is_set = "replica.socket.receive.buffer.bytes" in config.originals
     return LinkLimits(
         usual=usual,
         most=usual + config["socket.request.max.bytes"],
-        patience_ms=max(config["replica.socket.timeout.ms"], 2 * config["replica.fetch.wait.max.ms"]),
-        receive_buffer=config["replica.socket.receive.buffer.bytes"] if given else -1,
+        timeout_ms=max(config["replica.socket.timeout.ms"], 2 * config["replica.fetch.wait.max.ms"]),
+        receive_buffer=config["replica.socket.receive.buffer.bytes"] if is_set else -1,
     )
 
 
@@ -248,7 +256,7 @@ def _now_ms() -> int:
 
 def main(run_dir: Path) -> None:
     """Run the replicator of the broker with this run directory, until SIGTERM."""
-    replicator = Replicator(process.enter(roles.REPLICATOR, run_dir))
+    replicator = Replicator(enter(roles.REPLICATOR, run_dir))
     try:
         replicator.run()
     finally:

@@ -22,11 +22,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from odradek.broker.replicator import follower_log
-from odradek.cluster.replication.leader_session import Position
+from odradek.cluster.replication.partition_fetch_states import Position
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import Fields
-from odradek.storage.log.log import Log, Place
+from odradek.storage.log.log import Log, PartitionLocation
 from odradek.storage.log.partition import Busy, Partition
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _AGAIN_S = 0.001
 
 Outcome = Position | Exception
 Done = Callable[[Outcome], None]
-Wanted = Callable[[], bool]
+IsCurrent = Callable[[], bool]
 
 
 def may_take_long(partition: Partition, offset: int) -> bool:
@@ -46,7 +46,7 @@ def may_take_long(partition: Partition, offset: int) -> bool:
     return offset < values[slots.F_ACTIVE_BASE] or values[slots.F_LEO] - offset > _MANY
 
 
-class Cuts:
+class Truncations:
     """The running cuts; call `drain` when `fileno` is readable."""
 
     def __init__(self, shared: Shared, run_dir: Path) -> None:
@@ -61,12 +61,14 @@ class Cuts:
         """Readable when a cut has ended."""
         return self._event
 
-    def begin(self, partition: Partition, epoch: int, cut: follower_log.Cut, wanted: Wanted, done: Done) -> None:
+    def begin(
+        self, partition: Partition, epoch: int, cut: follower_log.Truncation, is_current: IsCurrent, done: Done
+    ) -> None:
         """Run `cut` if the partition is followed in `epoch`; `drain` calls `done` with the outcome.
 
-        A thread calls `wanted` while it waits for the lock, and when it has it.
+        A thread calls `is_current` while it waits for the lock, and when it has it.
         """
-        future = self._threads.submit(self._carry_out, partition, epoch, cut, wanted)
+        future = self._threads.submit(self._carry_out, partition, epoch, cut, is_current)
         future.add_done_callback(partial(self._end, done))
 
     def drain(self) -> None:
@@ -91,30 +93,32 @@ class Cuts:
 
     # -- in a thread
 
-    def _carry_out(self, partition: Partition, epoch: int, cut: follower_log.Cut, wanted: Wanted) -> Position:
-        beside = self._own_log(partition)
+    def _carry_out(
+        self, partition: Partition, epoch: int, cut: follower_log.Truncation, is_current: IsCurrent
+    ) -> Position:
+        thread_log = self._own_log(partition)
         try:
-            own = beside.get(partition.topic, partition.index)
+            own = thread_log.get(partition.topic, partition.index)
             assert own is not None
-            return self._cut(own, epoch, cut(own), wanted)
+            return self._cut(own, epoch, cut(own), is_current)
         finally:
-            beside.close()
+            thread_log.close()
 
     def _own_log(self, partition: Partition) -> Log:
         """The partition as another process would see it."""
         log_dir = os.path.dirname(partition.directory)
-        place = Place(partition.topic_id, partition.slot.number, partition.incarnation, log_dir)
+        place = PartitionLocation(partition.topic_id, partition.slot.number, partition.incarnation, log_dir)
         return Log(self._shared, self._run_dir, roles.REPLICATOR, lambda *_: place, lambda _: partition.config)
 
-    def _cut(self, own: Partition, epoch: int, change: follower_log.Change, wanted: Wanted) -> Position:
+    def _cut(self, own: Partition, epoch: int, change: follower_log.Change, is_current: IsCurrent) -> Position:
         while True:
             try:
-                return follower_log.change(own, epoch, _if_wanted(change, wanted))
+                return follower_log.change(own, epoch, _if_current(change, is_current))
             except Busy:
                 if self._over:
                     raise
-            if not wanted():
-                raise follower_log.Outdated
+            if not is_current():
+                raise follower_log.FencedLeaderEpoch
             time.sleep(_AGAIN_S)
 
     def _end(self, done: Done, future: Future[Position]) -> None:
@@ -123,10 +127,10 @@ class Cuts:
             os.eventfd_write(self._event, 1)
 
 
-def _if_wanted(change: follower_log.Change, wanted: Wanted) -> follower_log.Change:
+def _if_current(change: follower_log.Change, is_current: IsCurrent) -> follower_log.Change:
     def act(values: Fields) -> Position:
-        if not wanted():
-            raise follower_log.Outdated
+        if not is_current():
+            raise follower_log.FencedLeaderEpoch
         return change(values)
 
     return act

@@ -20,15 +20,15 @@ _AWAY_S = 10.0  # without a controller process
 _STEP_S = 0.05
 
 
-class Departure:
+class LeaveWait:
     """The controlled shutdown of one broker, for its service manager."""
 
-    def __init__(self, shared: Shared, locks: RoleLocks, run_dir: Path, patience_s: float) -> None:
-        """`patience_s`: see broker.supervisor.stop_limits, `departure_s`."""
+    def __init__(self, shared: Shared, locks: RoleLocks, run_dir: Path, timeout_s: float) -> None:
+        """`timeout_s`: see broker.supervisor.stop_limits, `departure_s`."""
         self._shared = shared
         self._locks = locks
         self._run_dir = run_dir
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._away_at = 0.0  # when the wait for an absent controller process ends
 
     def wait(self) -> bool:
@@ -36,7 +36,7 @@ class Departure:
         self._shared.control.words[shm.DRAINING] = 1
         Ringer(self._run_dir).ring(roles.CONTROLLER)
         self._away_at = time.monotonic() + _AWAY_S
-        wait_for(self._over, self._patience_s, _STEP_S)
+        wait_for(self._over, self._timeout_s, _STEP_S)
         return self._shared.left_cluster
 
     def _over(self) -> bool:

@@ -18,8 +18,8 @@ from pathlib import Path
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process import checkpoint_lock, process, sockets
-from odradek.broker.process.dir_locks import KeptDirs
-from odradek.broker.supervisor import limits
+from odradek.broker.process.dir_locks import LogDirLocks
+from odradek.broker.supervisor import machine_limits
 from odradek.ipc import roles, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
@@ -30,7 +30,7 @@ from odradek.storage.files import checkpoints
 
 log = logging.getLogger(__name__)
 
-DYING_PATIENCE_S = 5.0
+DYING_TIMEOUT_S = 5.0
 OFFLINE = "offline"  # exists once all log directories are offline: odradek-offline.path makes systemd stop the broker
 _OTHERS = range(1, roles.ROLES)
 _RUN_FILES = (
@@ -102,9 +102,9 @@ def prepare(
     `hold` is called after the last wait, before this creates anything that a death would leave behind.
     `away` is called when ZooKeeper gives no answer: it raises the error, or waits before the next try. The log
     directories stay locked meanwhile."""
-    if line := limits.too_few_files():
+    if line := machine_limits.too_few_files():
         raise BootError(line)
-    for line in limits.shortages():
+    for line in machine_limits.shortages():
         log.warning("%s", line)
     if not config.clustered:
         _make_first_dir(config)
@@ -151,7 +151,7 @@ def _await_former_version(config: BrokerConfig) -> None:
     except OSError:  # its disk has failed: these processes are ignored, as the directory is
         return
     try:
-        if not process.wait_for(lambda: not former.anyone(range(roles.ROLES)), DYING_PATIENCE_S):
+        if not process.wait_for(lambda: not former.anyone(range(roles.ROLES)), DYING_TIMEOUT_S):
             raise BootError(_second(config))
     finally:
         former.close()
@@ -163,13 +163,13 @@ def again(config: BrokerConfig) -> Boot:
     A log directory that cannot be locked has failed, whatever its state was before."""
     with _boot_errors():
         locks = process.role_locks(config)
-    if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_PATIENCE_S):
+    if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_TIMEOUT_S):
         raise BootError(_second(config))
     try:
         shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     except RegionError as error:
         raise BootError(str(error)) from None
-    kept = KeptDirs(config.log_dirs, process.broker_number(config, locks), shared.failed_dirs())
+    kept = LogDirLocks(config.log_dirs, process.broker_number(config, locks), shared.failed_dirs())
     kept.turn()
     for number in kept.free:
         shared.fail_dir(number)
@@ -262,9 +262,9 @@ def _settled(
 
 def _make_room(log_dir: str, reserve: int) -> None:
     """Release the reserve when the disk is full: a start needs space."""
-    given = Reserve(log_dir, reserve).free_if_needed()
-    if given:
-        log.warning("disk of %s is full: released its reserve of %d bytes to start", log_dir, given)
+    released = Reserve(log_dir, reserve).free_if_needed()
+    if released:
+        log.warning("disk of %s is full: released its reserve of %d bytes to start", log_dir, released)
 
 
 def _former_id(opened: list[logdirs.LogDir]) -> int | None:
@@ -306,7 +306,7 @@ def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Sha
 
     Waits a little first, as the children of a killed supervisor are dying themselves."""
     prefix = rundir.shm_prefix(config.data_dir)
-    alone = process.wait_for(lambda: not locks.anyone(_OTHERS), DYING_PATIENCE_S)
+    alone = process.wait_for(lambda: not locks.anyone(_OTHERS), DYING_TIMEOUT_S)
     try:
         if alone:
             clear_run_dir(run_dir)
@@ -341,7 +341,7 @@ def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Share
         listening = sockets.open_all(
             config.listeners,
             sockets.backlog(config),
-            config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.given else -1,
+            config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.originals else -1,
         )
         config = config.with_ports(sockets.bound_ports(listening))
     config = config.with_clean([_take_mark(shared, *place) for place in enumerate(config.log_dirs)])

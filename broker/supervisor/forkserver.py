@@ -22,7 +22,7 @@ from typing import NoReturn
 from odradek.broker import logs
 from odradek.broker.errors import FAILED, OK
 from odradek.broker.process import entry, sd_notify
-from odradek.broker.supervisor import limits, proctitle, spawn
+from odradek.broker.supervisor import machine_limits, proctitle, spawn
 from odradek.ipc import roles
 
 TITLE = "odradek fork-server"
@@ -79,7 +79,7 @@ def _settle(supervisor: int) -> None:
         os.environ.pop(name, None)
     if not proctitle.set_title(TITLE):
         raise OSError("the command line cannot be changed")
-    limits.raise_open_files()
+    machine_limits.raise_open_files()
     gc.disable()  # nothing here is garbage, and a collection would touch pages that children share
 
 

@@ -29,7 +29,7 @@ from odradek.broker.supervisor import forkserver, spawn
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 30.0  # it may be importing, on a busy machine
+TIMEOUT_S = 30.0  # it may be importing, on a busy machine
 LOOK_S = 0.2
 GONE_S = 2.0  # for the kernel to end it
 _STEP_S = 0.005
@@ -37,7 +37,7 @@ REPLACE_S = 5.0  # between two replacements: it may be killed again, and importi
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Gone(Exception):
+class ForkserverGone(Exception):
     """The fork server cannot answer, now or later."""
 
 
@@ -73,7 +73,7 @@ class ForkserverClient:
         if self._socket is not None and self._is_ready(self._socket):
             try:
                 return self._request(self._socket, role, run_dir, sockets)
-            except (Gone, OSError) as error:
+            except (ForkserverGone, OSError) as error:
                 log.warning("fork server ended (%s): starting processes without it", error)
                 self.close()
         pid = spawn.spawn(role, run_dir, sockets)
@@ -114,21 +114,21 @@ class ForkserverClient:
         socket.send_fds(sock, [json.dumps(request).encode()], [fd for _, fd in sockets])
         answer = json.loads(self._answer(sock))
         if "pid" not in answer:
-            raise Gone(answer["error"])
+            raise ForkserverGone(answer["error"])
         return int(answer["pid"])
 
     def _answer(self, sock: socket.socket) -> bytes:
         sock.settimeout(LOOK_S)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline and not _stopped(self._pid):
             try:
                 answer = sock.recv(65536)
             except TimeoutError:
                 continue
             if not answer:
-                raise Gone("it died")
+                raise ForkserverGone("it died")
             return answer
-        raise Gone("it does not answer")
+        raise ForkserverGone("it does not answer")
 
     def check(self) -> None:
         """After SIGCHLD: reap it when it is dead."""

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from odradek.broker.config import BrokerConfig
 from odradek.broker.process import flush
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.broker.process.checkpoint_writer import PICK, Checkpoints
+from odradek.broker.process.checkpoint_writer import PICK, CheckpointWriter
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.supervisor import stop_limits
 from odradek.broker.supervisor.boot import Boot
@@ -52,7 +52,7 @@ def finish(boot: Boot) -> None:
     partitions = Partitions(boot.shared, boot.run_dir, boot.config, roles.SUPERVISOR)
     partitions.follow()
     unclean = _settle(partitions)
-    written = Checkpoints(boot.config.log_dirs, CheckpointLocks(boot.run_dir), stop_limits.WRITER_S)
+    written = CheckpointWriter(boot.config.log_dirs, CheckpointLocks(boot.run_dir), stop_limits.WRITER_S)
     broken = boot.shared.failed_dirs()
     for name in PICK:
         unclean |= written.write(partitions, name, broken).keys()

@@ -21,7 +21,7 @@ _UNIT_S = 30.0  # systemd need not be in a hurry
 _WORKERS = tuple(range(roles.FIRST_WORKER, roles.ROLES))
 
 
-class Stage(NamedTuple):
+class StopStage(NamedTuple):
     """Processes that stop together. `own_s`: the most they take; they are killed after `limit_s`."""
 
     roles: tuple[int, ...]
@@ -55,12 +55,12 @@ def drain_s(config: Mapping[str, Any]) -> float:
     return float(config["odradek.drain.timeout.ms"]) / 1000
 
 
-def stages(config: Mapping[str, Any]) -> list[Stage]:
+def stages(config: Mapping[str, Any]) -> list[StopStage]:
     """All stages, in order."""
-    return [Stage(of, drain_s(config) if of is _WORKERS else _OWN_S.get(of[0], _REST_S)) for of in ORDER]
+    return [StopStage(of, drain_s(config) if of is _WORKERS else _OWN_S.get(of[0], _REST_S)) for of in ORDER]
 
 
-def stage_of(role: int, config: Mapping[str, Any]) -> Stage:
+def stage_of(role: int, config: Mapping[str, Any]) -> StopStage:
     """The stage in which `role` stops."""
     return next(stage for stage in stages(config) if role in stage.roles)
 

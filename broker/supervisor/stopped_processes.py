@@ -44,23 +44,23 @@ class StoppedProcesses:
     """The supervisor's check of its broker's processes; a negative `kill_ms` disables it."""
 
     def __init__(self, kill_ms: int) -> None:
-        self._patience = math.ceil(kill_ms / (LOOK_S * 1000)) + 1 if kill_ms >= 0 else 0
+        self._most_checks = math.ceil(kill_ms / (LOOK_S * 1000)) + 1 if kill_ms >= 0 else 0
         self._checks: dict[tuple[int, int], int] = {}  # (role, pid) → checks in a row that found it stopped
         self._next_check = 0.0
 
     def sweep(self, pids: Callable[[], dict[int, int]], alive: Callable[[int], bool]) -> list[int]:
         """Check when due; returns the killed pids. `pids` gives role → pid, `alive` whether a role's byte is held."""
         now = time.monotonic()
-        if not self._patience or now < self._next_check:
+        if not self._most_checks or now < self._next_check:
             return []
         self._next_check = now + LOOK_S
         stopped = [item for item in pids().items() if process_state(item[1]) == STOPPED]
         self._checks = {item: self._checks.get(item, 0) + 1 for item in stopped}
-        due = [item for item, looks in self._checks.items() if looks >= self._patience]
+        due = [item for item, looks in self._checks.items() if looks >= self._most_checks]
         return [pid for role, pid in due if self._kill(role, pid, alive)]
 
     def _kill(self, role: int, pid: int, alive: Callable[[int], bool]) -> bool:
         killed = spawn.signal_exactly(pid, signal.SIGKILL, lambda: alive(role) and process_state(pid) == STOPPED)
         if killed:
-            log.error("killed %s (pid %d): a signal had stopped it, and others wait for it", role_name(role), pid)
+            log.error("killed %s (pid %d): stopped by a signal (odradek.stopped.kill.ms)", role_name(role), pid)
         return killed

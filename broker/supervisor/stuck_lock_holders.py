@@ -1,7 +1,7 @@
 """Finds a process that holds a partition's lock and makes no progress: stopped, or waiting for a dead disk.
 
-A process that waits for a lock notes in the slot since when; a process that gets the lock, or renews it, clears
-the note (ipc.slots has the races; ipc.renewal). A note older than `odradek.lock.stall.ms` on a lock that is still held,
+A process that waits for a lock writes into the slot since when; a process that gets the lock, or renews it, clears
+that (ipc.slots has the races; ipc.renewal). A wait longer than `odradek.lock.stall.ms` on a lock that is still held,
 by the same process at two checks, shows a stuck holder. Killing it frees the lock, and the next holder repairs the
 partition. The default is long because a disk may be slow, which is no fault of the process that waits for it; a stopped
 process is found sooner (broker.supervisor.stopped_processes). A process under a debugger is left alone.
@@ -27,7 +27,7 @@ LONGEST_LOOK_S = 1.0
 _LOOKS = 5  # a sweep of all slots costs more than the rest of a turn
 
 
-class Note(NamedTuple):
+class LockWait(NamedTuple):
     """A process has waited for `slot`'s lock since `since_ms` (CLOCK_MONOTONIC); `holder` is a pid."""
 
     slot: int
@@ -42,7 +42,7 @@ class StuckHolders:
         self._slots = slots
         self._locks = locks
         self._stall_ms = stall_ms
-        self._suspects: set[Note] = set()
+        self._suspects: set[LockWait] = set()
         self._period = min(LONGEST_LOOK_S, stall_ms / 1000 / _LOOKS)
         self._next_check = 0.0
 
@@ -56,28 +56,28 @@ class StuckHolders:
     def sweep(self, is_ours: Callable[[int], bool]) -> list[int]:
         """Kill holders that were stuck at the last sweep and still are; returns their pids."""
         now_ms = time.monotonic_ns() // 1_000_000
-        notes = {Note(*found) for found in self._slots.contended()}
-        stuck = {note for note in notes if now_ms - note.since_ms >= self._stall_ms and self._is_held(note)}
-        killed = [note.holder for note in stuck & self._suspects if is_ours(note.holder) and self._kill(note)]
+        waits = {LockWait(*found) for found in self._slots.contended()}
+        stuck = {wait for wait in waits if now_ms - wait.since_ms >= self._stall_ms and self._is_held(wait)}
+        killed = [wait.holder for wait in stuck & self._suspects if is_ours(wait.holder) and self._kill(wait)]
         self._suspects = stuck
         return killed
 
-    def _is_held(self, note: Note) -> bool:
-        """A note may outlive the wait (its writer died, or gave up); then the lock is free."""
-        return note.holder > 0 and self._locks.held(note.slot)
+    def _is_held(self, wait: LockWait) -> bool:
+        """The entry may outlive the wait (its writer died, or gave up); then the lock is free."""
+        return wait.holder > 0 and self._locks.held(wait.slot)
 
-    def _kill(self, note: Note) -> bool:
+    def _kill(self, wait: LockWait) -> bool:
         def still_stuck() -> bool:
-            if process_state(note.holder) == TRACED:
+            if process_state(wait.holder) == TRACED:
                 return False
-            return note in {Note(*found) for found in self._slots.contended()} and self._is_held(note)
+            return wait in {LockWait(*found) for found in self._slots.contended()} and self._is_held(wait)
 
-        killed = spawn.signal_exactly(note.holder, signal.SIGKILL, still_stuck)
+        killed = spawn.signal_exactly(wait.holder, signal.SIGKILL, still_stuck)
         if killed:
             log.error(
-                "killed process %d: it held the lock of partition slot %d for more than %d ms",
-                note.holder,
-                note.slot,
+                "killed process %d: it held the lock of partition slot %d for more than odradek.lock.stall.ms=%d",
+                wait.holder,
+                wait.slot,
                 self._stall_ms,
             )
         return killed

@@ -95,7 +95,7 @@ class Supervisor:
     # One turn
 
     def _turn(self) -> None:
-        self._poll.poll(self._patience() * 1000)
+        self._poll.poll(self._poll_timeout() * 1000)
         self._watchdog.beat()
         for number in self._signals.drain():
             self._on_signal(number)
@@ -111,7 +111,7 @@ class Supervisor:
             self._stuck.turn(self._is_ours)
             self._end_retired()
 
-    def _patience(self) -> float:
+    def _poll_timeout(self) -> float:
         if not self._ready:
             return BOOT_TURN_S
         return RESTART_TURN_S if self._children.missing() else TURN_S
@@ -229,11 +229,11 @@ class Supervisor:
                 return
             self._turn()
 
-    def _stop_stage(self, stage: Sequence[int], patience: float) -> None:
+    def _stop_stage(self, stage: Sequence[int], timeout: float) -> None:
         self._children.wanted -= set(stage)
         self._children.signal(stage, signal.SIGTERM)
         self._children.signal_foreign(stage, signal.SIGTERM)
-        deadline, killed_at = time.monotonic() + patience, math.inf
+        deadline, killed_at = time.monotonic() + timeout, math.inf
         while self._children.living(stage) or self._children.foreign(stage):
             now = time.monotonic()
             if self._hurry or now >= deadline:
@@ -248,7 +248,7 @@ class Supervisor:
         """Abandon processes that SIGKILL does not end. One that holds its role's byte may write: no clean stop then."""
         for role in {*self._children.living(stage), *self._children.foreign(stage)}:
             if self._boot.locks.alive(role):
-                log.error("%s does not die: abandoning it", role_name(role))
+                log.error("%s does not exit after SIGKILL: abandoning it", role_name(role))
                 self._exit_code = FAILED
             else:
                 log.warning("cannot wait for %s: abandoning it", role_name(role))

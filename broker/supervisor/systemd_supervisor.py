@@ -17,9 +17,9 @@ from typing import NoReturn
 
 from odradek.broker import logs
 from odradek.broker.errors import OdradekError
-from odradek.broker.process import control_bus, process
-from odradek.broker.process.dir_locks import KeptDirs
-from odradek.broker.process.process import Process, Signals
+from odradek.broker.process import control_bus
+from odradek.broker.process.dir_locks import LogDirLocks
+from odradek.broker.process.process import Process, Signals, broker_number, enter
 from odradek.broker.supervisor import boot, spawn
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
 from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
@@ -36,46 +36,48 @@ _OTHERS = range(1, roles.ROLES)
 class SystemdSupervisor:
     """One thread, one loop: the control bus, dead and stuck processes."""
 
-    def __init__(self, me: Process) -> None:
-        self._me = me
+    def __init__(self, process: Process) -> None:
+        self._process = process
         self._began = time.monotonic()
-        number = process.broker_number(me.config, me.locks)
-        self._kept = KeptDirs(me.config.log_dirs, number, me.shared.failed_dirs())
-        self._kept.turn()
+        number = broker_number(process.config, process.locks)
+        self._log_dir_locks = LogDirLocks(process.config.log_dirs, number, process.shared.failed_dirs())
+        self._log_dir_locks.turn()
         self._offline = False
         self._stuck = StuckHolders(
-            me.shared.slots, PartitionLocks(me.run_dir / "partition.lock"), me.config["odradek.lock.stall.ms"]
+            process.shared.slots,
+            PartitionLocks(process.run_dir / "partition.lock"),
+            process.config["odradek.lock.stall.ms"],
         )
-        self._stopped = StoppedProcesses(me.config["odradek.stopped.kill.ms"])
+        self._stopped = StoppedProcesses(process.config["odradek.stopped.kill.ms"])
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._control = control_bus.ControlServer(me.run_dir, "supervisor", self._commands())
-        self._events = control_bus.EventPublisher(me.run_dir)
+        self._control = control_bus.ControlServer(process.run_dir, "supervisor", self._commands())
+        self._events = control_bus.EventPublisher(process.run_dir)
         self._poll = select.poll()
         self._poll.register(self._signals, select.POLLIN)
         self._poll.register(self._control, select.POLLIN)
 
     def run(self) -> None:
         """Run until SIGTERM."""
-        self._me.running()
+        self._process.running()
         while not self._signals.drain():
             self._poll.poll(TURN_S * 1000)
-            self._me.beat()
+            self._process.beat()
             self._control.serve()
-            self._kept.turn()
+            self._log_dir_locks.turn()
             self._check_disks()
             self._record_deaths()
-            self._stopped.sweep(self._me.shared.processes.pids, self._me.locks.alive)
+            self._stopped.sweep(self._process.shared.processes.pids, self._process.locks.alive)
             self._stuck.turn(self._is_ours)
-        self._me.draining()
+        self._process.draining()
         self._control.close()
         self._events.close()
 
     def _check_disks(self) -> None:
         """Without a working log directory there is nothing to serve: make systemd stop all, as Kafka stops."""
-        if self._offline or len(self._me.shared.failed_dirs()) < len(self._me.config.log_dirs):
+        if self._offline or len(self._process.shared.failed_dirs()) < len(self._process.config.log_dirs):
             return
         try:
-            (self._me.run_dir / boot.OFFLINE).touch()
+            (self._process.run_dir / boot.OFFLINE).touch()
         except OSError as error:
             log.error("cannot ask systemd to stop the broker, retrying: %s", error)
         else:
@@ -83,21 +85,21 @@ class SystemdSupervisor:
             log.critical("all log directories are offline: stopping")
 
     def _living(self) -> list[int]:
-        return [role for role in _OTHERS if self._me.locks.alive(role)]
+        return [role for role in _OTHERS if self._process.locks.alive(role)]
 
     def _record_deaths(self) -> None:
         """Mark the row of a dead process, until the next process of that role takes it."""
-        table = self._me.shared.processes
+        table = self._process.shared.processes
         for role in _OTHERS:
             pid = table.get(role, "pid")
-            if pid and not self._me.locks.alive(role) and table.get(role, "pid") == pid:
+            if pid and not self._process.locks.alive(role) and table.get(role, "pid") == pid:
                 table.set(role, "state", processes.DEAD)
                 table.set(role, "pid", 0)
                 log.info("%s (pid %d) ended", role_name(role), pid)
                 self._events.publish("died", process=role_name(role), pid=pid, reason="", expected=False)
 
     def _is_ours(self, pid: int) -> bool:
-        return any(self._me.shared.processes.get(role, "pid") == pid for role in _OTHERS)
+        return any(self._process.shared.processes.get(role, "pid") == pid for role in _OTHERS)
 
     # Commands of the control bus
 
@@ -110,20 +112,20 @@ class SystemdSupervisor:
             "stopping": False,
             "uptime_s": time.monotonic() - self._began,
             "workers": len([role for role in self._living() if role >= roles.FIRST_WORKER]),
-            "listeners": [str(endpoint) for endpoint in self._me.config.listeners],
+            "listeners": [str(endpoint) for endpoint in self._process.config.listeners],
         }
 
     def _log_level(self, module: str, level: str) -> None:
         try:
-            logs.change_level(self._me.run_dir, module, level)
+            logs.change_level(self._process.run_dir, module, level)
         except logs.LevelError as error:
             raise OdradekError(str(error)) from None
-        self._me.shared.control.words[shm.LOG_VERSION] += 1
+        self._process.shared.control.words[shm.LOG_VERSION] += 1
         signal.raise_signal(signal.SIGUSR2)
         for role in self._living():
-            pid = self._me.shared.processes.get(role, "pid")
+            pid = self._process.shared.processes.get(role, "pid")
             if pid > 1:
-                spawn.signal_exactly(pid, signal.SIGUSR2, partial(self._me.locks.alive, role))
+                spawn.signal_exactly(pid, signal.SIGUSR2, partial(self._process.locks.alive, role))
 
 
 def _refuse_stop() -> NoReturn:
@@ -138,4 +140,4 @@ def _refuse_scale(workers: int) -> NoReturn:
 
 def main(run_dir: Path) -> None:
     """Run the supervisor of the broker with this run directory, until SIGTERM."""
-    SystemdSupervisor(process.enter(roles.SUPERVISOR, run_dir)).run()
+    SystemdSupervisor(enter(roles.SUPERVISOR, run_dir)).run()

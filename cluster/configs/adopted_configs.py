@@ -17,21 +17,21 @@ RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
 UNKNOWN_RETENTION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", MARK: "true"}
 
 
-class Checked(NamedTuple):
+class CheckedConfigs(NamedTuple):
     """Configs that can be adopted, and the names of those that cannot."""
 
     configs: dict[str, str]
     refused: list[str]
 
 
-def check_topic(configs: Mapping[str, str]) -> Checked:
+def check_topic(configs: Mapping[str, str]) -> CheckedConfigs:
     """Check a topic's overrides from another broker's metadata."""
     good = {name: value for name, value in configs.items() if _is_topic_config(name, value)}
     try:
         configdef.validate_topic(good)
     except configdef.ConfigError:  # two conflicting overrides
         good = {name: value for name, value in good.items() if not name.endswith(".compaction.lag.ms")}
-    return Checked(good, sorted(configs.keys() - good.keys()))
+    return CheckedConfigs(good, sorted(configs.keys() - good.keys()))
 
 
 def _is_topic_config(name: str, value: str) -> bool:
@@ -42,10 +42,10 @@ def _is_topic_config(name: str, value: str) -> bool:
     return name != MARK  # from the tree of another Odradek; Kafka does not have it
 
 
-def check_broker(configs: Mapping[str, str]) -> Checked:
+def check_broker(configs: Mapping[str, str]) -> CheckedConfigs:
     """Check dynamic broker configs. Listener and security configs belong to the former broker and may be secrets."""
     good = {name: value for name, value in configs.items() if _is_broker_config(name, value)}
-    return Checked(good, sorted(configs.keys() - good.keys()))
+    return CheckedConfigs(good, sorted(configs.keys() - good.keys()))
 
 
 def _is_broker_config(name: str, value: str) -> bool:

@@ -1,6 +1,6 @@
 """Decisions of the elected controller on request: ElectLeaders, leader rebalancing, ControlledShutdown.
 
-Functions of the state that change nothing, like those of `Leadership`; errors are Kafka's codes and messages
+Functions of the state that change nothing, like those of `ControllerContext`; errors are Kafka's codes and messages
 (kafka.controller.KafkaController: processReplicaLeaderElection, checkAndTriggerAutoLeaderRebalance).
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
-from odradek.cluster.decisions.controller_state import Change, Leadership
-from odradek.cluster.decisions.elections import Elected
+from odradek.cluster.decisions.controller_state import Change, ControllerContext
+from odradek.cluster.decisions.elections import ElectionResult
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree.znodes import Partition
 from odradek.protocol.errors import (
@@ -29,27 +29,29 @@ from odradek.protocol.errors import (
 UNKNOWN_EPOCH = -1  # in request versions before broker epochs (KIP-380)
 
 
-class Elections(NamedTuple):
+class ElectionResults(NamedTuple):
     """The outcome for each requested partition: a change, or the error for the client."""
 
     changes: list[Change]
     refused: dict[Partition, ApiError]
 
 
-def preferred(state: Leadership, partitions: Iterable[Partition]) -> Elections:
+def preferred(state: ControllerContext, partitions: Iterable[Partition]) -> ElectionResults:
     """Elect the first replica of each partition."""
     return _elections(state, partitions, _preferred)
 
 
-def unclean(state: Leadership, partitions: Iterable[Partition]) -> Elections:
+def unclean(state: ControllerContext, partitions: Iterable[Partition]) -> ElectionResults:
     """Elect a leader for each partition without one, even if it lacks committed records."""
     return _elections(state, partitions, _unclean)
 
 
 def _elections(
-    state: Leadership, partitions: Iterable[Partition], elect: Callable[[Leadership, Partition], Elected]
-) -> Elections:
-    done = Elections([], {})
+    state: ControllerContext,
+    partitions: Iterable[Partition],
+    elect: Callable[[ControllerContext, Partition], ElectionResult],
+) -> ElectionResults:
+    done = ElectionResults([], {})
     for partition in dict.fromkeys(partitions):
         try:
             _check_electable(state, partition)
@@ -63,14 +65,14 @@ def _elections(
     return done
 
 
-def _check_electable(state: Leadership, partition: Partition) -> None:
+def _check_electable(state: ControllerContext, partition: Partition) -> None:
     if not state.replicas(partition):
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     if partition[0] in state.deleting:
         raise ApiError(INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
 
 
-def _preferred(state: Leadership, partition: Partition) -> Elected:
+def _preferred(state: ControllerContext, partition: Partition) -> ElectionResult:
     now, replicas = state.partition_states.get(partition), state.replicas(partition)
     if now is not None and now.leader == replicas[0]:
         raise ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
@@ -80,7 +82,7 @@ def _preferred(state: Leadership, partition: Partition) -> Elected:
     return elected
 
 
-def _unclean(state: Leadership, partition: Partition) -> Elected:
+def _unclean(state: ControllerContext, partition: Partition) -> ElectionResult:
     if state.has_live_leader(partition):
         raise ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     now, online = state.partition_states.get(partition), state.online_replicas(partition)
@@ -91,7 +93,7 @@ def _unclean(state: Leadership, partition: Partition) -> Elected:
     return elected
 
 
-def imbalanced(state: Leadership, percent: int, only: Collection[int] | None = None) -> list[Partition]:
+def imbalanced(state: ControllerContext, percent: int, only: Collection[int] | None = None) -> list[Partition]:
     """Partitions that can go back to their preferred leader, for brokers that lead too few of theirs.
 
     A broker leads too few when it lacks more than `percent` of its preferred partitions. For
@@ -112,12 +114,12 @@ def imbalanced(state: Leadership, percent: int, only: Collection[int] | None = N
     return moves
 
 
-def _can_prefer(state: Leadership, partition: Partition) -> bool:
+def _can_prefer(state: ControllerContext, partition: Partition) -> bool:
     isr, online = state.partition_states[partition].isr, state.online_replicas(partition)
     return elections.preferred(state.replicas(partition), isr, online) is not None
 
 
-def check_shutdown(state: Leadership, broker: int, epoch: int) -> None:
+def check_shutdown(state: ControllerContext, broker: int, epoch: int) -> None:
     """ApiError unless `broker` may request a controlled shutdown; `epoch` must not be older than its registration.
 
     A broker suspected to be dead may too: a stopping broker closes its listeners while it is still registered.

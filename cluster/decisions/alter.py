@@ -20,7 +20,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # resource types
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     """One operation on one config."""
 
     name: str
@@ -28,7 +28,7 @@ class Change(NamedTuple):
     value: str | None
 
 
-def check_changes(changes: Sequence[Change]) -> None:
+def check_changes(changes: Sequence[ConfigChange]) -> None:
     """ApiError for a malformed request: a duplicate name, no value, an unknown operation."""
     names = [change.name for change in changes]
     if len(names) != len(set(names)):
@@ -42,7 +42,7 @@ def check_changes(changes: Sequence[Change]) -> None:
 
 
 def apply_changes(
-    current: Mapping[str, str], changes: Sequence[Change], table: Mapping[str, ConfigKey]
+    current: Mapping[str, str], changes: Sequence[ConfigChange], table: Mapping[str, ConfigKey]
 ) -> dict[str, str]:
     """`current` after `changes`; ApiError INVALID_CONFIG when a list operation names a config that is not a list."""
     result = dict(current)
@@ -56,7 +56,7 @@ def apply_changes(
     return result
 
 
-def _list_change(current: str | None, change: Change, table: Mapping[str, ConfigKey]) -> str:
+def _list_change(current: str | None, change: ConfigChange, table: Mapping[str, ConfigKey]) -> str:
     word = "append" if change.operation == APPEND else "subtract"
     key = table.get(change.name)
     if key is None:
@@ -64,11 +64,11 @@ def _list_change(current: str | None, change: Change, table: Mapping[str, Config
     if key.type != LIST:
         raise ApiError(INVALID_CONFIG, f"Config value {word} is not allowed for config key: {change.name}")
     old = [part for part in _parts(key.default if current is None else current) if part]
-    given = _parts(change.value)
+    changed = _parts(change.value)
     if change.operation == APPEND:
         known = set(old)
-        return ",".join(old + [part for part in given if part not in known])
-    unwanted = set(given)
+        return ",".join(old + [part for part in changed if part not in known])
+    unwanted = set(changed)
     return ",".join(part for part in old if part not in unwanted)
 
 

@@ -58,7 +58,7 @@ class Shutdown(NamedTuple):
     stopped: list[Partition]
 
 
-class Leadership:
+class ControllerContext:
     """All topics, partitions and brokers as known to the controller of `controller_epoch`."""
 
     def __init__(self, controller_epoch: int, lives: Lives | None = None) -> None:

@@ -17,7 +17,7 @@ from odradek.cluster.metadata.snapshot import Snapshot
 TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, BROKER_LOGGER = range(1, 7)
 
 
-class Synonym(NamedTuple):
+class ConfigSynonym(NamedTuple):
     """One place that sets a value, and the name there."""
 
     name: str
@@ -25,7 +25,7 @@ class Synonym(NamedTuple):
     source: int
 
 
-class Entry(NamedTuple):
+class ConfigEntry(NamedTuple):
     """One described config; `type` is the wire's ConfigType."""
 
     name: str
@@ -35,59 +35,63 @@ class Entry(NamedTuple):
     sensitive: bool
     type: int
     doc: str
-    synonyms: tuple[Synonym, ...]
+    synonyms: tuple[ConfigSynonym, ...]
 
 
-class Static(NamedTuple):
-    """The broker's own configuration: typed values by name, and the given text by name."""
+class StaticConfig(NamedTuple):
+    """The broker's own configuration: typed values by name, and the originals text by name."""
 
     values: Mapping[str, Any]
-    given: Mapping[str, str]
+    originals: Mapping[str, str]
 
 
-def topic_entries(name: str, snapshot: Snapshot, broker: int, static: Static) -> list[Entry]:
+def topic_entries(name: str, snapshot: Snapshot, broker: int, static: StaticConfig) -> list[ConfigEntry]:
     """All configs of a topic; KeyError when there is none."""
     return topic_config_entries(snapshot.topics[name].config, snapshot, broker, static)
 
 
-def topic_config_entries(overrides: Mapping[str, str], snapshot: Snapshot, broker: int, static: Static) -> list[Entry]:
+def topic_config_entries(
+    overrides: Mapping[str, str], snapshot: Snapshot, broker: int, static: StaticConfig
+) -> list[ConfigEntry]:
     """All configs of a topic with these overrides."""
     values = configdef.resolve_topic(overrides, snapshot.dynamic_layers(broker), static.values)
     return [_topic_entry(key, overrides, values[key.name], snapshot, broker, static) for key in TOPIC.values()]
 
 
 def _topic_entry(
-    key: ConfigKey, overrides: Mapping[str, str], value: Any, snapshot: Snapshot, broker: int, static: Static
-) -> Entry:
+    key: ConfigKey, overrides: Mapping[str, str], value: Any, snapshot: Snapshot, broker: int, static: StaticConfig
+) -> ConfigEntry:
     text = to_text(key.type, value)
-    synonyms: list[Synonym] = []
+    synonyms: list[ConfigSynonym] = []
     if key.name in overrides:
-        synonyms.append(Synonym(key.name, text, TOPIC_CONFIG))
+        synonyms.append(ConfigSynonym(key.name, text, TOPIC_CONFIG))
     below = configdef.topic_synonyms(key.name)
     if below:
         synonyms += _synonyms(below[0][0], snapshot, broker, static, sensitive=False)
     source = synonyms[0].source if synonyms else DEFAULT
-    return Entry(key.name, text, False, source, False, key.type, key.documentation, tuple(synonyms))
+    return ConfigEntry(key.name, text, False, source, False, key.type, key.documentation, tuple(synonyms))
 
 
-def broker_entries(snapshot: Snapshot, broker: int, static: Static) -> list[Entry]:
+def broker_entries(snapshot: Snapshot, broker: int, static: StaticConfig) -> list[ConfigEntry]:
     """All configs of one broker; unknown names that are set appear as sensitive, as in Kafka."""
     names = [name for name, key in BROKER.items() if not key.internal]
     dynamic = [name for layer in snapshot.dynamic_layers(broker) for name in layer]
-    return [_broker_entry(name, snapshot, broker, static) for name in dict.fromkeys((*names, *static.given, *dynamic))]
+    return [
+        _broker_entry(name, snapshot, broker, static) for name in dict.fromkeys((*names, *static.originals, *dynamic))
+    ]
 
 
-def cluster_entries(snapshot: Snapshot) -> list[Entry]:
+def cluster_entries(snapshot: Snapshot) -> list[ConfigEntry]:
     """The cluster-wide dynamic configs."""
     entries = []
     for name, text in snapshot.dynamic_config(None).items():
         key, sensitive = _key(name)
         value = None if sensitive else text
-        synonyms = (Synonym(name, value, DYNAMIC_DEFAULT),)
+        synonyms = (ConfigSynonym(name, value, DYNAMIC_DEFAULT),)
         read_only = key is None or key.change == READ_ONLY
         kind = key.type if key else 0
         doc = key.documentation if key else ""
-        entries.append(Entry(name, value, read_only, DYNAMIC_DEFAULT, sensitive, kind, doc, synonyms))
+        entries.append(ConfigEntry(name, value, read_only, DYNAMIC_DEFAULT, sensitive, kind, doc, synonyms))
     return entries
 
 
@@ -97,17 +101,19 @@ def _key(name: str) -> tuple[ConfigKey | None, bool]:
     return key, key is None or key.sensitive
 
 
-def _broker_entry(name: str, snapshot: Snapshot, broker: int, static: Static) -> Entry:
+def _broker_entry(name: str, snapshot: Snapshot, broker: int, static: StaticConfig) -> ConfigEntry:
     key, sensitive = _key(name)
     synonyms = _synonyms(name, snapshot, broker, static, sensitive)
     source = synonyms[0].source if synonyms else DEFAULT
     read_only = key is None or key.change == READ_ONLY
     value = None if sensitive else _broker_text(name, key, snapshot, broker, static)
     kind = key.type if key else 0
-    return Entry(name, value, read_only, source, sensitive, kind, key.documentation if key else "", tuple(synonyms))
+    return ConfigEntry(
+        name, value, read_only, source, sensitive, kind, key.documentation if key else "", tuple(synonyms)
+    )
 
 
-def _broker_text(name: str, key: ConfigKey | None, snapshot: Snapshot, broker: int, static: Static) -> str | None:
+def _broker_text(name: str, key: ConfigKey | None, snapshot: Snapshot, broker: int, static: StaticConfig) -> str | None:
     for layer in snapshot.dynamic_layers(broker):
         if name in layer:
             return layer[name]
@@ -117,16 +123,16 @@ def _broker_text(name: str, key: ConfigKey | None, snapshot: Snapshot, broker: i
     return to_text(key.type if key else STRING, value)
 
 
-def _synonyms(name: str, snapshot: Snapshot, broker: int, static: Static, sensitive: bool) -> list[Synonym]:
+def _synonyms(name: str, snapshot: Snapshot, broker: int, static: StaticConfig, sensitive: bool) -> list[ConfigSynonym]:
     """All places that set the same value as `name`, in order of precedence, from the first one under `name` itself."""
     names = configdef.broker_synonyms(name)
     layers: list[tuple[int, Mapping[str, str]]] = [
         *zip((DYNAMIC_BROKER, DYNAMIC_DEFAULT), snapshot.dynamic_layers(broker), strict=True),
-        (STATIC_BROKER, static.given),
+        (STATIC_BROKER, static.originals),
         (DEFAULT, _Defaults()),
     ]
     found = [
-        Synonym(synonym, None if sensitive else layer[synonym], source)
+        ConfigSynonym(synonym, None if sensitive else layer[synonym], source)
         for source, layer in layers
         for synonym in names
         if synonym in layer
@@ -145,7 +151,7 @@ class _Defaults(dict[str, str]):
         return str(BROKER[name].default)
 
 
-def chosen(entries: Iterable[Entry], names: Iterable[str] | None) -> list[Entry]:
+def chosen(entries: Iterable[ConfigEntry], names: Iterable[str] | None) -> list[ConfigEntry]:
     """The requested entries; None or no names requests all."""
     wanted = set(names or ())
     return [entry for entry in entries if not wanted or entry.name in wanted]

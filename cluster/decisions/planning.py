@@ -52,7 +52,7 @@ class TopicPlan(NamedTuple):
         return len(self.replicas[0])
 
 
-class Defaults(NamedTuple):
+class TopicDefaults(NamedTuple):
     """num.partitions and default.replication.factor."""
 
     partitions: int = 1
@@ -98,7 +98,7 @@ def check_total(partitions: int) -> None:
         raise ApiError(POLICY_VIOLATION, message)
 
 
-def plan_topic(request: TopicRequest, snapshot: Snapshot, defaults: Defaults) -> TopicPlan:
+def plan_topic(request: TopicRequest, snapshot: Snapshot, defaults: TopicDefaults) -> TopicPlan:
     """The plan for one topic; ApiError with Kafka's code and message when it cannot be created."""
     if request.name in snapshot.topics:
         raise ApiError(TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
@@ -113,7 +113,7 @@ def plan_topic(request: TopicRequest, snapshot: Snapshot, defaults: Defaults) ->
     return TopicPlan(request.name, replicas, configs)
 
 
-def _replicas(request: TopicRequest, snapshot: Snapshot, defaults: Defaults) -> dict[int, list[int]]:
+def _replicas(request: TopicRequest, snapshot: Snapshot, defaults: TopicDefaults) -> dict[int, list[int]]:
     if request.assignments:
         if request.partitions != -1 or request.factor != -1:
             raise ApiError(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
 from odradek.cluster.decisions.broker_request_batch import Replica
-from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
+from odradek.cluster.decisions.controller_state import Change, ControllerContext, LeaderIsrAndControllerEpoch
 from odradek.cluster.decisions.elections import NO_LEADER
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_REPLICAS
@@ -85,13 +85,13 @@ class Step(NamedTuple):
     completes: bool = False
 
 
-def current(state: Leadership, partition: Partition) -> Assignment:
+def current(state: ControllerContext, partition: Partition) -> Assignment:
     """The assignment of a partition; without replicas when there is none."""
     node = state.topics.get(partition[0])
     return Assignment.of(node, partition[1]) if node else Assignment(())
 
 
-def moving(state: Leadership) -> dict[Partition, Assignment]:
+def moving(state: ControllerContext) -> dict[Partition, Assignment]:
     """All moves under way, as ListPartitionReassignments shows them."""
     under_way = {}
     for name, node in state.topics.items():
@@ -100,7 +100,7 @@ def moving(state: Leadership) -> dict[Partition, Assignment]:
     return under_way
 
 
-def plan(state: Leadership, partition: Partition, target: Sequence[int] | None) -> Assignment:
+def plan(state: ControllerContext, partition: Partition, target: Sequence[int] | None) -> Assignment:
     """The assignment that moves a partition to `target`, or back (None); ApiError with Kafka's codes."""
     now = current(state, partition)
     if target is None:
@@ -127,7 +127,7 @@ def _check_number(planned: Assignment, now: Assignment) -> None:
         raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"{message} that a partition may have.")
 
 
-def _check_target(state: Leadership, now: Assignment, target: Sequence[int]) -> None:
+def _check_target(state: ControllerContext, now: Assignment, target: Sequence[int]) -> None:
     if not target:
         raise ApiError(INVALID_REPLICA_ASSIGNMENT, "Empty replica list specified in partition reassignment.")
     text = ", ".join(map(str, target))
@@ -142,7 +142,7 @@ def _check_target(state: Leadership, now: Assignment, target: Sequence[int]) -> 
         raise ApiError(INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def begin(state: Leadership, partition: Partition, planned: Assignment) -> Step:
+def begin(state: ControllerContext, partition: Partition, planned: Assignment) -> Step:
     """Start a planned move (or its reversal): all replicas learn of it through a new leader epoch."""
     before, partition_state = current(state, partition), state.partition_states.get(partition)
     given_up = _except(before.replicas, planned.replicas)
@@ -152,7 +152,7 @@ def begin(state: Leadership, partition: Partition, planned: Assignment) -> Step:
 
 
 def _compared(
-    state: Leadership, partition: Partition, planned: Assignment, now: LeaderIsrAndControllerEpoch
+    state: ControllerContext, partition: Partition, planned: Assignment, now: LeaderIsrAndControllerEpoch
 ) -> Change | None:
     isr = tuple(broker for broker in now.isr if broker in planned.replicas) or now.isr
     leader = now.leader
@@ -162,7 +162,7 @@ def _compared(
     return state.change(partition, leader, isr, new_epoch=True)
 
 
-def finish(state: Leadership, partition: Partition) -> Step | None:
+def finish(state: ControllerContext, partition: Partition) -> Step | None:
     """The last step of a move whose target is in sync; call it after `begin` and when an isr has changed.
 
     None while the target is not in sync, or while no replica of it can lead.
@@ -182,7 +182,7 @@ def finish(state: Leadership, partition: Partition) -> Step | None:
     return Step(partition, Assignment(now.target), change, set(), gone, completes=True) if change else None
 
 
-def resume(state: Leadership, partition: Partition) -> Step | None:
+def resume(state: ControllerContext, partition: Partition) -> Step | None:
     """Continue a move that is under way; None for a partition that does not move."""
     now = current(state, partition)
     if not now.moving:

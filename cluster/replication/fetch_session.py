@@ -17,7 +17,7 @@ Key = tuple[bytes, int]  # topic id, partition
 NO_SESSION, INITIAL, _LAST = 0, 0, INT32_MAX
 
 
-class Session:
+class FetchSessionHandler:
     """`id` and `epoch` of the next request; `sent` is what the leader knows after the last request."""
 
     def __init__(self) -> None:

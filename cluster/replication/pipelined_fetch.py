@@ -22,7 +22,7 @@ from odradek.cluster.replication.fetch_session import Key
 from odradek.protocol.fetch import FetchPart
 
 
-class Coming(NamedTuple):
+class PendingAppend(NamedTuple):
     """Received records that are not in the log yet: the log end after them, the epoch of the last one, and the high
     watermark in the same response."""
 
@@ -32,8 +32,8 @@ class Coming(NamedTuple):
     hw: int
 
 
-def beyond(asked: FetchPart, coming: Coming) -> FetchPart | None:
-    """The next fetch, after the records in response to `asked`; None when they must be in the log first."""
-    if not asked.offset < coming.end < coming.hw or coming.last_epoch < 0:
+def beyond(sent: FetchPart, pending: PendingAppend) -> FetchPart | None:
+    """The next fetch, after the records in response to `sent`; None when they must be in the log first."""
+    if not sent.offset < pending.end < pending.hw or pending.last_epoch < 0:
         return None
-    return asked._replace(offset=coming.end, last_epoch=coming.last_epoch)
+    return sent._replace(offset=pending.end, last_epoch=pending.last_epoch)

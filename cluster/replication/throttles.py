@@ -23,7 +23,7 @@ PAUSE_MS = 100  # time until a throttled replica is checked again
 ALL: range = range(INT32_MAX + 1)  # partitions
 
 
-class Side(NamedTuple):
+class ThrottleType(NamedTuple):
     """One of the two throttles: its configs, and the processes that move the bytes."""
 
     replicas: str
@@ -31,28 +31,28 @@ class Side(NamedTuple):
     roles: range
 
 
-LEADER = Side(
+LEADER = ThrottleType(
     "leader.replication.throttled.replicas", "leader.replication.throttled.rate",
     range(roles.FIRST_WORKER, roles.ROLES),
 )  # fmt: skip
-FOLLOWER = Side(
+FOLLOWER = ThrottleType(
     "follower.replication.throttled.replicas", "follower.replication.throttled.rate",
     range(roles.REPLICATOR, roles.REPLICATOR + 1),
 )  # fmt: skip
 
 
-class Window(NamedTuple):
+class QuotaWindow(NamedTuple):
     """The time over which the rate is measured: the number of samples, with the current one, and their ms each."""
 
     samples: int
     width_ms: int
 
 
-def window(config: Mapping[str, Any]) -> Window:
+def window(config: Mapping[str, Any]) -> QuotaWindow:
     """The window of replication.quota.window.*; more samples than fit in memory become fewer and longer ones."""
     samples, seconds = config["replication.quota.window.num"], config["replication.quota.window.size.seconds"]
     count = min(samples, SAMPLES)
-    return Window(count, -(-samples * seconds * 1000 // count))
+    return QuotaWindow(count, -(-samples * seconds * 1000 // count))
 
 
 def partitions(text: str, broker: int) -> Container[int]:
@@ -64,10 +64,16 @@ def partitions(text: str, broker: int) -> Container[int]:
 
 
 class Throttle:
-    """A broker's throttle on one side, in the process `own`. `replicas`: partitions by topic; `rate`: bytes/s."""
+    """A broker's throttle of one type, in the process `own`. `replicas`: partitions by topic; `rate`: bytes/s."""
 
     def __init__(
-        self, replicas: Mapping[str, Container[int]], rate: int, over: Window, traffic: Traffic, of: range, own: int
+        self,
+        replicas: Mapping[str, Container[int]],
+        rate: int,
+        over: QuotaWindow,
+        traffic: Traffic,
+        of: range,
+        own: int,
     ) -> None:
         self._replicas, self._rate, self._window = replicas, rate, over
         self._traffic, self._roles, self._own = traffic, of, own
@@ -103,10 +109,12 @@ class Throttle:
         return sum(sizes.values()) * 1000 > self._rate * max(width_ms, now_ms - first * width_ms)
 
 
-def in_force(side: Side, snapshot: Snapshot, config: Mapping[str, Any], traffic: Traffic, own: int) -> Throttle | None:
+def in_force(
+    kind: ThrottleType, snapshot: Snapshot, config: Mapping[str, Any], traffic: Traffic, own: int
+) -> Throttle | None:
     """The throttle in metadata and configuration; None when no replica here is throttled or no rate is set."""
     broker = config["broker.id"]
-    texts = snapshot.overrides(side.replicas)
+    texts = snapshot.overrides(kind.replicas)
     replicas = {topic: found for topic, text in texts.items() if (found := partitions(text, broker))}
-    rate = snapshot.broker_config(side.rate, broker) if replicas else UNLIMITED
-    return None if rate == UNLIMITED else Throttle(replicas, rate, window(config), traffic, side.roles, own)
+    rate = snapshot.broker_config(kind.rate, broker) if replicas else UNLIMITED
+    return None if rate == UNLIMITED else Throttle(replicas, rate, window(config), traffic, kind.roles, own)

@@ -71,7 +71,7 @@ def place_fault(topic: str, index: int) -> tuple[int, str]:
     return (INVALID_PARTITIONS, wrong) if wrong else (NONE, "")
 
 
-class Room:
+class PartitionLimit:
     """The rows left for `topics`, in the form of snapshots. A partition needs a row for each index up to its own."""
 
     def __init__(self, topics: Mapping[str, Mapping[str, Any]]) -> None:

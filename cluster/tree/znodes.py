@@ -71,26 +71,26 @@ T = TypeVar("T")
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError)
 
 
-class Malformed(ValueError):
+class MalformedNode(ValueError):
     """A node is malformed, because tools and people write into ZooKeeper. Only its own subject is affected."""
 
 
 def _strict(decode: Callable[[Any], T]) -> Callable[[Any], T]:
-    """`decode`, with every error that malformed data causes raised as Malformed."""
+    """`decode`, with every error that malformed data causes raised as MalformedNode."""
 
     @wraps(decode)
     def decoded(data: Any) -> T:
         try:
             return decode(data)
         except MALFORMED as error:
-            raise Malformed(f"{error} in {bytes(data or b'')[:200]!r}") from error
+            raise MalformedNode(f"{error} in {bytes(data or b'')[:200]!r}") from error
 
     return decoded
 
 
 def _int32(value: Any) -> int:
     if type(value) is not int or not -1 <= value <= INT32_MAX:
-        raise Malformed(f"{value!r} is not a number from -1 to {INT32_MAX}")
+        raise MalformedNode(f"{value!r} is not a number from -1 to {INT32_MAX}")
     return value
 
 
@@ -98,7 +98,7 @@ def _brokers(values: Any) -> list[int]:
     """Broker ids."""
     found = [_int32(value) for value in values]
     if min(found, default=0) < 0:
-        raise Malformed(f"{found} contains a value that is not a broker id")
+        raise MalformedNode(f"{found} contains a value that is not a broker id")
     return found
 
 
@@ -106,7 +106,7 @@ def _index(text: str) -> int:
     """A partition's index."""
     wrong = validation.partition_problem(int(text))
     if wrong:
-        raise Malformed(wrong)
+        raise MalformedNode(wrong)
     return int(text)
 
 
@@ -208,18 +208,18 @@ def _by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
 
 @_strict
 def decode_topic(data: bytes) -> TopicNode:
-    """Malformed."""
+    """MalformedNode."""
     value = json.loads(data)
     names = ("partitions", "adding_replicas", "removing_replicas")  # versions 1 and 2 have only the first
     topic_id = uuid_bytes(value["topic_id"]) if "topic_id" in value else None
     if topic_id is not None and len(topic_id) != 16:
-        raise Malformed(f"{value['topic_id']!r} is not a topic id")
+        raise MalformedNode(f"{value['topic_id']!r} is not a topic id")
     node = TopicNode(
         topic_id,
         *({_index(index): _brokers(brokers) for index, brokers in value.get(name, {}).items()} for name in names),
     )
     if not all(node.replicas.values()):
-        raise Malformed("a partition without replicas")
+        raise MalformedNode("a partition without replicas")
     return node
 
 
@@ -237,7 +237,7 @@ def encode_state(state: PartitionState) -> bytes:
 
 @_strict
 def decode_state(data: bytes) -> PartitionState:
-    """Malformed."""
+    """MalformedNode."""
     value = json.loads(data)
     leader, epoch, controller = (_int32(value[name]) for name in ("leader", "leader_epoch", "controller_epoch"))
     return PartitionState(leader, epoch, _brokers(value["isr"]), controller)
@@ -250,7 +250,7 @@ def encode_lives(epochs: Mapping[int, int]) -> bytes:
 
 @_strict
 def decode_lives(data: bytes) -> dict[int, int]:
-    """Malformed."""
+    """MalformedNode."""
     return {int(broker): int(epoch) for broker, epoch in json.loads(data)["brokers"].items()}
 
 
@@ -260,7 +260,7 @@ def encode_config(configs: dict[str, str]) -> bytes:
 
 @_strict
 def decode_config(data: bytes | None) -> dict[str, str]:
-    """The configs of a `/config/<type>/<name>` node; {} when it has none. Malformed."""
+    """The configs of a `/config/<type>/<name>` node; {} when it has none. MalformedNode."""
     configs = json.loads(data).get("config") or {} if data else {}
     return {str(name): str(value) for name, value in configs.items()}
 
@@ -280,14 +280,14 @@ def encode_controller(broker: int, now_ms: int) -> bytes:
 
 @_strict
 def decode_controller(data: bytes) -> int:
-    """The id of the elected controller in `/controller`. Malformed."""
+    """The id of the elected controller in `/controller`. MalformedNode."""
     return _brokers([json.loads(data)["brokerid"]])[0]
 
 
 def decode_broker_id(name: str) -> int:
-    """The broker id in the name of a node under `/brokers/ids`. Malformed."""
+    """The broker id in the name of a node under `/brokers/ids`. MalformedNode."""
     if not (name.isdecimal() and name.isascii() and int(name) <= INT32_MAX):
-        raise Malformed(f"{name!r} is not a broker id")
+        raise MalformedNode(f"{name!r} is not a broker id")
     return int(name)
 
 
@@ -315,7 +315,7 @@ def _host_text(host: str) -> str:
 
 @_strict
 def decode_broker(data: bytes) -> BrokerNode:
-    """Versions 1 (Kafka 0.8: one plaintext listener) to 5. Malformed, also when there is no endpoint."""
+    """Versions 1 (Kafka 0.8: one plaintext listener) to 5. MalformedNode, also when there is no endpoint."""
     value = json.loads(data)
     rack = value.get("rack")
     if value["version"] < 2:
@@ -324,7 +324,7 @@ def decode_broker(data: bytes) -> BrokerNode:
     known = value.get("listener_security_protocol_map", _OLD_LISTENERS)
     endpoints = dict(map(_endpoint, value["endpoints"]))
     if not endpoints:
-        raise Malformed("a broker without endpoints")
+        raise MalformedNode("a broker without endpoints")
     return BrokerNode(endpoints, {name: known[name] for name in endpoints}, rack)
 
 

@@ -91,7 +91,7 @@ class ZooKeeperTree(Tree):
         self, hosts: str, session_ms: int = 18_000, connect_ms: int = 18_000, auth: str | None = None,
         set_acl: bool = False, former: tuple[int, bytes] | None = None, ends: bool = False,
     ) -> None:  # fmt: skip
-        self._patience = session_ms / 1000
+        self._timeout = session_ms / 1000
         self.session_ms = session_ms  # later the timeout that the server negotiates
         self._former = former
         self._keeps_session = former is not None and not ends
@@ -106,19 +106,19 @@ class ZooKeeperTree(Tree):
                 os.close(self._bell)
             raise
 
-    def _connect(self, hosts: str, patience: float, auth: str | None) -> KazooClient:
+    def _connect(self, hosts: str, timeout: float, auth: str | None) -> KazooClient:
         from kazoo.client import KazooClient
         from kazoo.exceptions import KazooException
 
         credentials = [tuple(auth.split(":", 1))] if auth else None
         retry = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
         client = KazooClient(
-            hosts, timeout=self._patience, auth_data=credentials, connection_retry=retry, client_id=self._former
+            hosts, timeout=self._timeout, auth_data=credentials, connection_retry=retry, client_id=self._former
         )
         client.add_listener(self._state_changed)
         self._record_session_ms(client)
         try:
-            if not _began(client, patience):
+            if not _began(client, timeout):
                 raise NoAnswer(f"ZooKeeper at {hosts} (zookeeper.connect) does not respond")
         except BaseException as error:
             self._give_up(client)
@@ -286,7 +286,7 @@ class ZooKeeperTree(Tree):
 
     def _await(self, result: IAsyncResult, path: str) -> Any:
         try:
-            return result.get(timeout=self._patience)
+            return result.get(timeout=self._timeout)
         except Exception as error:
             raise _translated(error, path) from error
 
@@ -301,14 +301,14 @@ class ZooKeeperTree(Tree):
             return None
 
 
-def _began(client: KazooClient, patience: float) -> bool:
-    """Connect and ensure the chroot; False when no server answers both within `patience` seconds.
+def _began(client: KazooClient, timeout: float) -> bool:
+    """Connect and ensure the chroot; False when no server answers both within `timeout` seconds.
 
     A connection lost in between counts as no answer: kazoo opens the next.
     """
     from kazoo.exceptions import ConnectionLoss, SessionExpiredError
 
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     connected = client.start_async()
     while connected.wait(max(0.0, until - time.monotonic())):
         try:

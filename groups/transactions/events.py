@@ -8,7 +8,7 @@ from odradek.groups.transactions.transaction import NO_EPOCH, NO_ID, TopicPartit
 from odradek.protocol.errors import Error
 
 
-class Limits(NamedTuple):
+class TransactionConfig(NamedTuple):
     """The broker's settings for transactions, with Kafka's names and defaults, in ms."""
 
     max_timeout_ms: int = 900_000  # transaction.max.timeout.ms

@@ -14,7 +14,7 @@ from odradek.protocol.records.errors import RecordError as BatchError
 log = logging.getLogger(__name__)
 
 
-class Replay:
+class TransactionReplay:
     """Pass the batches of one partition to `feed` in order, then read `transactions`."""
 
     def __init__(self) -> None:

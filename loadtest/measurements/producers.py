@@ -87,9 +87,9 @@ def _partition(folder: Path, most: int) -> Iterator[Partition]:
     from odradek.ipc import region, roles, slots
     from odradek.ipc.shm import Shared
     from odradek.storage.config import LogConfig
-    from odradek.storage.log.log import Log, Place
+    from odradek.storage.log.log import Log, PartitionLocation
 
-    prefix, place = f"/odradek-bench{os.getpid()}-", Place(bytes(16), 0, 1, str(folder))
+    prefix, place = f"/odradek-bench{os.getpid()}-", PartitionLocation(bytes(16), 0, 1, str(folder))
     config = LogConfig.resolve({"odradek.producers.max": most})
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "t-0").mkdir(parents=True)
@@ -109,12 +109,12 @@ def _partition(folder: Path, most: int) -> Iterator[Partition]:
 def _grown(partition: Partition, producers: int) -> Watch:
     """Add one producer after the other; only making room for the next ones counts."""
     from odradek.ipc.slots import F_PSTATE_GEN
-    from odradek.storage.log import producer_room
+    from odradek.storage.log import producer_capacity
 
     watch, known = Watch(), 0
     while known < producers:
         with watch.working(), watch.locked(partition) as values:
-            producer_room.reserve(partition, values, [known])
+            producer_capacity.reserve(partition, values, [known])
         table: Any = partition.producers.table(values[F_PSTATE_GEN])
         with partition.locked():
             upto = min(known + table.words[2] - table.used, producers)
@@ -162,11 +162,11 @@ def _started(partition: Partition) -> Watch:
 
 def _forgotten(partition: Partition, producers: int) -> Watch:
     """The cost of the next producer when the table is full."""
-    from odradek.storage.log import producer_room
+    from odradek.storage.log import producer_capacity
 
     watch = Watch()
     with watch.working(), watch.locked(partition) as values:
-        producer_room.reserve(partition, values, [producers])
+        producer_capacity.reserve(partition, values, [producers])
     return watch
 
 

@@ -35,8 +35,8 @@ from odradek.storage.dirs import logdirs
 from odradek.storage.files import names
 from odradek.storage.files.checkpoints import CheckpointError, read_meta_properties, read_partition_metadata
 from odradek.storage.files.openfile import OpenFile
-from odradek.storage.producers.producers import AbortedTxn
-from odradek.storage.tools.offline_reader import Begins, Bystander, Segment
+from odradek.storage.producers.producer_state import AbortedTxn
+from odradek.storage.tools.offline_reader import OfflineReader, OffsetBelowLogStart, Segment
 
 PIECE = 8 << 20  # bytes read at once
 
@@ -93,7 +93,7 @@ def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator
     """
     offset, where = what.start, directory
     try:
-        files = Bystander(directory, committed) if offset < what.end else None
+        files = OfflineReader(directory, committed) if offset < what.end else None
         while files is not None and offset < what.end:
             segment, begin = files.segment(offset), offset
             where = os.path.join(directory, names.offset_name(segment.base) + names.LOG)
@@ -106,7 +106,7 @@ def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator
                 offset = max(offset, segment.following)
             elif offset == begin:  # also at the second attempt
                 raise EOFError(f"its log ends there, before offset {what.end}")
-    except Begins as log:
+    except OffsetBelowLogStart as log:
         raise NotHere(what, offset, f"{directory} now starts at offset {log.first}") from None
     except (OSError, EOFError, ValueError) as why:
         raise NotHere(what, offset, f"{where}: {why}", isinstance(why, ValueError)) from why

@@ -119,7 +119,7 @@ def build(
     return assemble(codecs.compress(codec, body, level), span, attributes, **producer)
 
 
-class Span(NamedTuple):
+class RecordsSpan(NamedTuple):
     """The header fields that describe the records."""
 
     base_offset: int
@@ -129,7 +129,7 @@ class Span(NamedTuple):
     num_records: int
 
 
-def encode_records(records: Iterable[Record], base_offset: int | None = None) -> tuple[bytes, Span]:
+def encode_records(records: Iterable[Record], base_offset: int | None = None) -> tuple[bytes, RecordsSpan]:
     """The uncompressed records section and its description; ValueError for no records."""
     rows = iter(records)
     first = next(rows, None)
@@ -165,7 +165,7 @@ def encode_records(records: Iterable[Record], base_offset: int | None = None) ->
         append(body)
         count += 1
         row = next(rows, None)
-    return join(out), Span(base, offset - base, base_timestamp, highest, count)
+    return join(out), RecordsSpan(base, offset - base, base_timestamp, highest, count)
 
 
 def _encode_headers(headers: Headers) -> bytes:
@@ -178,7 +178,7 @@ def _encode_headers(headers: Headers) -> bytes:
 
 def assemble(
     payload: bytes,
-    span: Span,
+    span: RecordsSpan,
     attributes: int,
     *,
     producer_id: int = -1,
@@ -353,7 +353,7 @@ def set_crc(batch: bytearray | memoryview) -> None:
 def repack(head: Header, body: bytes, codec: int, level: int | None = None) -> bytes:
     """A batch with the fields of `head` and the uncompressed records `body`, compressed with `codec`."""
     times = (head.base_timestamp, head.max_timestamp)
-    span = Span(head.base_offset, head.last_offset_delta, *times, head.num_records)
+    span = RecordsSpan(head.base_offset, head.last_offset_delta, *times, head.num_records)
     return assemble(
         codecs.compress(codec, body, level),
         span,

@@ -34,7 +34,7 @@ _MOST_KNOWN = 4096
 _prefixes: dict[int, bytes] = {}
 
 
-class Shape:
+class RecordShape:
     """Records of one shape: the size of each, and the positions of its fields."""
 
     __slots__ = ("delta", "fixed", "size", "timestamp")
@@ -48,7 +48,7 @@ class Shape:
 
 # Known shapes, by the first four bytes of their first record, with offset deltas of one byte and of two.
 _START = struct.Struct("I")
-_shapes: tuple[dict[int, Shape], dict[int, Shape]] = ({}, {})
+_shapes: tuple[dict[int, RecordShape], dict[int, RecordShape]] = ({}, {})
 
 
 def are_sound(data: Data, at: int, end: int, count: int, span: int) -> bool:
@@ -128,7 +128,7 @@ def _alike(data: Data, at: int, end: int, index: int, count: int) -> tuple[int, 
     return (run, size, newest) if newest is not None else (0, 0, 0)
 
 
-def _run(data: Data, at: int, end: int, index: int, count: int, shape: Shape) -> int:
+def _run(data: Data, at: int, end: int, index: int, count: int, shape: RecordShape) -> int:
     """The number of records from `at` with this shape, apart from deltas; 0 if they are too few."""
     size = shape.size
     run = min(count - index, (end - at) // size, (_ONE_BYTE if index < _ONE_BYTE else _TWO_BYTES) - index)
@@ -143,7 +143,7 @@ def _run(data: Data, at: int, end: int, index: int, count: int, shape: Shape) ->
     return run
 
 
-def _shape(data: Data, at: int, end: int, index: int) -> Shape | None:
+def _shape(data: Data, at: int, end: int, index: int) -> RecordShape | None:
     """The shape of the record at `at`; None when it has no plain shape."""
     try:
         return _plain_shape(data, at, end, index)
@@ -151,7 +151,7 @@ def _shape(data: Data, at: int, end: int, index: int) -> Shape | None:
         return None
 
 
-def _plain_shape(data: Data, at: int, end: int, index: int) -> Shape | None:
+def _plain_shape(data: Data, at: int, end: int, index: int) -> RecordShape | None:
     length, behind = data[at], at + 1
     if length > 127:
         length, behind = length & 127 | data[behind] << 7, behind + 1
@@ -163,7 +163,7 @@ def _plain_shape(data: Data, at: int, end: int, index: int) -> Shape | None:
     if length & 1 or last != at + size - 1 or last >= end or data[last] or data[behind]:
         return None
     places = (*range(at, behind + 1), *fixed, *more, last)
-    return Shape(size, timestamp - at, delta - at, [(place - at, bytes((data[place],))) for place in places])
+    return RecordShape(size, timestamp - at, delta - at, [(place - at, bytes((data[place],))) for place in places])
 
 
 def _behind(data: Data, at: int) -> tuple[int, tuple[int, ...]]:

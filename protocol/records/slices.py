@@ -76,7 +76,7 @@ def with_records(head: Header, body: bytes, kept: list[Slice], horizon: int | No
     highest = head.max_timestamp
     if not attributes & TIMESTAMP_TYPE:
         highest = max(head.base_timestamp + one.timestamp_delta for one in kept)
-    span = batch_v2.Span(head.base_offset, head.last_offset_delta, base_timestamp, highest, len(kept))
+    span = batch_v2.RecordsSpan(head.base_offset, head.last_offset_delta, base_timestamp, highest, len(kept))
     return batch_v2.assemble(codecs.compress(head.codec, content, None), span, attributes, **_producer(head))
 
 
@@ -94,7 +94,7 @@ def emptied(head: Header) -> bytes:
     """The batch of `head` without records, uncompressed: it still has its producer's last sequence and offset."""
     kept = TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
     times = (NO_TIMESTAMP, head.max_timestamp)
-    span = batch_v2.Span(head.base_offset, head.last_offset_delta, *times, 0)
+    span = batch_v2.RecordsSpan(head.base_offset, head.last_offset_delta, *times, 0)
     return batch_v2.assemble(b"", span, head.attributes & kept, **_producer(head))
 
 

@@ -45,7 +45,7 @@ UNLIMITED = INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ValidationRules:
     """A topic's rules; names and units as in its topic configs."""
 
     now_ms: int
@@ -63,7 +63,7 @@ class Rules:
     unpack_limit: int = codecs.DEFAULT_LIMIT
 
 
-def normalise(records: bytes | memoryview, rule: Rules) -> list[bytes]:
+def normalise(records: bytes | memoryview, rule: ValidationRules) -> list[bytes]:
     """The records of one partition in a Produce request, in the form to store; [] if there are none.
 
     The result is one batch (magic 2) or one message set (magic_expected 0 or 1), offsets dense from `base_offset`. A
@@ -107,7 +107,7 @@ def check_request(records: bytes | memoryview, api_version: int) -> None:
         raise RecordError(INVALID_RECORD, f"Produce version {api_version} allows only one batch per partition")
 
 
-def _whole_batches(records: bytes | memoryview, rule: Rules) -> Iterator[memoryview]:
+def _whole_batches(records: bytes | memoryview, rule: ValidationRules) -> Iterator[memoryview]:
     """Every batch, after the checks that need no unpacking: base offset, size, CRC, codec number."""
     for number, batch in enumerate(convert.split(records)):
         if number >= codecs.WORKER_RECORDS:
@@ -132,7 +132,7 @@ def _codec(batch: memoryview) -> int:
     return batch[position] & COMPRESSION
 
 
-def _check_size(size: int, rule: Rules) -> None:
+def _check_size(size: int, rule: ValidationRules) -> None:
     if size > rule.max_message_bytes:
         raise RecordError(
             MESSAGE_TOO_LARGE,
@@ -140,7 +140,7 @@ def _check_size(size: int, rule: Rules) -> None:
         )
 
 
-def _check_sizes(stored: bytes, rule: Rules) -> None:
+def _check_sizes(stored: bytes, rule: ValidationRules) -> None:
     for batch in convert.split(stored):
         _check_size(len(batch), rule)
     if len(stored) > rule.segment_bytes:
@@ -173,7 +173,7 @@ def check_header(head: Header, magic_expected: int = 2) -> None:
         )
 
 
-def _from_batch(batch: memoryview, target: int, rule: Rules) -> bytes:
+def _from_batch(batch: memoryview, target: int, rule: ValidationRules) -> bytes:
     head = batch_v2.header(batch)
     check_header(head, rule.magic_expected)
     body = batch_v2.payload(batch, rule.unpack_limit)
@@ -192,7 +192,7 @@ def _from_batch(batch: memoryview, target: int, rule: Rules) -> bytes:
     return batch_v2.repack(head, body, target, rule.level) if repacked else _rewritten(batch, head)
 
 
-def _stamped(head: Header, max_timestamp: int, rule: Rules) -> Header:
+def _stamped(head: Header, max_timestamp: int, rule: ValidationRules) -> Header:
     """`head` with the topic's timestamp type, the actual maximum timestamp, offset and epoch."""
     appended = rule.timestamp_type == LOG_APPEND_TIME
     return head._replace(
@@ -213,7 +213,7 @@ def _rewritten(batch: memoryview, head: Header) -> bytes:
     return bytes(copy)
 
 
-def _check_summary(found: batch_v2.Summary, body: bytes, head: Header, rule: Rules) -> None:
+def _check_summary(found: batch_v2.Summary, body: bytes, head: Header, rule: ValidationRules) -> None:
     """Check keys and timestamps of a batch; walks it again for the record indexes only if it may be wrong."""
     if not _suspicious(found, head, rule):
         return
@@ -225,7 +225,7 @@ def _check_summary(found: batch_v2.Summary, body: bytes, head: Header, rule: Rul
     raise_errors(errors)
 
 
-def _suspicious(found: batch_v2.Summary, head: Header, rule: Rules) -> bool:
+def _suspicious(found: batch_v2.Summary, head: Header, rule: ValidationRules) -> bool:
     """Whether `record_error` may find something."""
     if rule.compacted and found.null_keys:
         return True
@@ -235,7 +235,7 @@ def _suspicious(found: batch_v2.Summary, head: Header, rule: Rules) -> bool:
     return head.timestamp_type == LOG_APPEND_TIME
 
 
-def _out_of_range(timestamp: int, rule: Rules) -> bool:
+def _out_of_range(timestamp: int, rule: ValidationRules) -> bool:
     if timestamp in (NO_TIMESTAMP, 1 << 63):  # 1 << 63: scan's minimum of no timestamps
         return False
     age = rule.now_ms - timestamp
@@ -244,7 +244,7 @@ def _out_of_range(timestamp: int, rule: Rules) -> bool:
     return age > rule.before_max_ms or rule.after_max_ms < -age < 1 << 63
 
 
-def record_error(index: int, record: Record, timestamp_type: int, rule: Rules) -> tuple[int, int, str] | None:
+def record_error(index: int, record: Record, timestamp_type: int, rule: ValidationRules) -> tuple[int, int, str] | None:
     """(error code, index, message) for a record that the topic refuses; timestamp_type is its batch's."""
     _, timestamp, key, _, _ = record
     if rule.compacted and key is None:
@@ -280,7 +280,7 @@ def _negative(timestamp: int) -> str:
 # Magic 0 and 1
 
 
-def _from_messages(batches: list[memoryview], target: int, rule: Rules) -> bytes:
+def _from_messages(batches: list[memoryview], target: int, rule: ValidationRules) -> bytes:
     errors: list[tuple[int, int, str]] = []
     rows = convert.renumbered(_checked_messages(batches, rule, errors), rule.base_offset)
     if rule.magic_expected < 2:
@@ -299,7 +299,9 @@ def _from_messages(batches: list[memoryview], target: int, rule: Rules) -> bytes
     return stored
 
 
-def _checked_messages(batches: list[memoryview], rule: Rules, errors: list[tuple[int, int, str]]) -> Iterator[Record]:
+def _checked_messages(
+    batches: list[memoryview], rule: ValidationRules, errors: list[tuple[int, int, str]]
+) -> Iterator[Record]:
     """Every record of the messages; the indexes in `errors` count within a message, as Kafka's do."""
     for batch in batches:
         offset = int.from_bytes(batch[:8], "big", signed=True)
@@ -318,7 +320,7 @@ def _checked_messages(batches: list[memoryview], rule: Rules, errors: list[tuple
         raise_errors(errors)
 
 
-def _old_format(rows: Iterator[Record], target: int, rule: Rules) -> bytes:
+def _old_format(rows: Iterator[Record], target: int, rule: ValidationRules) -> bytes:
     return message_sets.build(
         _without_headers(convert.renumbered(rows, rule.base_offset)),
         rule.magic_expected,

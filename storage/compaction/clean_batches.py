@@ -32,7 +32,7 @@ from odradek.storage.segment.scan import Batch
 _LATEST = 1 << 62  # the largest delete horizon: in effect for ever; timestamps count from it
 
 
-class LastOf(NamedTuple):
+class LastProducerBatch(NamedTuple):
     """A producer's last data batch (-1: unknown), its epoch, its last marker (-1: unknown), and its last data batch
     that no truncation can remove (-1: none)."""
 
@@ -42,14 +42,14 @@ class LastOf(NamedTuple):
     settled: int = -1
 
     @classmethod
-    def of(cls, entry: ProducerEntry, marker: int, upto: int) -> LastOf:
+    def of(cls, entry: ProducerEntry, marker: int, upto: int) -> LastProducerBatch:
         """`upto`: the end of the range that the round may clean; the log is never cut below it."""
         known = [batch.last_offset for batch in entry.batches]
         settled = max((one for one in known if one < upto), default=-1)
         return cls(known[-1] if known else -1, entry.epoch, marker, settled)
 
 
-class Round(NamedTuple):
+class CleaningInput(NamedTuple):
     """The inputs of one compaction of a log. Offsets; times in ms."""
 
     offsets: OffsetMap
@@ -64,9 +64,9 @@ class Round(NamedTuple):
 class BatchCleaner:
     """Cleans single batches; compaction.clean_chunks cleans in bulk. Callers pass batches in offset order."""
 
-    def __init__(self, run: Round) -> None:
+    def __init__(self, run: CleaningInput) -> None:
         self.run = run
-        self.producers: Mapping[int, LastOf] = {}
+        self.producers: Mapping[int, LastProducerBatch] = {}
         self.replayed_from = 1 << 63  # producer state from this offset on stays
         self.legacy_tombstones = True  # whether the current segment is too young to lose those of magic 0 and 1
 

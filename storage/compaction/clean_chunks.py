@@ -37,12 +37,12 @@ from odradek.protocol.records import batch_v2, codecs, message_sets, slices
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.compaction.clean_batches import BatchCleaner
 from odradek.storage.compaction.cleaned_segment import Piece
-from odradek.storage.compaction.unreadable import UnreadableBatches
+from odradek.storage.compaction.unreadable_batches import UnreadableBatches
 from odradek.storage.segment.batch_chunks import Chunk, OldBatch
 from odradek.storage.segment.bulk_records import LIMIT, RecordReader, Records
 
 
-class Judged(NamedTuple):
+class JudgedRecords(NamedTuple):
     """Records of batches that may lose some, and which of them stay; `tombstones`: stay, but expire."""
 
     records: Records
@@ -131,7 +131,7 @@ class ChunkCleaner:
         if new is not payload:
             changed[index] = new
 
-    def _judged(self, chunk: Chunk, records: Records) -> Judged:
+    def _judged(self, chunk: Chunk, records: Records) -> JudgedRecords:
         stays, tombstones = self._offsets.latest_among(records.offsets)
         if records.keys is not None:
             clean = np.flatnonzero((records.offsets < self._run.first_dirty) & (records.keys.sizes >= 0))
@@ -142,9 +142,9 @@ class ChunkCleaner:
         expired = (heads["attributes"] & DELETE_HORIZON != 0) & (heads["base_timestamp"] <= self._run.now_ms)
         stays &= ~(tombstones & expired[records.batches])
         stays |= records.offsets > self._offsets.latest
-        return Judged(records, stays, tombstones & stays)
+        return JudgedRecords(records, stays, tombstones & stays)
 
-    def _rebuild(self, chunk: Chunk, judged: Judged, changed: dict[int, bytes]) -> None:
+    def _rebuild(self, chunk: Chunk, judged: JudgedRecords, changed: dict[int, bytes]) -> None:
         """Put batches that lose records, or get their delete horizon, into `changed`."""
         records, count = judged.records, len(chunk.heads)
         left = np.bincount(records.batches[judged.stays], minlength=count)
@@ -161,7 +161,7 @@ class ChunkCleaner:
         if chosen.size:
             changed.update(_thinned(chunk, records, chosen))
 
-    def _with_horizon(self, chunk: Chunk, index: int, judged: Judged, changed: dict[int, bytes]) -> None:
+    def _with_horizon(self, chunk: Chunk, index: int, judged: JudgedRecords, changed: dict[int, bytes]) -> None:
         """Rewrite a batch with tombstones that compaction sees for the first time: KIP-534."""
         payload = chunk.payload(index)
         first, last = np.searchsorted(judged.records.batches, (index, index + 1))

@@ -28,7 +28,7 @@ class Segment(NamedTuple):
     first_timestamp: int = -1
 
 
-class Rules(NamedTuple):
+class CleaningRules(NamedTuple):
     """A topic's configs; times in ms, sizes in bytes."""
 
     min_lag_ms: int = 0
@@ -37,7 +37,7 @@ class Rules(NamedTuple):
     segment_index_bytes: int = 10 << 20
 
 
-class Decided(NamedTuple):
+class DecidedOffsets(NamedTuple):
     """A log's state at a check: the markers of all transactions that begin below `stable` lie below `log_end`."""
 
     log_end: int
@@ -45,7 +45,7 @@ class Decided(NamedTuple):
     truncations: int
 
 
-class Range(NamedTuple):
+class CleanableRange(NamedTuple):
     """Offsets [first_dirty, upto) can be cleaned; `must`: at once, whatever the ratio.
 
     `truncations` is the log's number of truncations then: after another one all this may be wrong. `undecided`: input
@@ -58,7 +58,7 @@ class Range(NamedTuple):
     cleanable_bytes: int
     must: bool
     truncations: int = 0
-    undecided: Decided | None = None
+    undecided: DecidedOffsets | None = None
 
     @property
     def ratio(self) -> float:
@@ -70,7 +70,7 @@ class Range(NamedTuple):
         return self.cleanable_bytes > 0 and (self.must or self.ratio > min_dirty_ratio)
 
 
-def settled(now: Decided, hw: int, before: Decided | None) -> tuple[int, Decided | None]:
+def settled(now: DecidedOffsets, hw: int, before: DecidedOffsets | None) -> tuple[int, DecidedOffsets | None]:
     """The offset below which no failover can undo a marker, and the state for the next check.
 
     A failover removes markers from the high watermark on. If there are always records above it, with a marker or
@@ -89,8 +89,8 @@ def first_dirty(checkpoint: int | None, log_start: int, leo: int) -> int:
 
 
 def cleanable(
-    segments: Sequence[Segment], active_base: int, dirty_from: int, stable: int, rules: Rules, now_ms: int
-) -> Range:
+    segments: Sequence[Segment], active_base: int, dirty_from: int, stable: int, rules: CleaningRules, now_ms: int
+) -> CleanableRange:
     """The cleanable range of a log. `segments` are the sealed ones, rising; `stable` is the last stable offset."""
     ends = [segment.base for segment in segments[1:]] + [active_base]
     upto = max((base for base in (*(one.base for one in segments), active_base) if base <= stable), default=-1)
@@ -99,10 +99,10 @@ def cleanable(
         upto = min([upto, *(one.base for one in dirty if one.largest_timestamp > now_ms - rules.min_lag_ms)])
     clean = sum(one.size for one in segments if one.base < dirty_from)
     must = any(0 < one.first_timestamp < now_ms - max(rules.max_lag_ms, 0) for one in dirty)
-    return Range(dirty_from, upto, clean, sum(one.size for one in dirty if one.base < upto), must)
+    return CleanableRange(dirty_from, upto, clean, sum(one.size for one in dirty if one.base < upto), must)
 
 
-def groups(segments: Sequence[Segment], active_base: int, end: int, rules: Rules) -> list[list[Segment]]:
+def groups(segments: Sequence[Segment], active_base: int, end: int, rules: CleaningRules) -> list[list[Segment]]:
     """The sealed segments that begin below `end`, in runs that each fit one segment with its indexes."""
     ends = [one.base for one in segments[1:]] + [active_base]
     made: list[list[Segment]] = []
@@ -116,7 +116,7 @@ def groups(segments: Sequence[Segment], active_base: int, end: int, rules: Rules
     return made
 
 
-def _fits(group: list[Segment], one: Segment, end: int, rules: Rules) -> bool:
+def _fits(group: list[Segment], one: Segment, end: int, rules: CleaningRules) -> bool:
     """Whether `one`, which ends at `end`, can join the group."""
     both = [*group, one]
     return (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, pread_exact
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.segment.index_files import IndexBuilder
 
 _COPIED_AT_ONCE = 1 << 20

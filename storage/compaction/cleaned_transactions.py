@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from odradek.protocol.batch import TRANSACTIONAL
-from odradek.storage.producers.producers import ABORT, COMMIT, AbortedTxn, parse_marker
+from odradek.storage.producers.producer_state import ABORT, COMMIT, AbortedTxn, parse_marker
 from odradek.storage.segment.scan import Batch
 
 _FIRST = attrgetter("first_offset")

@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import renewal, slots
 from odradek.storage.compaction import cleanable
-from odradek.storage.compaction.cleanable import Decided, Range, Rules, Segment
+from odradek.storage.compaction.cleanable import CleanableRange, CleaningRules, DecidedOffsets, Segment
 from odradek.storage.compaction.cleaned_segment import CleanedSegment
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
-from odradek.storage.compaction.unreadable import UnreadableBatches
+from odradek.storage.compaction.unreadable_batches import UnreadableBatches
 from odradek.storage.files import checkpoints, names
 from odradek.storage.files.durable import FILES, remove
 from odradek.storage.log import swap, transactions
 from odradek.storage.log.flush import Flush
 from odradek.storage.log.partition import TRUNCATING
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.segment import index_files
 from odradek.storage.segment.scan import Scan
 
@@ -49,15 +49,15 @@ _NEVER = 1 << 62  # a lag beyond this means no lag
 BUSY = -1  # yielded when the partition's lock is taken: retry soon
 
 
-class Unclean(Exception):
+class UncleanableLog(Exception):
     """A log that cannot be compacted: it is damaged. The message says where."""
 
 
-class Moved(Exception):
+class CleaningAborted(Exception):
     """The log was truncated or its segments deleted meanwhile: this round is void, the next may succeed."""
 
 
-class Memory(NamedTuple):
+class DedupeBuffer(NamedTuple):
     """log.cleaner.dedupe.buffer.size in bytes and log.cleaner.io.buffer.load.factor."""
 
     buffer_bytes: int = 128 << 20
@@ -65,14 +65,16 @@ class Memory(NamedTuple):
     chunk_bytes: int = 4 << 20  # read between two yields
 
 
-def rules(partition: Partition) -> Rules:
+def rules(partition: Partition) -> CleaningRules:
     """The partition's configs for compaction."""
     config = partition.config
     lag = (config.min_compaction_lag_ms, config.max_compaction_lag_ms)
-    return Rules(*lag, config.segment_bytes, config.segment_index_bytes)
+    return CleaningRules(*lag, config.segment_bytes, config.segment_index_bytes)
 
 
-def find_range(partition: Partition, checkpoint: int | None, now_ms: int, before: Decided | None = None) -> Range:
+def find_range(
+    partition: Partition, checkpoint: int | None, now_ms: int, before: DecidedOffsets | None = None
+) -> CleanableRange:
     """The cleanable range of a log, given `before` from the last check. Takes no lock.
 
     FileNotFoundError when the log changes meanwhile.
@@ -80,16 +82,16 @@ def find_range(partition: Partition, checkpoint: int | None, now_ms: int, before
     state = partition.state()
     dirty_from = cleanable.first_dirty(checkpoint, state.log_start, state.leo)
     if state.active_base <= dirty_from:
-        return Range(dirty_from, dirty_from, 0, 0, False, state.truncations)
+        return CleanableRange(dirty_from, dirty_from, 0, 0, False, state.truncations)
     bases = partition.bases(state.active_base, state.generation)[:-1]
     found = [_facts(partition.directory, base, rules(partition)) for base in bases]
-    now = Decided(state.leo, slots.last_stable(state), state.truncations)
+    now = DecidedOffsets(state.leo, slots.last_stable(state), state.truncations)
     stable, undecided = cleanable.settled(now, state.hw, before)
     what = cleanable.cleanable(found, state.active_base, dirty_from, stable, rules(partition), now_ms)
     return what._replace(truncations=state.truncations, undecided=undecided)
 
 
-def _facts(directory: str, base: int, wanted: Rules) -> Segment:
+def _facts(directory: str, base: int, wanted: CleaningRules) -> Segment:
     """The segment's data for the decision; opens files only if a lag is set."""
     size = os.stat(names.segment_path(directory, base)).st_size
     largest = index_files.largest_timestamp(directory, base) if wanted.min_lag_ms > 0 else -1
@@ -123,7 +125,12 @@ class Compaction:
     """
 
     def __init__(
-        self, partition: Partition, what: Range, memory: Memory, now_ms: int, logged: set[int] | None = None
+        self,
+        partition: Partition,
+        what: CleanableRange,
+        memory: DedupeBuffer,
+        now_ms: int,
+        logged: set[int] | None = None,
     ) -> None:
         self.partition = partition
         self.what = what
@@ -144,8 +151,8 @@ class Compaction:
     def steps(self) -> Generator[int, None, None]:
         """Run the round step by step: yields the bytes read and written since the last yield, or BUSY.
 
-        Raises Gone when the partition was deleted, Moved, Unclean, and OSError from the disk. Closing it early removes
-        files not swapped in.
+        Raises Gone when the partition was deleted, CleaningAborted, UncleanableLog, and OSError from the disk. Closing
+        it early removes files not swapped in.
         """
         try:
             yield from self._sync()
@@ -153,7 +160,7 @@ class Compaction:
             yield from self._build_map()
             yield from self._clean()
         except FileNotFoundError as error:
-            raise Moved(str(error)) from None
+            raise CleaningAborted(str(error)) from None
         finally:
             self._discard()
 
@@ -189,7 +196,7 @@ class Compaction:
         try:
             state = self.partition.state()
             if state.truncations != self.what.truncations or slots.last_stable(state) < self.what.upto:
-                raise Moved("the log was truncated before the lock was taken")
+                raise CleaningAborted("the log was truncated before the lock was taken")
             self._truncations, self._active_base = state.truncations, state.active_base
             self._flushed = state.flushed
             with renewal.of(self.partition.slot):
@@ -198,7 +205,7 @@ class Compaction:
         finally:
             self.partition.release()
         if len(bases) < 2:
-            raise Moved("its sealed segments are gone")
+            raise CleaningAborted("its sealed segments are gone")
         self._replayed_from = max((base for base in bases if base <= self._recovery_point()), default=bases[0])
         self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
         self._ends = dict(pairwise(bases))
@@ -243,7 +250,7 @@ class Compaction:
         return since
 
     def _chunks(self, segment: Segment) -> Iterator[Chunk | OldBatch]:
-        """The batches of a segment, each chunk valid until the next. Unclean at a bad batch, or a foreign one."""
+        """The batches of a segment, each chunk valid until the next. UncleanableLog at a bad or foreign batch."""
         from odradek.storage.segment.batch_chunks import ChunkReader
 
         with FILES.opened(self._path(segment), os.O_RDONLY) as fd:
@@ -258,19 +265,19 @@ class Compaction:
             self._refuse(segment, f"byte {reader.bad.position}: {reader.bad.reason}")
 
     def _refuse(self, segment: Segment, why: str) -> None:
-        """Unclean, unless the log was truncated meanwhile."""
-        self._see_whether_moved()
-        raise Unclean(f"{self._path(segment)}: {why}")
+        """UncleanableLog, unless the log was truncated meanwhile."""
+        self._abort_if_truncated()
+        raise UncleanableLog(f"{self._path(segment)}: {why}")
 
     def _due(self) -> bool:
         """Whether a step's work is done."""
         return self.bytes_read + self.bytes_written - self._yielded >= self.memory.chunk_bytes
 
-    def _see_whether_moved(self) -> None:
-        """Raise Moved after a truncation: it may make a sealed segment active, which is then cut and written to."""
+    def _abort_if_truncated(self) -> None:
+        """Raise CleaningAborted after a truncation: it may make a sealed segment active, cut it and write to it."""
         slot = self.partition.slot
         if slot.dirty == TRUNCATING or slot.read()[slots.F_TRUNCATIONS] != self._truncations:
-            raise Moved("the log was truncated")
+            raise CleaningAborted("the log was truncated")
 
     # --- the map
 
@@ -300,11 +307,11 @@ class Compaction:
     # --- the segments
 
     def _clean(self) -> Iterator[int]:
-        from odradek.storage.compaction.clean_batches import BatchCleaner, Round
+        from odradek.storage.compaction.clean_batches import BatchCleaner, CleaningInput
         from odradek.storage.compaction.clean_chunks import ChunkCleaner
 
         what, retention_ms = self.what, self.partition.config.delete_retention_ms
-        going = Round(
+        going = CleaningInput(
             self.offsets, self.hasher, self._transactions(), what.first_dirty, what.upto, self.now_ms, retention_ms,
         )  # fmt: skip
         cleaner, legacy_horizon = BatchCleaner(going), self._legacy_horizon()
@@ -316,7 +323,7 @@ class Compaction:
             cleaner.replayed_from = group[0].base if joined else self._replayed_from
             yield from self._clean_group(group, chunks, legacy_horizon)
         FILES.sync_dir(self.partition.directory)  # also for swaps of a janitor that died: the checkpoint trusts them
-        self._see_whether_moved()
+        self._abort_if_truncated()
         self.cleaned_upto = max(end, self.what.first_dirty)
 
     def _legacy_horizon(self) -> int:
@@ -328,7 +335,7 @@ class Compaction:
         return os.stat(self._path(segment)).st_mtime_ns
 
     def _read_producers(self, cleaner: BatchCleaner) -> Iterator[int]:
-        from odradek.storage.compaction.clean_batches import LastOf
+        from odradek.storage.compaction.clean_batches import LastProducerBatch
 
         yield from self._locked()
         try:
@@ -338,7 +345,7 @@ class Compaction:
         finally:
             self.partition.release()
         cleaner.producers = {
-            entry.producer_id: LastOf.of(entry, self._markers.get(entry.producer_id, -1), self.what.upto)
+            entry.producer_id: LastProducerBatch.of(entry, self._markers.get(entry.producer_id, -1), self.what.upto)
             for entry in entries
         }
 
@@ -385,9 +392,9 @@ class Compaction:
             bases = self.partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
             replaced = [segment.base for segment in group]
             if not state or values[slots.F_TRUNCATIONS] != self._truncations or not set(replaced) <= set(bases):
-                raise Moved("its segments are others now")
+                raise CleaningAborted("its segments are others now")
             if not self.partition.config.compacted:
-                raise Moved("its cleanup.policy is no longer compact")
+                raise CleaningAborted("its cleanup.policy is no longer compact")
             self._writing = -1  # first: if a rename fails, `.cleaned` files make repair undo the others
             with renewal.of(self.partition.slot):
                 swap.put_in_place(self.partition, values, replaced)

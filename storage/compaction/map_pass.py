@@ -10,7 +10,7 @@ from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
 from odradek.storage.compaction.key_hashes import KeyHasher, packed
 from odradek.storage.compaction.offset_map import OffsetMap
 from odradek.storage.compaction.old_records import old_records
-from odradek.storage.compaction.unreadable import UnreadableBatches
+from odradek.storage.compaction.unreadable_batches import UnreadableBatches
 from odradek.storage.segment.batch_chunks import Chunk, OldBatch
 from odradek.storage.segment.bulk_records import RecordReader, Records
 

@@ -192,7 +192,7 @@ def agree_on_identity(
 def _name_new(path: Path) -> None:
     """Warns that a directory is used as a new one, as Kafka does. Once only: from now on it has meta.properties."""
     log.warning(
-        "%s has neither meta.properties nor a log, though other log.dirs have: it is taken for a new log directory. "
+        "%s has neither meta.properties nor a log, unlike other log.dirs: using it as a new log directory. "
         "If its disk is not mounted, stop the broker before it makes empty logs there, and mount the disk",
         path,
     )

@@ -43,7 +43,7 @@ class Reserve:
     def free_if_needed(self) -> int:
         """Free the reserve when less than its size is left on the disk; returns the bytes freed. OSError."""
         held = self.allocated
-        if not held or disks.room(self._log_dir).free >= self._size:
+        if not held or disks.disk_space(self._log_dir).free >= self._size:
             return 0
         self.free()
         return held
@@ -57,7 +57,7 @@ class Reserve:
 
         OSError from the disk, except for lack of space.
         """
-        held, room = self.allocated, disks.room(self._log_dir)
+        held, room = self.allocated, disks.disk_space(self._log_dir)
         goal = _whole(min(self._size, room.size // _SHARE))
         if held >= goal or room.free < min(goal - held, _LEAST):
             return held

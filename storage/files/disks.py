@@ -37,14 +37,14 @@ def is_short(error: OSError) -> bool:
     return error.errno in _SHORT
 
 
-class Room(NamedTuple):
+class DiskSpace(NamedTuple):
     """Bytes of a file system: total, and free for this user."""
 
     size: int
     free: int
 
 
-def room(path: str) -> Room:
+def disk_space(path: str) -> DiskSpace:
     """The space of the file system at `path`. OSError from the disk."""
     found = os.statvfs(path)
-    return Room(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+    return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import replicas, slots
-from odradek.ipc.region import NoRoom
+from odradek.ipc.region import SharedMemoryFull
 from odradek.ipc.slots import (
     CHANGED,
     DIRTY,
@@ -36,7 +36,7 @@ from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
 from odradek.storage.files import disks
 from odradek.storage.files.durable import FILES
-from odradek.storage.log import producer_room, roll, transactions
+from odradek.storage.log import producer_capacity, roll, transactions
 from odradek.storage.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
@@ -197,8 +197,8 @@ def _begins(partition: Partition, values: Fields, staged: Staged, batch: Batch) 
 
 def _admitted(partition: Partition, values: Fields, staged: Staged, batch: Batch) -> bool:
     try:
-        producer_room.admit(partition, values, staged, batch.producer_id)
-    except NoRoom as error:
+        producer_capacity.admit(partition, values, staged, batch.producer_id)
+    except SharedMemoryFull as error:
         log.warning("%r: producer %d rejected: %s", partition, batch.producer_id, error.strerror)
         batch.refuse(errors.KAFKA_STORAGE_ERROR)
         return False

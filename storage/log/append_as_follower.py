@@ -22,10 +22,10 @@ from odradek.ipc.slots import CHANGED, F_HW, F_LEO
 from odradek.protocol import batch as wire
 from odradek.storage.files.durable import FILES
 from odradek.storage.log import append as appending
-from odradek.storage.log import producer_room, replay, roll, transactions, trim, truncate
+from odradek.storage.log import producer_capacity, replay, roll, transactions, trim, truncate
 from odradek.storage.log.sequences import Staged
-from odradek.storage.producers.producers import ABORT, AbortedTxn, parse_marker
-from odradek.storage.segment.fetched_batches import Found, Received, find, sound
+from odradek.storage.producers.producer_state import ABORT, AbortedTxn, parse_marker
+from odradek.storage.segment.fetched_batches import FetchedBatch, FetchedBatches, find, sound
 from odradek.storage.segment.index import MAX_RELATIVE
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def append(
     partition: Partition, values: Fields, data: bytes | memoryview, hw: int, log_start: int, now_ms: int,
-    known: Found | None = None,
+    known: FetchedBatches | None = None,
 ) -> int:  # fmt: skip
     """Append a leader's `data`, adopt its `hw` and `log_start`; returns the log end. Caller follows and holds the lock.
 
@@ -76,7 +76,7 @@ def _begin_at_batch(partition: Partition, values: Fields, data: memoryview) -> N
 
 
 def _piece(
-    partition: Partition, values: Fields, data: memoryview, batches: list[Received], at: int, hw: int, now_ms: int
+    partition: Partition, values: Fields, data: memoryview, batches: list[FetchedBatch], at: int, hw: int, now_ms: int
 ) -> int:  # fmt: skip
     """Append the batches from `at` that fit the active segment, or roll; returns the next index."""
     upto = _fitting(partition, values, batches, at, now_ms)
@@ -89,7 +89,7 @@ def _piece(
     piece = batches[at:upto]
     files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION], make=True)
     staged = _stage(partition, values, data, piece)
-    producer_room.reserve_staged(partition, values, staged)
+    producer_capacity.reserve_staged(partition, values, staged)
     FILES.pwrite(files.log.fd, data[piece[0].at : piece[-1].at + piece[-1].size], values[slots.F_ACTIVE_SIZE])
     begin = values[F_LEO]
     entries = _advance(partition.config, values, piece, now_ms)
@@ -105,7 +105,7 @@ def _piece(
     return upto
 
 
-def _fitting(partition: Partition, values: Fields, batches: list[Received], at: int, now_ms: int) -> int:
+def _fitting(partition: Partition, values: Fields, batches: list[FetchedBatch], at: int, now_ms: int) -> int:
     """The index of the first batch that does not fit the active segment, by the rules of storage.log.append.
 
     An empty segment takes at least one batch, unless that is too far from its base.
@@ -124,7 +124,9 @@ def _fitting(partition: Partition, values: Fields, batches: list[Received], at: 
     return at
 
 
-def _advance(config: LogConfig, values: Fields, piece: list[Received], now_ms: int) -> list[tuple[int, int, int, int]]:
+def _advance(
+    config: LogConfig, values: Fields, piece: list[FetchedBatch], now_ms: int
+) -> list[tuple[int, int, int, int]]:
     """Update `values` for the batches; returns the index entries to write."""
     begin, _, size, pending, top, top_offset, since, unflushed_since, _ = values[CHANGED]
     entries = []
@@ -145,7 +147,7 @@ def _advance(config: LogConfig, values: Fields, piece: list[Received], now_ms: i
     return entries
 
 
-def _record_epochs(partition: Partition, values: Fields, piece: list[Received]) -> None:
+def _record_epochs(partition: Partition, values: Fields, piece: list[FetchedBatch]) -> None:
     """Note the leader epochs that begin within the batches; as in Kafka, a batch without one changes nothing."""
     begun, noted = [], values[slots.F_EPOCH_NOTED]
     for one in piece:
@@ -158,7 +160,7 @@ def _record_epochs(partition: Partition, values: Fields, piece: list[Received]) 
         values[slots.F_EPOCH_NOTED] = noted
 
 
-def _stage(partition: Partition, values: Fields, data: memoryview, piece: list[Received]) -> Staged:
+def _stage(partition: Partition, values: Fields, data: memoryview, piece: list[FetchedBatch]) -> Staged:
     """Stage the producer updates of the batches; add rows of aborted transactions and the first unstable offset."""
     staged, going = Staged(None), None
     for one in piece:

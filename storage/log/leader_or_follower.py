@@ -1,12 +1,12 @@
 """Becoming a partition's leader or follower, and a leader's changes of its ISR. Caller holds the partition's lock.
 
-Only the controller process calls it, which knows the cluster's decisions
-(broker.controller.replicas.replica_manager, broker.controller.member.isr). Each function ends with one publish; a death
-before it leaves the former role, and the decision is executed again. An epoch noted before such a death would begin too
-early: the former leader, or the leader still followed, may continue to write meanwhile. So the slot is dirty from the
-note to the publish, and repair removes the note before anything else is written. The high watermark waits for every
-replica that may be elected: a follower that is about to join the ISR counts before the metadata has it (JOINING), one
-that is to leave counts until the metadata drops it (KIP-497's maximal ISR).
+Only the controller process calls it, which knows the cluster's decisions (broker.controller.replicas.replica_manager,
+broker.controller.member.isr_keeper). Each function ends with one publish; a death before it leaves the former role, and
+the decision is executed again. An epoch recorded before such a death would begin too early: the former leader, or the
+leader still followed, may continue to write meanwhile. So the slot is dirty from that record to the publish, and repair
+removes the record before anything else is written. The high watermark waits for every replica that may be elected: a
+follower that is about to join the ISR counts before the metadata has it (JOINING), one that is to leave counts until
+the metadata drops it (KIP-497's maximal ISR).
 """
 
 from __future__ import annotations

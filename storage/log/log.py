@@ -21,7 +21,7 @@ from odradek.storage.log.partition import Partition
 _FILES_EACH = 8  # descriptors that a partition in use holds, roughly; 15 at most
 
 
-class Place(NamedTuple):
+class PartitionLocation(NamedTuple):
     """The location of a partition in the metadata."""
 
     topic_id: bytes
@@ -38,7 +38,7 @@ class Log:
         shared: Shared,
         rundir: str | os.PathLike[str],
         role: int,
-        resolve: Callable[[str, int], Place | None],
+        resolve: Callable[[str, int], PartitionLocation | None],
         configure: Callable[[str], LogConfig],
     ) -> None:
         self.shared = shared
@@ -75,7 +75,7 @@ class Log:
         place = self._resolve(topic, index)
         return slots.FREE if place is None else self.shared.slots[place.slot].read()[slots.F_STATE]
 
-    def _make(self, topic: str, index: int, place: Place) -> Partition:
+    def _make(self, topic: str, index: int, place: PartitionLocation) -> Partition:
         directory = os.path.join(place.log_dir, names.partition_dir(topic, index))
         slot = self.shared.slots[place.slot]
         config = self._configure(topic)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from odradek.protocol import errors
 
 
-class Guard(NamedTuple):
+class VerificationGuard(NamedTuple):
     """The partition's state at the verification request to the coordinator: no marker may have come since."""
 
     generation: int  # of the producer table
     log_end: int
 
 
-NOT_ASKED = Guard(-1, -1)
+NOT_ASKED = VerificationGuard(-1, -1)
 
 
 class Marker(NamedTuple):
@@ -42,7 +42,7 @@ class Batch:
 
     append_time = -1
     transactional = False
-    guard: Guard | None = None
+    guard: VerificationGuard | None = None
     marker: Marker | None = None
     message: str | None = None
     record_errors: tuple[tuple[int, str | None], ...] = ()

@@ -123,9 +123,9 @@ def _log_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) 
     key = (partition.topic, partition.index)
     synced, seen = log_dir.recovery_points.get(key, 0), log_dir.high_watermarks.get(key, 0)
     if found.leo < max(synced, seen):
-        what = "though they were on the disk" if found.leo < synced else "which had not reached the disk"
+        what = "although they were synced" if found.leo < synced else "which were not synced"
         log.error(
-            "%r ends at offset %d, but ended at %d or later before: at least %d records are lost, %s",
+            "%r ends at offset %d, but its checkpoints say %d or more: at least %d records are lost, %s",
             partition, found.leo, max(synced, seen), max(synced, seen) - found.leo, what,
         )  # fmt: skip
 

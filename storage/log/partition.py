@@ -34,7 +34,7 @@ from odradek.storage.segment.index import OffsetIndex, TimeIndex
 if TYPE_CHECKING:
     from odradek.ipc.locks import PartitionLocks
     from odradek.ipc.shm import Shared
-    from odradek.storage.producers.producers import AbortedTxn
+    from odradek.storage.producers.producer_state import AbortedTxn
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ _REPLACING = (SWAPPING, TRUNCATING)
 _SEALED_KEPT = 4  # a reader reads one segment after the other; each costs three descriptors
 
 
-class Sealed:
+class SealedSegment:
     """A segment that no longer changes: its files open on first use and stay open while referenced."""
 
     __slots__ = ("_index", "_log", "_of", "_path", "_time", "base", "size")
@@ -174,11 +174,13 @@ class Partition:
         self.lowest_sequences = LowestSequences()  # of batches refused as unverified
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
         self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.log.transactions
-        self.largest: dict[int, int] = {}  # segment base → its largest timestamp, of sealed ones; see storage.log.times
+        self.largest: dict[
+            int, int
+        ] = {}  # segment base → its largest timestamp, of sealed ones; see storage.log.timestamp_queries
         self._generation = -1
         self.active_files: ActiveFiles | None = None  # see `active`
         self._bases: list[int] | None = None
-        self._sealed: dict[int, Sealed] = {}
+        self._sealed: dict[int, SealedSegment] = {}
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -358,11 +360,11 @@ class Partition:
             raise FileNotFoundError(f"{self!r}: the segment of offset {offset} is gone")
         return bases[bisect_right(bases, offset) - 1]
 
-    def sealed(self, base: int) -> Sealed:
+    def sealed(self, base: int) -> SealedSegment:
         """The sealed segment at `base`; FileNotFoundError when it was deleted meanwhile (read the slot again)."""
         segment = self._sealed.get(base)
         if segment is None:
-            segment = Sealed(self, base)
+            segment = SealedSegment(self, base)
             self._opened()
             if len(self._sealed) >= _SEALED_KEPT:
                 del self._sealed[next(iter(self._sealed))]

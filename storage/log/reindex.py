@@ -19,10 +19,10 @@ from odradek.ipc import slots
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, replace
 from odradek.storage.log import roll, transactions
-from odradek.storage.producers.producers import AbortedTxn, read_txn_index
-from odradek.storage.recovery import former_state
+from odradek.storage.producers.producer_state import AbortedTxn, read_txn_index
+from odradek.storage.recovery import trusted_state
+from odradek.storage.recovery.crash_cleanup import Contents
 from odradek.storage.recovery.rebuild import LogState, Scanned, scan_segment
-from odradek.storage.recovery.tidy import Contents
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.segment.scan import Scan
 
@@ -65,7 +65,7 @@ def _scan(partition: Partition, base: int) -> Scanned | None:
 
 
 def _producers_at(directory: Path, base: int) -> LogState:
-    return former_state.load_producers(directory, Contents.of(directory), base, EpochCache(), [])
+    return trusted_state.load_producers(directory, Contents.of(directory), base, EpochCache(), [])
 
 
 def _mend_rows(partition: Partition) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.storage.files import names
-from odradek.storage.log import producer_room, roll, swap, transactions, trim, truncate
+from odradek.storage.log import producer_capacity, roll, swap, transactions, trim, truncate
 from odradek.storage.log.partition import SWAPPING, TRIMMING, TRUNCATING
 from odradek.storage.segment.index import OFFSET_ENTRY, TIME_ENTRY
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     """Cut the files to the published size, finish deletions, replay producers; returns the fields as published."""
-    log.warning("%r: repairing what a dead process left unfinished (%d)", partition, dirty)
+    log.warning("%r: repairing the unfinished change of a dead process (%d)", partition, dirty)
     partition.close_files()
     if values[slots.F_STATE] != slots.LEADER and values[slots.F_STATE] != slots.FOLLOWER:
         return values  # a recovery died: another process runs it from the start
@@ -92,7 +92,7 @@ def _replay_producers(partition: Partition, values: Fields) -> Fields:
 
     if values[slots.F_PSTATE_LEO] < values[slots.F_LEO]:
         staged = replay.staged_between(partition, values, values[slots.F_PSTATE_LEO], values[slots.F_LEO])
-        producer_room.reserve_staged(partition, values, staged)
+        producer_capacity.reserve_staged(partition, values, staged)
         partition.producers.apply(staged, values[slots.F_PSTATE_GEN])
         values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
         table = partition.producers.table(values[slots.F_PSTATE_GEN])

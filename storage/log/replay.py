@@ -9,7 +9,7 @@ from odradek.ipc.slots import F_LEO, F_PSTATE_GEN, F_PSTATE_LEO
 from odradek.protocol import batch
 from odradek.storage.log import read
 from odradek.storage.log.sequences import OWN, PLAIN, TRANSACTIONAL, Staged
-from odradek.storage.producers.producers import parse_marker
+from odradek.storage.producers.producer_state import parse_marker
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields

@@ -15,7 +15,7 @@ from odradek.ipc.producers import EPOCH, KEPT, Entry, ProducerBatch, ProducerEnt
 from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
 from odradek.protocol.wire import INT32_MAX
-from odradek.storage.producers import producers as producers_file
+from odradek.storage.producers import producer_state as producers_file
 
 if TYPE_CHECKING:
     from odradek.storage.log.log_batch import Batch
@@ -65,7 +65,7 @@ class Producers:
 
     def replace(self, entries: Iterable[ProducerEntry], generation: int, most: int) -> int:
         """Make a table of `entries`, or of the newest if there are more than `most`; returns its generation, for the
-        caller to publish. NoRoom."""
+        caller to publish. SharedMemoryFull."""
         kept = _newest(list(entries), most)
         table = self._next(generation, len(kept) + 1, most)
         for entry in renewal.along(kept):
@@ -127,7 +127,7 @@ class Producers:
         self._staged_at = (generation, leo)
 
     def apply(self, staged: Staged, generation: int) -> None:
-        """Write the staged rows to the table, which has room for them (storage.log.producer_room)."""
+        """Write the staged rows to the table, which has room for them (storage.log.producer_capacity)."""
         staged.store_followed()
         table = self.table(generation)
         producer_id, at = -1, -1

@@ -22,9 +22,9 @@ Crash rule: the slot's dirty word is SWAPPING from before the first rename until
             dirty word of its own: a dead deletion is finished (storage.log.trim), a truncation ends with a recovery,
             which rebuilds missing indexes (storage.log.truncate), files of an unpublished roll are removed
             (storage.log.roll). A `.deleted` file proves nothing: it may be of a former segment at an offset where the
-            log has grown again. At start storage.recovery.tidy does the same from the names alone. It rebuilds the
-            index of a segment that has lost it and stays; the rows of aborted transactions are put aside after the log,
-            so they exist as long as it does.
+            log has grown again. At start storage.recovery.crash_cleanup does the same from the names alone. It rebuilds
+            the index of a segment that has lost it and stays; the rows of aborted transactions are put aside after the
+            log, so they exist as long as it does.
 """
 
 from __future__ import annotations

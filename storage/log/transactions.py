@@ -1,7 +1,7 @@
 """Transactions as a partition sees them (KIP-98): open ones hold the last stable offset back, markers end them.
 
 Layout    : markers are control batches in the log; `.txnindex` of the segment that holds an abort marker has a row for
-            the aborted transaction (storage.producers.producers: 34 bytes a row). The slot has the first unstable
+            the aborted transaction (storage.producers.producer_state: 34 bytes a row). The slot has the first unstable
             offset and the number of aborted transactions; the producer table has each producer's open transaction.
 Owner     : the partition.
 Writers   : the process that holds the lock; markers only at the transaction coordinator's request.
@@ -22,8 +22,8 @@ from odradek.protocol.wire import INT64_MAX
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, read_file
 from odradek.storage.files.faults import DamagedIndex
-from odradek.storage.log.log_batch import Guard
-from odradek.storage.producers.producers import TXN_ENTRY, AbortedTxn, read_txn_index, txn_rows
+from odradek.storage.log.log_batch import VerificationGuard
+from odradek.storage.producers.producer_state import TXN_ENTRY, AbortedTxn, read_txn_index, txn_rows
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
@@ -58,7 +58,7 @@ def may_open(partition: Partition, values: Fields, staged: Staged, batch: Batch,
     asked = batch.guard
     if asked is not None and asked.generation == generation and marked < asked.log_end:
         return True
-    batch.guard = Guard(generation, offset)
+    batch.guard = VerificationGuard(generation, offset)
     return False
 
 

@@ -10,7 +10,7 @@ Crash rule: dirty TRUNCATING → beginning of the sealed segment copied and sync
             one first, in each the log first → directory synced → the copy renamed over its original, or the active
             segment cut → recovery of the last segment (indexes, epochs, producers, snapshots above the end) → publish
             → clear dirty.
-            If only the active segment becomes shorter (storage.log.active_cut), its indexes, its rows of aborted
+            If only the active segment becomes shorter (storage.log.truncate_active), its indexes, its rows of aborted
             transactions and the snapshots above the end are cut instead of rebuilt.
             Each of these states is a whole log, which may only be longer than the target, since files are always
             removed from the end:
@@ -44,7 +44,7 @@ from odradek.ipc.slots import SlotState
 from odradek.storage.files import disks, names
 from odradek.storage.files.durable import FILES, pread_exact
 from odradek.storage.files.durable import truncate as cut_file
-from odradek.storage.log import active_cut, read, roll
+from odradek.storage.log import read, roll, truncate_active
 from odradek.storage.log.partition import APPENDING, TRUNCATING
 from odradek.storage.log.recovered_state import described
 from odradek.storage.producers import snapshots
@@ -79,9 +79,9 @@ def _truncate(partition: Partition, values: Fields, offset: int) -> None:
         _forget_epochs(partition, values)
     elif offset < bases[0]:
         restart(partition, values, offset)
-    elif offset >= values[slots.F_ACTIVE_BASE] and (cut := active_cut.find(partition, values, offset)):
+    elif offset >= values[slots.F_ACTIVE_BASE] and (cut := truncate_active.find(partition, values, offset)):
         with _changing(partition, values):
-            _publish(partition, values, active_cut.carry_out(partition, SlotState._make(values), cut))
+            _publish(partition, values, truncate_active.carry_out(partition, SlotState._make(values), cut))
     else:
         base, position = read.locate(partition, values, offset)
         with _changing(partition, values):

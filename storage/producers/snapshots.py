@@ -21,7 +21,7 @@ from crc32c import crc32c
 from odradek.ipc import renewal
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, Files, StrPath, read_file, remove, replace
-from odradek.storage.producers.producers import ProducedBatch, ProducerEntry, previous_sequence
+from odradek.storage.producers.producer_state import ProducedBatch, ProducerEntry, previous_sequence
 
 if TYPE_CHECKING:
     from odradek.ipc.producers import ProducerTable

@@ -13,7 +13,7 @@ from pathlib import Path
 from odradek.protocol.batch import CONTROL
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, Files, remove, replace
-from odradek.storage.producers.producers import AbortedTxn, ProducerEntry, Replay
+from odradek.storage.producers.producer_state import AbortedTxn, ProducerEntry, ProducerReplay
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.segment.index import MAX_RELATIVE, OffsetIndex
 from odradek.storage.segment.index_files import NO_TIMESTAMP, IndexBuilder
@@ -25,7 +25,7 @@ class LogState:
 
     def __init__(self, epochs: EpochCache, producers: dict[int, ProducerEntry], since: int) -> None:
         self.epochs = epochs
-        self.replay = Replay(producers)
+        self.replay = ProducerReplay(producers)
         self.since = since  # batches below this offset are in `producers` already
 
     def add(self, batch: Batch, scan: Scan) -> AbortedTxn | None:

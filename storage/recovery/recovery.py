@@ -4,7 +4,7 @@ After a clean stop the log is trusted and only the end of the active segment is 
 batch from the segment that holds the recovery point on is checked (checksum, rising offsets), its
 indexes are rebuilt and the producers' state is replayed. The log is authoritative, indexes and
 snapshots are disposable: missing or broken ones are rebuilt from it. (`last_segment` reads a trusted
-log, `former_state` the epochs and producers to start from, `rebuild` a segment; `damage` cuts.)
+log, `trusted_state` the epochs and producers to start from, `rebuild` a segment; `damage` cuts.)
 
 A torn write at the end is cut off. Damage in the middle raises `CorruptLog` before any change there,
 unless the caller requests a cut (see `damage`), or the machine went down: then any unsynced data may be
@@ -23,12 +23,12 @@ from typing import Literal, NamedTuple, Protocol
 
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, Files, StrPath
-from odradek.storage.producers.producers import ProducerEntry
+from odradek.storage.producers.producer_state import ProducerEntry
 from odradek.storage.producers.snapshots import prune_snapshots
-from odradek.storage.recovery import damage, former_state, last_segment, sealed_segment
+from odradek.storage.recovery import damage, last_segment, sealed_segment, trusted_state
+from odradek.storage.recovery.crash_cleanup import Contents, tidy
 from odradek.storage.recovery.damage import CorruptLog
 from odradek.storage.recovery.rebuild import LogState, Scanned, scan_segment
-from odradek.storage.recovery.tidy import Contents, tidy
 from odradek.storage.segment import index_files
 from odradek.storage.segment.epochs import Epoch, EpochCache
 from odradek.storage.segment.index_files import NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY
@@ -171,7 +171,7 @@ class _Recovery:
         """Checks and repairs the segments, and describes the active one."""
         self.scanned_from = self._first_unsure(recovery_point)
         trusted = [base for base in self.sizes if self.scanned_from is None or base < self.scanned_from]
-        epochs, self.epochs_as_read = former_state.read_epochs(self.directory, trusted, self.clean, self.notes)
+        epochs, self.epochs_as_read = trusted_state.read_epochs(self.directory, trusted, self.clean, self.notes)
         self.state.epochs = epochs
         self._mend_trusted()
         active = self._scan_unsure() if self.scanned_from is not None else None
@@ -316,18 +316,18 @@ class _Recovery:
 
     def _load_producers(self, upto: int) -> None:
         contents, cache = Contents(self.sizes, self.snapshots), self.state.epochs
-        self.state = former_state.load_producers(self.directory, contents, upto, cache, self.notes, self.files)
+        self.state = trusted_state.load_producers(self.directory, contents, upto, cache, self.notes, self.files)
 
     def _producers_at(self, base: int) -> LogState:
         """The state from which aborted transactions of a trusted segment can be found again."""
         contents = Contents(self.sizes, self.snapshots)
-        return former_state.load_producers(self.directory, contents, base, EpochCache(), self.notes, self.files)
+        return trusted_state.load_producers(self.directory, contents, base, EpochCache(), self.notes, self.files)
 
     def load_state(self, log_start: int) -> None:
         """Producers and epochs as of the log's end."""
         if self.scanned_from is None and self.knew_producers:  # also when all were broken: then from the log
             self._load_producers(self.out.leo)
-        former_state.forget_compacted(self.directory, self.sizes, self.state, self.out.leo, self.clean_upto)
+        trusted_state.forget_compacted(self.directory, self.sizes, self.state, self.out.leo, self.clean_upto)
         # A clean stop without any snapshot means that there was no producer state, as in Kafka.
         self.state.epochs.truncate_from_end(self.out.leo)
         self.state.epochs.truncate_from_start(log_start)
@@ -349,7 +349,7 @@ def _cut_message(path: Path, scanned: Scanned, gone: int, follows: str, lost: bo
     assert scanned.bad is not None
     kind = "cut a torn write"
     if follows:
-        what = "what the end of the machine left in pieces" if lost else "damage"
+        what = "writes that the machine's crash left incomplete" if lost else "damage"
         kind = f"cut {what} ({follows}; kept as {names.CORRUPT} files)"
     return (
         f"{path.name}: {kind} at byte {scanned.end}, offset {scanned.next_offset}: {gone} bytes, {scanned.bad.reason}"

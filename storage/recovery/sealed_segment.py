@@ -2,7 +2,7 @@
 
 This checks the ends of both indexes, the batches from the last time entry, which may hold no larger timestamp, and the
 marker and first batch of each aborted transaction. Readers check the entries in between when they use them
-(storage.log.read, storage.log.times). Caller owns the directory alone; nothing is written.
+(storage.log.read, storage.log.timestamp_queries). Caller owns the directory alone; nothing is written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.protocol.batch import CONTROL, TRANSACTIONAL
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES
 from odradek.storage.files.faults import DamagedIndex
-from odradek.storage.producers.producers import ABORT, TXN_ENTRY, AbortedTxn, parse_marker, read_txn_index
+from odradek.storage.producers.producer_state import ABORT, TXN_ENTRY, AbortedTxn, parse_marker, read_txn_index
 from odradek.storage.recovery.rebuild import position_before
 from odradek.storage.segment import index_files
 from odradek.storage.segment.index import OffsetIndex

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from odradek.protocol import batch as wire
 
 
-class Misplaced(Exception):
+class MisplacedBatch(Exception):
     """A batch from `offset` to `last` begins below the log end `leo`, or below the end of the batch before it."""
 
     def __init__(self, offset: int, leo: int, last: int = -1) -> None:
@@ -21,7 +21,7 @@ class Misplaced(Exception):
         self.offset, self.leo, self.last = offset, leo, last
 
 
-class Corrupt(Exception):
+class CorruptBatch(Exception):
     """The data at `offset` is not a batch, or was corrupted in transit."""
 
     def __init__(self, offset: int, reason: str) -> None:
@@ -29,11 +29,11 @@ class Corrupt(Exception):
         self.offset = offset
 
 
-class OldFormat(Corrupt):
+class OldFormat(CorruptBatch):
     """A message of magic 0 or 1; only leaders that once ran Kafka before 0.11 keep those."""
 
 
-class Received(NamedTuple):
+class FetchedBatch(NamedTuple):
     """A whole batch: its place in the data, and its header (protocol.batch.HEADER)."""
 
     at: int
@@ -45,11 +45,11 @@ class Received(NamedTuple):
         return self.header[0] + self.header[6]
 
 
-class Found(NamedTuple):
+class FetchedBatches(NamedTuple):
     """The whole batches for a log that ends at `leo`, and the fault of the batch behind them."""
 
     leo: int
-    batches: list[Received]
+    batches: list[FetchedBatch]
     fault: Exception | None
 
     @property
@@ -63,9 +63,9 @@ class Found(NamedTuple):
         return self.batches[-1].header[2] if self.batches else -1
 
 
-def find(data: memoryview, leo: int) -> Found:
+def find(data: memoryview, leo: int) -> FetchedBatches:
     """The batches in `data` for a log that ends at `leo`, by their headers. Ignores an incomplete last batch."""
-    found: list[Received] = []
+    found: list[FetchedBatch] = []
     fault: Exception | None = None
     at, size, end = 0, len(data), leo
     while size - at > wire.MAGIC_AT and fault is None:
@@ -80,27 +80,29 @@ def find(data: memoryview, leo: int) -> Found:
                 break
             fault = _fault(header, end)
             if fault is None:
-                found.append(Received(at, length, header))
+                found.append(FetchedBatch(at, length, header))
                 at, end = at + length, header[0] + header[6] + 1
-    return Found(leo, found, fault)
+    return FetchedBatches(leo, found, fault)
 
 
-def sound(data: memoryview, found: Found) -> Found:
+def sound(data: memoryview, found: FetchedBatches) -> FetchedBatches:
     """`found` if all checksums match; otherwise the batches before the first mismatch."""
     for number, (at, size, header) in enumerate(found.batches):
         if crc32c(data[at + wire.CRC_START : at + size]) != header[4]:
-            return Found(found.leo, found.batches[:number], Corrupt(header[0], "the checksum does not match"))
+            return FetchedBatches(
+                found.leo, found.batches[:number], CorruptBatch(header[0], "the checksum does not match")
+            )
     return found
 
 
-def _foreign(offset: int, magic: int) -> Corrupt:
+def _foreign(offset: int, magic: int) -> CorruptBatch:
     if magic in (0, 1):
         return OldFormat(offset, f"message format {magic} is not replicated: convert the topic on its leader first")
-    return Corrupt(offset, f"magic {magic} is unknown")
+    return CorruptBatch(offset, f"magic {magic} is unknown")
 
 
 def _fault(header: tuple[int, ...], leo: int) -> Exception | None:
     base, length, delta = header[0], header[1], header[6]
     if length < wire.LEAST_LENGTH[2] or delta < 0:
-        return Corrupt(base, f"length {length} with {delta + 1} offsets is impossible")
-    return Misplaced(base, leo, base + delta) if base < leo else None
+        return CorruptBatch(base, f"length {length} with {delta + 1} offsets is impossible")
+    return MisplacedBatch(base, leo, base + delta) if base < leo else None

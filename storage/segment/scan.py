@@ -132,7 +132,7 @@ class Scan:
             at = self._load(position, HEADER_SIZE)
         room = self.end - position
         if room < LEAST_BATCH:
-            return f"{room} bytes are too few for a batch"
+            return f"{room} bytes are less than a batch"
         head = HEADER.unpack_from(self._buffer, at)
         if head[3] != 2:
             return self._next_legacy(at, room)

@@ -22,7 +22,7 @@ from odradek.storage.files.faults import Fault
 from odradek.storage.producers.snapshots import SnapshotError, read_snapshot, snapshot_offsets
 from odradek.storage.segment import epochs
 from odradek.storage.segment.epochs import EpochCache
-from odradek.storage.tools.check_segment import Job, SegmentCheck
+from odradek.storage.tools.check_segment import CheckOptions, SegmentCheck
 from odradek.storage.tools.check_transactions import TransactionCheck
 
 Progress = Callable[[int], None]
@@ -39,7 +39,7 @@ def check(directory: StrPath, *, deep: bool = False, progress: Progress | None =
     if _is_partition(path):
         compacted = _checkpointed(path, checkpoints.CLEANER) is not None
         log_start = _checkpointed(path, checkpoints.LOG_START) or 0
-        yield from PartitionCheck(path, Job(deep, compacted, None, progress, log_start)).faults()
+        yield from PartitionCheck(path, CheckOptions(deep, compacted, None, progress, log_start)).faults()
     else:
         yield from _LogDirCheck(path, deep, progress).faults()
 
@@ -79,9 +79,9 @@ def _identities(directory: Path) -> set[tuple[str, int]]:
 class PartitionCheck:
     """One partition directory. After `faults`, `leo` is its log end."""
 
-    def __init__(self, directory: Path, job: Job) -> None:
+    def __init__(self, directory: Path, options: CheckOptions) -> None:
         self.directory = directory
-        self.job = job
+        self.options = options
         self.leo = 0
         self.topic_id: bytes | None = None
 
@@ -119,7 +119,7 @@ class PartitionCheck:
         path = self.directory / epochs.FILE_NAME
         try:
             if path.exists():
-                self.job.epochs = EpochCache.read(self.directory)
+                self.options.epochs = EpochCache.read(self.directory)
         except CheckpointError as problem:
             yield Fault(path, _without_path(problem))
 
@@ -132,15 +132,15 @@ class PartitionCheck:
         if not logs:
             yield Fault(self.directory, "has no segment")
             return
-        expected, transactions = None, TransactionCheck(self.job.compacted)
+        expected, transactions = None, TransactionCheck(self.options.compacted)
         for base in logs:
-            segment = SegmentCheck(self.directory, base, expected, base != logs[-1], self.job, transactions)
+            segment = SegmentCheck(self.directory, base, expected, base != logs[-1], self.options, transactions)
             yield from segment.faults()
             expected = segment.next_offset
         self.leo = expected or 0
 
     def _epochs(self) -> Iterator[Fault]:
-        for epoch, start in self.job.epochs.entries if self.job.epochs else ():
+        for epoch, start in self.options.epochs.entries if self.options.epochs else ():
             if start > self.leo:
                 message = f"epoch {epoch} begins at offset {start}, past the log's end {self.leo}"
                 yield Fault(self.directory / epochs.FILE_NAME, message)
@@ -194,7 +194,7 @@ class _LogDirCheck:
         key = (place.name.topic, place.name.partition)
         compacted = key in self.offsets.get(checkpoints.CLEANER, {})
         log_start = self.offsets.get(checkpoints.LOG_START, {}).get(key, 0)
-        partition = PartitionCheck(place.path, Job(self.deep, compacted, None, self.progress, log_start))
+        partition = PartitionCheck(place.path, CheckOptions(self.deep, compacted, None, self.progress, log_start))
         yield from partition.faults()
         if not place.name.mark and place.path.exists():
             yield from self._topic_id(place, partition.topic_id)

@@ -24,7 +24,7 @@ from odradek.storage.tools.check_transactions import TransactionCheck
 
 
 @dataclass
-class Job:
+class CheckOptions:
     """The parameters of a check: a `compacted` log may have gaps, a follower's anywhere; `deep` decodes all records.
 
     `epochs` is the leader-epoch-checkpoint, None when there is none to compare with; `progress` gets
@@ -45,13 +45,14 @@ class SegmentCheck:
     """
 
     def __init__(
-        self, directory: Path, base: int, expected: int | None, sealed: bool, job: Job, transactions: TransactionCheck
+        self, directory: Path, base: int, expected: int | None, sealed: bool, options: CheckOptions,
+        transactions: TransactionCheck,
     ) -> None:  # fmt: skip
         self.directory = directory
         self.base = base
         self.expected = expected
         self.sealed = sealed
-        self.job = job
+        self.options = options
         self.transactions = transactions
         self.path = names.segment_path(directory, base)
         self.indexes = IndexCheck(directory, base)
@@ -70,7 +71,7 @@ class SegmentCheck:
             return
         if self.base < self.expected:
             yield Fault(self.path, f"begins at offset {self.base}, but the segment before it ends at {self.expected}")
-        elif self.base > self.expected and not self.job.compacted:
+        elif self.base > self.expected and not self.options.compacted:
             yield Fault(self.path, f"offsets {self.expected} to {self.base - 1} are missing before it")
 
     def _log(self) -> Iterator[Fault]:
@@ -94,22 +95,22 @@ class SegmentCheck:
         self.transactions.batch(batch, scan)
         self.next_offset = batch.last_offset + 1
         self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
-        if self.job.progress is not None:
-            self.job.progress(batch.size)
+        if self.options.progress is not None:
+            self.options.progress(batch.size)
 
     def _batch_faults(self, batch: Batch, scan: Scan) -> Iterator[str]:
-        dense = not self.job.compacted and self._has_first_offset(batch)
+        dense = not self.options.compacted and self._has_first_offset(batch)
         if dense and batch.base_offset > self.next_offset:
             yield f"offsets {self.next_offset} to {batch.base_offset - 1} are missing before it"
         if batch.last_offset - self.base > MAX_RELATIVE:
             yield f"its last offset {batch.last_offset} is too far from the segment's base"
         if dense and batch.magic == 2 and batch.records != batch.last_offset_delta + 1:
             yield f"has {batch.records} records, but offsets for {batch.last_offset_delta + 1}"
-        if self.job.epochs is not None and batch.leader_epoch >= 0 and batch.base_offset >= self.job.log_start:
-            known = self.job.epochs.epoch_of(batch.base_offset)
-            if known != batch.leader_epoch and not _begins_below(self.job.epochs, batch):
+        if self.options.epochs is not None and batch.leader_epoch >= 0 and batch.base_offset >= self.options.log_start:
+            known = self.options.epochs.epoch_of(batch.base_offset)
+            if known != batch.leader_epoch and not _begins_below(self.options.epochs, batch):
                 yield f"its leader epoch is {batch.leader_epoch}, but leader-epoch-checkpoint says {known}"
-        if self.job.deep and (why := _undecodable(batch, scan.payload())):
+        if self.options.deep and (why := _undecodable(batch, scan.payload())):
             yield why
 
     @staticmethod

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from odradek.protocol.batch import CONTROL, TRANSACTIONAL
 from odradek.storage.files.faults import DamagedIndex, Fault
-from odradek.storage.producers.producers import ABORT, AbortedTxn, parse_marker, read_txn_index
+from odradek.storage.producers.producer_state import ABORT, AbortedTxn, parse_marker, read_txn_index
 from odradek.storage.segment.scan import Batch, Scan
 
 

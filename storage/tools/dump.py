@@ -15,7 +15,7 @@ from pathlib import Path
 from odradek.protocol.wire import INT32_MAX
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES
-from odradek.storage.producers.producers import read_txn_index
+from odradek.storage.producers.producer_state import read_txn_index
 from odradek.storage.producers.snapshots import SnapshotError, read_snapshot
 from odradek.storage.segment import index_files
 from odradek.storage.segment.index_files import OFFSET_ENTRY, TIME_ENTRY

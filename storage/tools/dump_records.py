@@ -19,7 +19,7 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.records import batch_v2, control, message_sets
 from odradek.protocol.records.errors import RecordError
-from odradek.storage.producers.producers import next_sequence
+from odradek.storage.producers.producer_state import next_sequence
 from odradek.storage.segment.scan import Batch
 
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}

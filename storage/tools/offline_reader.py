@@ -1,23 +1,23 @@
 """Reading a partition's segments from a process outside the broker: it has neither slots nor locks.
 
 Layout    : storage.files.names.
-Owner     : the broker. A bystander only reads, and only records below an offset from the leader (the high watermark, or
+Owner     : the broker. A reader only reads, and only records below an offset from the leader (the high watermark, or
             the last stable offset): they are never cut off, and their bytes never change.
-Lock      : none. A bystander may rely on these facts:
+Lock      : none. A reader may rely on these facts:
             - The bytes of a sealed segment never change: compaction and truncation replace its files (storage.log.swap,
               storage.log.truncate). The active one only grows behind the leader's offset; a process that dies in an
               append leaves garbage behind it, never before. So an open file stays valid, also when its name is gone.
-            - Names change under the partition's lock, several one after the other, at times unknown to a bystander. But
+            - Names change under the partition's lock, several one after the other, at times unknown to a reader. But
               a rename sets the directory's modification time. If that has not changed for longer than the kernel's
               clock tick, before the read and during it, all files found by name belong together: the list of segments,
               the log, its index, the rows of aborted transactions.
             - A process that dies, or is held up, between two renames leaves a directory that does not change, and is
               wrong. Both cases are visible. While compaction moves in there is a `.swap` from its first rename to its
               last. A segment that retention deletes loses its `.index` first, and its log start was published before.
-            - A directory loses its name once: it becomes -delete or -stray. A bystander keeps the directory open and
+            - A directory loses its name once: it becomes -delete or -stray. A reader keeps the directory open and
               rejects all data unless the name still leads to it; otherwise half of a topic being deleted, or another
               topic of the same name, could pass for the log.
-Crash rule: a directory that keeps changing (or whose broker died in a swap) is `Unsettled` after two seconds.
+Crash rule: a directory that keeps changing (or whose broker died in a swap) is `DirectoryChanging` after two seconds.
 
 Records that DeleteRecords removed from the log's first segment are still in the file: only the leader knows.
 Nothing is mapped: if the disk fails, or a file is cut, a read raises OSError or is short, but a map raises SIGBUS.
@@ -34,19 +34,19 @@ from typing import NamedTuple
 from odradek.storage.files import names
 from odradek.storage.files.names import SegmentFile
 from odradek.storage.files.openfile import OpenFile
-from odradek.storage.producers.producers import AbortedTxn, read_txn_index
+from odradek.storage.producers.producer_state import AbortedTxn, read_txn_index
 from odradek.storage.segment.index import OFFSET_ENTRY, OffsetIndex
 
 _QUIET_NS = 25_000_000  # a change gets the time of the last tick: 10 ms ago at most (HZ=100)
 _PAUSE = 0.005  # s between checks
-_PATIENCE = 2.0  # s; renames take milliseconds
+_TIMEOUT = 2.0  # s; renames take milliseconds
 
 
-class Unsettled(OSError):
+class DirectoryChanging(OSError):
     """The directory is not, or not yet, in a readable state."""
 
 
-class Begins(Exception):
+class OffsetBelowLogStart(Exception):
     """The log begins at `first`, after the requested offset."""
 
     def __init__(self, first: int) -> None:
@@ -65,7 +65,7 @@ class Segment(NamedTuple):
     aborted: list[AbortedTxn]
 
 
-class Known(NamedTuple):
+class DirectoryContents(NamedTuple):
     """A directory's contents after its last change at `changed`, in ns: segment bases, rising, and `aborted`."""
 
     changed: int
@@ -73,7 +73,7 @@ class Known(NamedTuple):
     aborted: list[AbortedTxn]
 
 
-class Bystander:
+class OfflineReader:
     """The partition directory at `path`; OSError if it cannot be opened. Closes with its last reference.
 
     `committed`: read aborted transactions too, at least those that were decided when this object was made.
@@ -83,14 +83,14 @@ class Bystander:
         self._path = path
         self._committed = committed
         self._directory = OpenFile(path, os.O_RDONLY | os.O_DIRECTORY)
-        self._listing = Known(-1, [], [])
+        self._listing = DirectoryContents(-1, [], [])
 
     def segment(self, offset: int) -> Segment:
         """The segment that holds `offset`, or would if compaction had not removed it.
 
-        Raises Begins; Unsettled or another OSError if the directory is no longer usable.
+        Raises OffsetBelowLogStart; DirectoryChanging or another OSError if the directory is no longer usable.
         """
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _TIMEOUT
         while True:
             changed = os.fstat(self._directory.fd).st_mtime_ns
             if time.time_ns() - changed > _QUIET_NS:
@@ -98,14 +98,14 @@ class Bystander:
                 if self._is_unchanged(changed) and found is not None:
                     return _segment_or_begins(found)
             if time.monotonic() > end:
-                raise Unsettled(f"{self._path} keeps changing")
+                raise DirectoryChanging(f"{self._path} keeps changing")
             time.sleep(_PAUSE)
 
     def _is_unchanged(self, changed: int) -> bool:
-        """Whether no file was renamed since `changed`; Unsettled when the directory itself was."""
+        """Whether no file was renamed since `changed`; DirectoryChanging when the directory itself was."""
         now = os.fstat(self._directory.fd)
         if not os.path.samestat(now, os.stat(self._path)):
-            raise Unsettled(f"{self._path} was replaced by another directory")
+            raise DirectoryChanging(f"{self._path} was replaced by another directory")
         return now.st_mtime_ns == changed
 
     def _find(self, offset: int, changed: int) -> Segment | int | None:
@@ -123,12 +123,12 @@ class Bystander:
             return None
         return Segment(base, following, file, position, self._listing.aborted)
 
-    def _list(self, changed: int) -> Known:
+    def _list(self, changed: int) -> DirectoryContents:
         """List the directory, once until the next rename: there may be thousands of segments to look up."""
         files = set(names.all_segment_files(self._path))
         indexes = [one.offset for one in files if one.kind == names.TXN_INDEX and not one.mark and self._committed]
         rows = [row for base in indexes for row in read_txn_index(self._file(base, names.TXN_INDEX))]
-        return Known(changed, _bases(files), sorted(rows, key=lambda row: row.first_offset))
+        return DirectoryContents(changed, _bases(files), sorted(rows, key=lambda row: row.first_offset))
 
     def _file(self, base: int, kind: str) -> str:
         return os.path.join(self._path, names.offset_name(base) + kind)
@@ -145,7 +145,7 @@ class Bystander:
 
 def _segment_or_begins(found: Segment | int) -> Segment:
     if isinstance(found, int):
-        raise Begins(found)
+        raise OffsetBelowLogStart(found)
     return found
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from odradek.broker import config as configuration
-from odradek.broker.config import BrokerConfig, ConfigFault
-from odradek.broker.coordinator.transaction_coordinator import limits
+from odradek.broker.config import BrokerConfig, InvalidConfig
+from odradek.broker.coordinator.transaction_coordinator import transaction_config
 from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.listeners import Endpoint, between_brokers
 from odradek.cluster.configs import configdef
@@ -36,7 +36,7 @@ def test_what_the_transaction_coordinator_reads() -> None:
     given = {"transaction.max.timeout.ms": 1, "transactional.id.expiration.ms": 2}
     given |= {f"transaction.{what}.transaction.cleanup.interval.ms": at for at, what in enumerate(CLEANUPS, 3)}
     config = configuration.resolve({"log.dirs": "d", **{key: str(value) for key, value in given.items()}})
-    assert limits(config)[:4] == (1, 2, 3, 4)
+    assert transaction_config(config)[:4] == (1, 2, 3, 4)
 
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_kraft_example_serves_only_the_broker_listener() -> None:
 def test_each_of_the_two_names_of_the_number_is_the_other(name: str) -> None:
     config = configuration.resolve({"log.dirs": "d", name: "7"})
     for each in ("broker.id", "node.id"):
-        assert (config[each], config.given[each]) == (7, "7")
+        assert (config[each], config.originals[each]) == (7, "7")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_numbers_of_brokers_in_a_cluster() -> None:
         ({"broker.id.generation.enable": "false"}, "must be set"),
     )
     for given, message in refused:
-        with pytest.raises(ConfigFault, match=message):
+        with pytest.raises(InvalidConfig, match=message):
             configuration.resolve({**cluster, **given})
     for given in ({}, {"broker.id": "1000"}, {"broker.id": "1001", "broker.id.generation.enable": "false"}):
         configuration.resolve({**cluster, **given})
@@ -230,7 +230,7 @@ def test_numbers_of_brokers_in_a_cluster() -> None:
     ],
 )
 def test_bad_values(given: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigFault, match=message) as caught:
+    with pytest.raises(InvalidConfig, match=message) as caught:
         configuration.resolve({"log.dirs": "d", **given})
     assert caught.value.exit_code == FATAL_BOOT
 
@@ -241,19 +241,19 @@ def test_servers_of_zookeeper(good: str) -> None:
 
 
 def test_all_bad_values_are_told_at_once() -> None:
-    with pytest.raises(ConfigFault) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         resolve(num_partitions="x", log_segment_bytes="y")
     assert len(str(caught.value).splitlines()) == 2
 
 
 @pytest.mark.parametrize("text", ["x", "=1", " =1"])
 def test_bad_override(text: str) -> None:
-    with pytest.raises(ConfigFault, match="key=value"):
+    with pytest.raises(InvalidConfig, match="key=value"):
         configuration.load(None, [text])
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigFault, match="No such file"):
+    with pytest.raises(InvalidConfig, match="No such file"):
         configuration.load(tmp_path / "nothing")
 
 
@@ -269,10 +269,10 @@ def test_saved_and_back(tmp_path: Path) -> None:
     back = configuration.saved(tmp_path)
     assert dict(back) == dict(config)
     assert (back.listeners, back.advertised, back.log_dirs) == (config.listeners, config.advertised, config.log_dirs)
-    assert (back.given, back.clean, back["broker.id"]) == (config.given, (True,), 5)
+    assert (back.originals, back.clean, back["broker.id"]) == (config.originals, (True,), 5)
     assert stat.S_IMODE((tmp_path / "config.json").stat().st_mode) == 0o600
 
 
 def test_nothing_saved(tmp_path: Path) -> None:
-    with pytest.raises(ConfigFault, match="no broker has started there"):
+    with pytest.raises(InvalidConfig, match="no broker has started there"):
         configuration.saved(tmp_path)

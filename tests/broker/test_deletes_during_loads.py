@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as run
 
 from odradek.broker.coordinator import internal_topic
-from odradek.broker.coordinator.controller_client import ControllerLink
+from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.groups.events import Answer, Commit
@@ -55,7 +55,7 @@ class SlowPlace(Place):
         self.catalog.log.close()
         self.catalog = Catalog(self.shared, folder / "run", roles.COORDINATOR, self.config, self.config.log_dirs)
         row = self.shared.processes.row(roles.COORDINATOR)
-        link = ControllerLink(folder / "run")
+        link = ControllerClient(folder / "run")
         self.coordinator = GroupCoordinator(self.catalog, self.config, link, row, self.now)
         self.groups = self.coordinator.machine
         self.answers.clear()

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from odradek.broker import config as configuration
 from odradek.broker import logs
-from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits
+from odradek.broker.connection_limits import NAMES, UNLIMITED, ConnectionCounts, ConnectionLimits, ListenerLimits
 from odradek.broker.journald import JournalHandler
 from odradek.broker.process import sd_notify
-from odradek.broker.supervisor import limits, spawn
+from odradek.broker.supervisor import machine_limits, spawn
 from odradek.broker.supervisor.banner import banner, ready_line
 from odradek.broker.supervisor.children import (
     FIRST_DELAY_S,
@@ -70,21 +70,21 @@ def test_open_files_are_raised() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     try:
-        assert limits.raise_open_files() == (hard, hard)
+        assert machine_limits.raise_open_files() == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_shortages_name_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WANTED_FILES", 1 << 40)
-    monkeypatch.setattr(limits, "WANTED_SHM", 1 << 60)
-    files, shm = limits.shortages()
+    monkeypatch.setattr(machine_limits, "WANTED_FILES", 1 << 40)
+    monkeypatch.setattr(machine_limits, "WANTED_SHM", 1 << 60)
+    files, shm = machine_limits.shortages()
     assert "ulimit -n 65536" in files and "\n" not in files
     assert "remount,size=" in shm and "\n" not in shm
 
 
 def test_missing_shm_is_named(tmp_path: Path) -> None:
-    assert limits.shm_free(str(tmp_path / "none")) == -1
+    assert machine_limits.shm_free(str(tmp_path / "none")) == -1
 
 
 @pytest.mark.parametrize(
@@ -168,21 +168,21 @@ def test_no_client_begins_a_line_of_the_log(tmp_path: Path) -> None:
     forged = "2026-01-01 00:00:00,000 CRITICAL janitor odradek.broker: all is lost"
     nasty = f"me\n{forged}\r{forged}\x1b[2J\x85{forged}\u2028{forged}"
     record = logging.LogRecord("odradek.x", logging.INFO, "", 0, "from %s: done", (nasty,), None)
-    formatted = logs.Lines("%(name)s: %(message)s").format(record)
+    formatted = logs.LineFormatter("%(name)s: %(message)s").format(record)
     assert formatted.isprintable()
     assert "\\n" + forged in formatted
     try:
         raise ValueError(nasty)
     except ValueError:
         record.exc_info = sys.exc_info()
-    first, *trace = logs.Lines("%(name)s: %(message)s").format(record).splitlines()
+    first, *trace = logs.LineFormatter("%(name)s: %(message)s").format(record).splitlines()
     assert first == formatted
     assert len(trace) > 2
     assert all(line.startswith("  ") for line in trace)
 
 
-@pytest.mark.parametrize("formatter", [logs.Lines, logs.Cut])
-def test_a_name_of_many_characters_makes_no_long_line(formatter: type[logs.Cut]) -> None:
+@pytest.mark.parametrize("formatter", [logs.LineFormatter, logs.TruncatingFormatter])
+def test_a_name_of_many_characters_makes_no_long_line(formatter: type[logs.TruncatingFormatter]) -> None:
     """What is said of it stays: it stands before and behind."""
     name = "x" * 32_767
     record = logging.LogRecord("odradek.x", logging.INFO, "", 0, "group %s: %s left: done", (name, name), None)
@@ -250,7 +250,7 @@ def test_overrides_by_host() -> None:
 
 
 def test_connections_by_host() -> None:
-    counts = ConnectionCounts(Limits(per_host=1, overrides={"b": 2}), 0)
+    counts = ConnectionCounts(ConnectionLimits(per_host=1, overrides={"b": 2}), 0)
     for host in ("a", "b"):
         assert not counts.refuses(host)
         counts.opened(host)
@@ -260,7 +260,7 @@ def test_connections_by_host() -> None:
 
 
 def test_all_connections() -> None:
-    counts = ConnectionCounts(Limits(total=1), 0)
+    counts = ConnectionCounts(ConnectionLimits(total=1), 0)
     assert counts.wait(0) == 0
     counts.opened("a")
     assert counts.wait(0) == -1
@@ -272,8 +272,8 @@ def test_all_connections() -> None:
 def test_a_listener_has_bounds_of_its_own() -> None:
     prefix = "listener.name.in."
     own = {prefix + "max.connections": 2, prefix + "max.connection.creation.rate": 3}
-    limits = Limits.of({**dict.fromkeys(NAMES, UNLIMITED), NAMES[2]: "", **own}.get, ["IN", "OUT"])
-    assert limits.listeners == {"IN": Bound(2, 3), "OUT": Bound()}
+    limits = ConnectionLimits.of({**dict.fromkeys(NAMES, UNLIMITED), NAMES[2]: "", **own}.get, ["IN", "OUT"])
+    assert limits.listeners == {"IN": ListenerLimits(2, 3), "OUT": ListenerLimits()}
     counts = ConnectionCounts(limits, 0)
     for _ in range(2):
         assert counts.wait(0, "IN") == 0
@@ -290,7 +290,7 @@ def test_the_brokers_own_listener_is_spared() -> None:
     """But only if there is another one, as in Kafka."""
     values = {"max.connections": 1, "max.connections.per.ip": UNLIMITED, "max.connection.creation.rate": 1}
     for names, wait in ((["IN", "OUT"], 0), (["IN"], -1)):
-        counts = ConnectionCounts(Limits.of(values.get, names, "IN"), 0)
+        counts = ConnectionCounts(ConnectionLimits.of(values.get, names, "IN"), 0)
         counts.accepted("OUT")
         counts.opened("a", "OUT")
         assert counts.wait(0, "IN") == wait
@@ -300,7 +300,7 @@ def test_the_brokers_own_listener_is_spared() -> None:
 @given(st.integers(1, 100), st.integers(1, 20))
 def test_creation_rate(rate: int, seconds: int) -> None:
     """Nobody gets in faster than the rate, after the first second's worth."""
-    counts = ConnectionCounts(Limits(rate=rate), 0)
+    counts = ConnectionCounts(ConnectionLimits(rate=rate), 0)
     now, came = 0.0, 0
     while now < seconds:
         wait = counts.wait(now)

@@ -175,7 +175,7 @@ class TestAfterAVersionBefore:
             os.close(supervisor)
 
     def test_its_processes_are_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(boot, "DYING_PATIENCE_S", 0.2)
+        monkeypatch.setattr(boot, "DYING_TIMEOUT_S", 0.2)
         config = config_of(tmp_path, "run")
         (tmp_path / "one").mkdir()
         dying = RoleLocks(tmp_path / "one" / process.FORMER_LOCK)

@@ -37,14 +37,16 @@ def fill(wire: Wire, topic: str, batches: int, size: int = 100, partition: int =
         assert produce(wire, topic, batch([value]), partition=partition).error_code == 0
 
 
-def await_parked(broker: Any, count: int) -> None:
+def await_delayed(broker: Any, count: int) -> None:
     """Until `count` fetches wait for records, and none of an earlier test."""
     if broker.external:  # Kafka's purgatory is seen over JMX only
         time.sleep(0.3)
         return
     table = Shared.attach(shm_prefix(broker.data_dir)).processes
     workers = range(roles.FIRST_WORKER, roles.ROLES)
-    wait_until(lambda: sum(table.get(role, "parked") for role in workers) == count, 20, f"{count} waiting fetches")
+    wait_until(
+        lambda: sum(table.get(role, "delayed_operations") for role in workers) == count, 20, f"{count} waiting fetches"
+    )
 
 
 @pytest.mark.parametrize("version", range(4, 18))
@@ -67,7 +69,7 @@ def test_an_empty_partition_answers_after_max_wait(broker: Any, wire: Wire) -> N
     topic = create_topic(broker)
     request = fetch_request(topic, 0, wait_ms=1000)
     wire.put(request)
-    await_parked(broker, 1)
+    await_delayed(broker, 1)
     answer = wire.take(request).responses[0].partitions[0]
     assert (answer.error_code, answer.high_watermark, bytes(answer.records or b"")) == (0, 0, b"")
 
@@ -85,7 +87,7 @@ def test_an_append_wakes_a_waiting_fetch(broker: Any) -> None:
     asked = [fetch_request(topic, 0, wait_ms=60_000) for _ in waiting]
     for wire, request in zip(waiting, asked, strict=True):
         wire.put(request)
-    await_parked(broker, 6)
+    await_delayed(broker, 6)
     with broker.wire() as wire:
         fill(wire, topic, 1)
     for one, request in zip(waiting, asked, strict=True):
@@ -99,7 +101,7 @@ def test_min_bytes_waits_for_enough(broker: Any, wire: Wire) -> None:
     request = fetch_request(topic, 0, wait_ms=30_000, min_bytes=5_000)
     with broker.wire(40) as waiting:
         waiting.put(request)
-        await_parked(broker, 1)
+        await_delayed(broker, 1)
         fill(wire, topic, 1, 1000)
         fill(wire, topic, 5, 1000)
         answer = waiting.take(request)
@@ -107,13 +109,13 @@ def test_min_bytes_waits_for_enough(broker: Any, wire: Wire) -> None:
 
 
 def test_a_waiting_fetch_holds_back_the_requests_after_it(broker: Any, wire: Wire) -> None:
-    """One request of a connection at a time: what follows a parked fetch is answered after it."""
+    """One request of a connection at a time: what follows a delayed fetch is answered after it."""
     topic = create_topic(broker)
-    parked = fetch_request(topic, 0, wait_ms=400)
+    delayed = fetch_request(topic, 0, wait_ms=400)
     after = fetch_request(topic, 0, wait_ms=0, min_bytes=0)
-    wire.put(parked)
+    wire.put(delayed)
     wire.put(after)
-    assert wire.take(parked).responses[0].partitions[0].error_code == 0
+    assert wire.take(delayed).responses[0].partitions[0].error_code == 0
     assert wire.take(after).responses[0].partitions[0].error_code == 0
 
 
@@ -248,7 +250,7 @@ def test_a_waiting_session_wakes(broker: Any) -> None:
         session = open_session(waiting, topic, [part(at, 0) for at in range(8)]).session_id
         request = session_request([], session=session, session_epoch=1, wait_ms=60_000)
         waiting.put(request)
-        await_parked(broker, 1)
+        await_delayed(broker, 1)
         fill(wire, topic, 1, partition=5)
         assert indexes(waiting.take(request)) == {5: [0]}
 
@@ -289,7 +291,7 @@ def test_a_deleted_topic_answers_a_waiting_fetch(broker: Any, wire: Wire) -> Non
     request = fetch_request(topic, 0, wait_ms=30_000)
     with broker.wire(60) as waiting:
         waiting.put(request)
-        await_parked(broker, 1)
+        await_delayed(broker, 1)
         gone = wire.call(DeleteTopicsRequest[4](topic_names=[topic], timeout_ms=10_000))
         assert gone.responses[0].error_code == 0
         if not broker.external:  # Kafka lets it wait to the end

@@ -1,12 +1,12 @@
-"""What the tests of `odradek.cluster.replication.leader_session` start from."""
+"""What the tests of `odradek.cluster.replication.partition_fetch_states` start from."""
 
 from __future__ import annotations
 
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import Following, Limits, Position
+from odradek.cluster.replication.partition_fetch_states import FetcherConfig, PartitionFetchStates, Position
 from odradek.protocol.fetch import FetchPart, FetchRequest
 
-LIMITS = Limits(replica=7, max_wait_ms=500, min_bytes=1, max_bytes=1000, part_bytes=100, backoff_ms=1000)
+LIMITS = FetcherConfig(replica=7, max_wait_ms=500, min_bytes=1, max_bytes=1000, part_bytes=100, backoff_ms=1000)
 A, B, C = ((b"t" * 16, 0), (b"t" * 16, 1), (b"u" * 16, 0))
 SESSION = 99
 
@@ -19,9 +19,9 @@ def part(key: Key, offset: int, epoch: int = 3) -> FetchPart:
     return FetchPart(*key, epoch, offset, epoch - 1, 0, 100)
 
 
-def following_of(*keys: Key) -> Following:
+def following_of(*keys: Key) -> PartitionFetchStates:
     """All from offset 10 on; the first request is answered."""
-    machine = Following(LIMITS)
+    machine = PartitionFetchStates(LIMITS)
     for key in keys:
         machine.assign(key, at(10))
     fetched(machine)
@@ -29,7 +29,7 @@ def following_of(*keys: Key) -> Following:
     return machine
 
 
-def fetched(machine: Following, now_ms: int = 0) -> FetchRequest:
+def fetched(machine: PartitionFetchStates, now_ms: int = 0) -> FetchRequest:
     request = machine.request(now_ms)
     assert isinstance(request, FetchRequest)
     return request

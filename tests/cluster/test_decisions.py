@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from odradek.cluster.configs import configdef
 from odradek.cluster.decisions import alter, planning
-from odradek.cluster.decisions.alter import APPEND, DELETE, SET, SUBTRACT, Change
+from odradek.cluster.decisions.alter import APPEND, DELETE, SET, SUBTRACT, ConfigChange
 from odradek.cluster.decisions.assignment import assign
-from odradek.cluster.decisions.planning import Defaults, TopicPlan, TopicRequest, plan_partitions, plan_topic
+from odradek.cluster.decisions.planning import TopicDefaults, TopicPlan, TopicRequest, plan_partitions, plan_topic
+from odradek.cluster.free_slots import FreeSlots, SlotsExhausted
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_PARTITIONS, MOST_REPLICAS
-from odradek.cluster.slotalloc import SlotAllocator, SlotsExhausted
 from odradek.protocol import errors
 
 
@@ -125,8 +125,8 @@ def test_more_replicas_than_a_leader_has_rows_for_are_refused_by_name() -> None:
     many = cluster(brokers, {"t": [list(range(MOST_REPLICAS))], "u": [list(brokers)]})
     given_ = [
         lambda: assign(brokers, 1, len(brokers)),
-        lambda: plan_topic(TopicRequest("n", 1, len(brokers)), many, Defaults()),
-        lambda: plan_topic(TopicRequest("n", -1, -1, {0: list(brokers)}), many, Defaults()),
+        lambda: plan_topic(TopicRequest("n", 1, len(brokers)), many, TopicDefaults()),
+        lambda: plan_topic(TopicRequest("n", -1, -1, {0: list(brokers)}), many, TopicDefaults()),
         lambda: plan_partitions("u", 2, None, many),
         lambda: plan_partitions("u", 2, [list(brokers)], many),
     ]
@@ -134,7 +134,7 @@ def test_more_replicas_than_a_leader_has_rows_for_are_refused_by_name() -> None:
         error = refused(call)
         assert error.code in (errors.INVALID_REPLICATION_FACTOR, errors.INVALID_REPLICA_ASSIGNMENT)
         assert f"the {MOST_REPLICAS}" in (error.message or "")
-    assert len(plan_topic(TopicRequest("n", 1, MOST_REPLICAS), many, Defaults()).replicas[0]) == MOST_REPLICAS
+    assert len(plan_topic(TopicRequest("n", 1, MOST_REPLICAS), many, TopicDefaults()).replicas[0]) == MOST_REPLICAS
 
 
 def test_a_topic_has_no_more_partitions_than_its_node_can_hold() -> None:
@@ -173,14 +173,14 @@ def test_some_racks_unknown_is_refused() -> None:
     ],
 )
 def test_topics_that_cannot_be_made(request_: TopicRequest, code: int, says: str) -> None:
-    error = refused(lambda: plan_topic(request_, ONE, Defaults()))
+    error = refused(lambda: plan_topic(request_, ONE, TopicDefaults()))
     assert error.code == code
     assert says in (error.message or "")
 
 
 def test_defaults_and_given_assignments_make_plans() -> None:
-    assert plan_topic(TopicRequest("n"), ONE, Defaults(4, 1)).replicas == {i: [0] for i in range(4)}
-    plan = plan_topic(TopicRequest("n", -1, -1, {1: [0], 0: [0]}, {"retention.ms": "5"}), ONE, Defaults())
+    assert plan_topic(TopicRequest("n"), ONE, TopicDefaults(4, 1)).replicas == {i: [0] for i in range(4)}
+    plan = plan_topic(TopicRequest("n", -1, -1, {1: [0], 0: [0]}, {"retention.ms": "5"}), ONE, TopicDefaults())
     assert (plan.replicas, plan.configs, plan.factor) == ({0: [0], 1: [0]}, {"retention.ms": "5"}, 1)
 
 
@@ -192,7 +192,7 @@ def test_compaction_lags_must_not_cross_those_of_the_broker() -> None:
 
     def plan(**lags: str) -> TopicPlan:
         configs = {f"{name}.compaction.lag.ms": value for name, value in lags.items()}
-        return plan_topic(TopicRequest("n", 1, 1, {}, configs), there, Defaults())
+        return plan_topic(TopicRequest("n", 1, 1, {}, configs), there, TopicDefaults())
 
     for lags in ({"min": "6"}, {"max": "8"}, {"min": "2", "max": "1"}):
         error = refused(lambda lags=lags: plan(**lags))  # type: ignore[misc]
@@ -211,14 +211,14 @@ def test_a_broker_that_is_not_registered_has_its_own_configs() -> None:
 
 def test_a_default_number_of_partitions_is_no_way_round_the_most_of_a_request() -> None:
     """A list of 2**31 of them holds the controller up, whoever has set num.partitions to that."""
-    error = refused(lambda: plan_topic(TopicRequest("n"), ONE, Defaults(planning.MOST_PARTITIONS + 1, 1)))
+    error = refused(lambda: plan_topic(TopicRequest("n"), ONE, TopicDefaults(planning.MOST_PARTITIONS + 1, 1)))
     assert error.code == errors.POLICY_VIOLATION
 
 
 def test_internal_topics_fit_the_brokers_there_are() -> None:
     config = {name: configdef.broker_default(name) for name in configdef.BROKER}
     request = planning.automatic("__consumer_offsets", 1, config)
-    plan = plan_topic(request, ONE, Defaults())
+    plan = plan_topic(request, ONE, TopicDefaults())
     assert (len(plan.replicas), plan.factor, plan.configs["cleanup.policy"]) == (50, 1, "compact")
     state = planning.automatic("__transaction_state", 2, config)
     assert (state.factor, state.configs["min.insync.replicas"]) == (2, "2")
@@ -273,10 +273,10 @@ def test_added_partitions_go_on_where_the_topic_stopped() -> None:
 def test_incremental_changes() -> None:
     now = {"retention.ms": "5", "cleanup.policy": "delete"}
     changes = [
-        Change("retention.ms", DELETE, None),
-        Change("cleanup.policy", APPEND, "compact,delete"),
-        Change("segment.bytes", SET, "100"),
-        Change("follower.replication.throttled.replicas", APPEND, "0:1"),
+        ConfigChange("retention.ms", DELETE, None),
+        ConfigChange("cleanup.policy", APPEND, "compact,delete"),
+        ConfigChange("segment.bytes", SET, "100"),
+        ConfigChange("follower.replication.throttled.replicas", APPEND, "0:1"),
     ]
     after = alter.apply_changes(now, changes, configdef.TOPIC)
     assert after == {
@@ -285,9 +285,9 @@ def test_incremental_changes() -> None:
         "follower.replication.throttled.replicas": "0:1",
     }
     assert now["retention.ms"] == "5"
-    less = alter.apply_changes(after, [Change("cleanup.policy", SUBTRACT, "delete")], configdef.TOPIC)
+    less = alter.apply_changes(after, [ConfigChange("cleanup.policy", SUBTRACT, "delete")], configdef.TOPIC)
     assert less["cleanup.policy"] == "compact"
-    assert alter.apply_changes({}, [Change("cleanup.policy", SUBTRACT, "delete")], configdef.TOPIC) == {
+    assert alter.apply_changes({}, [ConfigChange("cleanup.policy", SUBTRACT, "delete")], configdef.TOPIC) == {
         "cleanup.policy": ""
     }
 
@@ -295,12 +295,12 @@ def test_incremental_changes() -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "says"),
     [
-        ([Change("a", SET, "1"), Change("a", DELETE, None)], errors.INVALID_REQUEST, "duplicate"),
-        ([Change("a", SET, None)], errors.INVALID_REQUEST, "Null value not supported for : a"),
-        ([Change("a", 7, "x")], errors.INVALID_REQUEST, "Unknown operations type 7"),
+        ([ConfigChange("a", SET, "1"), ConfigChange("a", DELETE, None)], errors.INVALID_REQUEST, "duplicate"),
+        ([ConfigChange("a", SET, None)], errors.INVALID_REQUEST, "Null value not supported for : a"),
+        ([ConfigChange("a", 7, "x")], errors.INVALID_REQUEST, "Unknown operations type 7"),
     ],
 )
-def test_malformed_changes(changes: list[Change], code: int, says: str) -> None:
+def test_malformed_changes(changes: list[ConfigChange], code: int, says: str) -> None:
     error = refused(lambda: alter.check_changes(changes))
     assert error.code == code
     assert says in (error.message or "")
@@ -310,7 +310,7 @@ def test_only_lists_can_be_appended_to() -> None:
     for operation, word in ((APPEND, "append"), (SUBTRACT, "subtract")):
         error = refused(
             lambda operation=operation: alter.apply_changes(  # type: ignore[misc]
-                {}, [Change("retention.ms", operation, "1")], configdef.TOPIC
+                {}, [ConfigChange("retention.ms", operation, "1")], configdef.TOPIC
             )
         )
         assert error.code == errors.INVALID_CONFIG
@@ -329,7 +329,7 @@ def test_brokers_are_named_by_number() -> None:
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 5))
 def test_slots_are_reused_and_incarnations_are_not(operations: list[int], start: int) -> None:
-    allocator = SlotAllocator(6, start)
+    allocator = FreeSlots(6, start)
     held: list[int] = []
     seen: set[int] = set()
     for operation in operations:
@@ -346,7 +346,7 @@ def test_slots_are_reused_and_incarnations_are_not(operations: list[int], start:
             seen.add(incarnation)
         elif held:
             allocator.release(held.pop())
-    later = SlotAllocator(6, start + 1, held)
+    later = FreeSlots(6, start + 1, held)
     assert all(later.incarnation() > before for before in seen)
     assert later.free == 6 - len(held)
     later.grow(9)

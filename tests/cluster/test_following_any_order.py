@@ -9,12 +9,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import DELAY, LONGEST_BACKOFF_MS, LOST_PLACE, Following, Position, Seek
-from odradek.cluster.replication.pipelined_fetch import Coming
+from odradek.cluster.replication.partition_fetch_states import (
+    DELAY,
+    LONGEST_BACKOFF_MS,
+    OUT_OF_RANGE,
+    OffsetLookup,
+    PartitionFetchStates,
+    Position,
+)
+from odradek.cluster.replication.pipelined_fetch import PendingAppend
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import LATEST
-from odradek.workers.fetch.sessions import Sessions
+from odradek.workers.fetch.fetch_sessions import FetchSessionCache
 
 from .asking import LIMITS, A, B, C
 
@@ -23,7 +30,7 @@ class Leader:
     """As far as a follower can tell: logs by their ends, starts and epochs, and the sessions of a worker."""
 
     def __init__(self) -> None:
-        self.sessions = Sessions(2)
+        self.sessions = FetchSessionCache(2)
         self.session: Any = None
         self.ends = dict.fromkeys((A, B, C), 5)
         self.hws = dict.fromkeys((A, B, C), 3)
@@ -53,11 +60,11 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.machine, self.leader, self.now = Following(LIMITS), Leader(), 0
+        self.machine, self.leader, self.now = PartitionFetchStates(LIMITS), Leader(), 0
         self.own = dict.fromkeys((A, B, C), 0)
         self.assigned: dict[Key, int] = {}
         self.held: dict[Key, int] = {}
-        self.under_way: FetchRequest | Seek | None = None
+        self.under_way: FetchRequest | OffsetLookup | None = None
         self.coming: dict[Key, int] = {}  # where logs are said to end already
 
     def where(self, key: Key) -> Position:
@@ -100,11 +107,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def forget_sessions(self) -> None:
-        self.leader.sessions = Sessions(2)
+        self.leader.sessions = FetchSessionCache(2)
 
     @rule()
     def no_sessions(self) -> None:
-        self.leader.sessions = Sessions(0)
+        self.leader.sessions = FetchSessionCache(0)
 
     @rule()
     def lose_connection(self) -> None:
@@ -138,7 +145,7 @@ class Machine(RuleBasedStateMachine):
     def check_what_the_leader_knows(self) -> None:
         """Exactly what is wanted now, and no offset that the follower has not, but below the high watermark."""
         if not self.answer_of[0]:
-            assert len(self.parts) == self.machine._fetched
+            assert len(self.parts) == self.machine._fetching
             for key, one in self.parts.items():
                 assert one == FetchPart(*key, *self.where(key), 100)._replace(
                     offset=self.coming.get(key, self.own[key])
@@ -150,7 +157,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         asked, self.under_way = self.under_way, None
-        if isinstance(asked, Seek):
+        if isinstance(asked, OffsetLookup):
             self.settle(asked)
         elif self.machine.answered(*self.answer_of[:2], self.now):
             wanted = {key: one for key, one in self.parts.items() if self.machine.requested(key) is not None}
@@ -172,7 +179,9 @@ class Machine(RuleBasedStateMachine):
         """As broker.replicator.leader_fetcher: the next request leaves before the answer is used."""
         if any(self.leader.error_of(key, one) for key, one in wanted.items()):
             return
-        coming = [Coming(key, ends[key], 0, self.leader.hws[key]) for key in wanted if ends[key] > wanted[key].offset]
+        coming = [
+            PendingAppend(key, ends[key], 0, self.leader.hws[key]) for key in wanted if ends[key] > wanted[key].offset
+        ]
         if self.machine.pipeline(coming):
             self.coming = {one.key: one.end for one in coming}
             self.ask()
@@ -181,7 +190,7 @@ class Machine(RuleBasedStateMachine):
         about = self.machine.classify(self.leader.error_of(key, one), None)
         if about == DELAY:
             self.machine.delay(key, self.now)
-        elif about == LOST_PLACE:
+        elif about == OUT_OF_RANGE:
             self.machine.look_up_offsets(key)
         elif end > one.offset:
             self.append(key, end, data.draw(st.sampled_from(["append", "append", "hold", "back_off", "a part"])))
@@ -199,11 +208,11 @@ class Machine(RuleBasedStateMachine):
             self.machine.back_off(key, self.now)
             self.machine.set_position(key, self.where(key))
 
-    def settle(self, asked: Seek) -> None:
+    def settle(self, asked: OffsetLookup) -> None:
         of = self.leader.ends if asked.at == LATEST else self.leader.starts
         answers = {
             key: (0, of[key]) if epoch == self.leader.epochs[key] else (errors.FENCED_LEADER_EPOCH, -1)
-            for key, epoch in asked.places
+            for key, epoch in asked.partitions
         }
         for cut in self.machine.offsets_found(asked, answers, self.now):
             assert cut.offset != self.own[cut.key]
@@ -214,13 +223,13 @@ class Machine(RuleBasedStateMachine):
     def counts(self) -> None:
         if hasattr(self, "assigned"):
             assert len(self.machine) == len(self.assigned)
-            assert self.machine._fetched >= 0
+            assert self.machine._fetching >= 0
 
     def teardown(self) -> None:
         """Once all goes well, everything is fetched up to the leader's ends, and then nothing more is named."""
         if not hasattr(self, "assigned"):
             return
-        self.leader.sessions = Sessions(2)
+        self.leader.sessions = FetchSessionCache(2)
         self.lose_connection()
         for key in list(self.assigned):
             self.lock_is_free(key)
@@ -228,7 +237,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(12):
             self.now += LONGEST_BACKOFF_MS
             self.ask()
-            if isinstance(self.under_way, Seek):
+            if isinstance(self.under_way, OffsetLookup):
                 self.settle(self.under_way)
             elif self.under_way is not None:
                 assert self.machine.answered(*self.answer_of[:2], self.now)
@@ -241,7 +250,7 @@ class Machine(RuleBasedStateMachine):
         assert request is None or (isinstance(request, FetchRequest) and not request.parts and not request.forgotten)
 
     def take_well(self, key: Key, one: FetchPart) -> None:
-        if self.machine.classify(self.leader.error_of(key, one), None) == LOST_PLACE:
+        if self.machine.classify(self.leader.error_of(key, one), None) == OUT_OF_RANGE:
             self.machine.look_up_offsets(key)
         elif self.leader.ends[key] > one.offset:
             self.append(key, self.leader.ends[key], "append")

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from odradek.cluster.replication.fetch_session import Key
-from odradek.cluster.replication.leader_session import (
+from odradek.cluster.replication.partition_fetch_states import (
     HELD_WAIT_MS,
     LONGEST_BACKOFF_MS,
     RESTART,
     TRUNCATE,
-    Cut,
-    Following,
-    Seek,
+    OffsetLookup,
+    PartitionFetchStates,
+    Truncation,
 )
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchRequest
@@ -26,7 +26,7 @@ from .asking import LIMITS, SESSION, A, B, at, fetched, following_of, part
 # -- parts that are set aside
 
 
-SET_ASIDE: dict[str, Callable[[Following, Key], Any]] = {
+SET_ASIDE: dict[str, Callable[[PartitionFetchStates, Key], Any]] = {
     "hold": lambda machine, key: machine.hold(key),
     "begin_truncation": lambda machine, key: machine.begin_truncation(key),
     "delay": lambda machine, key: machine.delay(key, 0),
@@ -80,7 +80,7 @@ def test_what_is_cut_is_not_asked_for_before_it_is_and_the_others_wait_as_long_a
     assert (request.parts, request.forgotten, request.max_wait_ms) == ([], [A], LIMITS.max_wait_ms)
 
 
-def left_often(*keys: Key, now_ms: int) -> Following:
+def left_often(*keys: Key, now_ms: int) -> PartitionFetchStates:
     """The first of `keys` is left out for the whole backoff from `now_ms` on."""
     machine = following_of(*keys)
     for _ in range(20):
@@ -143,7 +143,7 @@ def test_strikes_in_a_row_last_longer_until_one_succeeds() -> None:
 
 
 def test_a_long_backoff_is_not_shortened_by_a_strike() -> None:
-    machine = Following(LIMITS._replace(backoff_ms=100_000))
+    machine = PartitionFetchStates(LIMITS._replace(backoff_ms=100_000))
     machine.assign(A, at(10))
     assert [machine.back_off(A, 0) for _ in range(3)] == [100_000] * 3
 
@@ -160,19 +160,19 @@ def test_standing_elsewhere_while_left_out() -> None:
 # -- logs that have no place in the leader's
 
 
-def seeking(*keys: Key) -> tuple[Following, Seek]:
+def seeking(*keys: Key) -> tuple[PartitionFetchStates, OffsetLookup]:
     machine = following_of(*keys)
     for key in keys:
         machine.look_up_offsets(key)
     seek = machine.request(0)
-    assert seek == Seek(LATEST, [(key, 3) for key in keys])
+    assert seek == OffsetLookup(LATEST, [(key, 3) for key in keys])
     return machine, seek
 
 
 @pytest.mark.parametrize("end", [0, 9])
 def test_a_log_beyond_the_leaders_is_cut(end: int) -> None:
     machine, seek = seeking(A)
-    assert machine.offsets_found(seek, {A: (0, end)}, 0) == [Cut(A, TRUNCATE, end)]
+    assert machine.offsets_found(seek, {A: (0, end)}, 0) == [Truncation(A, TRUNCATE, end)]
     machine.resume_at(A, at(end))
     assert fetched(machine).parts == [part(A, end)]
 
@@ -180,11 +180,11 @@ def test_a_log_beyond_the_leaders_is_cut(end: int) -> None:
 @pytest.mark.parametrize("end", [10, 11, 1000])
 def test_a_log_that_ends_before_the_leaders_begins_anew(end: int) -> None:
     machine, seek = seeking(A, B)
-    assert machine.offsets_found(seek, {A: (0, end), B: (0, 4)}, 0) == [Cut(B, TRUNCATE, 4)]
+    assert machine.offsets_found(seek, {A: (0, end), B: (0, 4)}, 0) == [Truncation(B, TRUNCATE, 4)]
     machine.resume_at(B, at(4))
     second = machine.request(0)
-    assert isinstance(second, Seek) and second == Seek(EARLIEST, [(A, 3)])
-    assert machine.offsets_found(second, {A: (0, 11)}, 0) == [Cut(A, RESTART, 11)]
+    assert isinstance(second, OffsetLookup) and second == OffsetLookup(EARLIEST, [(A, 3)])
+    assert machine.offsets_found(second, {A: (0, 11)}, 0) == [Truncation(A, RESTART, 11)]
     machine.resume_at(A, at(11))
     assert sorted(fetched(machine).parts) == [part(A, 11), part(B, 4)]
 
@@ -194,7 +194,7 @@ def test_a_leader_that_has_what_it_said_it_had_not(start: int) -> None:
     machine, seek = seeking(A)
     assert machine.offsets_found(seek, {A: (0, 10)}, 0) == []
     second = machine.request(0)
-    assert isinstance(second, Seek)
+    assert isinstance(second, OffsetLookup)
     assert machine.offsets_found(second, {A: (0, start)}, 0) == []
     assert machine.request(999) is None
     machine.retry_delayed()
@@ -209,7 +209,7 @@ def test_no_answer_where_it_begins_or_ends(answer: dict[Key, tuple[int, int]]) -
         if first is not None:
             machine.offsets_found(seek, first, 0)
             again = machine.request(0)
-            assert isinstance(again, Seek)
+            assert isinstance(again, OffsetLookup)
             seek = again
         assert machine.offsets_found(seek, answer, 0) == []
         assert machine.request(0) is None
@@ -222,7 +222,7 @@ def test_an_answer_that_comes_after_a_new_assignment() -> None:
     machine.look_up_offsets(A)
     machine.remove(B)
     assert machine.offsets_found(seek, {A: (0, 5), B: (0, 5)}, 0) == []
-    assert machine.request(0) == Seek(LATEST, [(A, 4)])
+    assert machine.request(0) == OffsetLookup(LATEST, [(A, 4)])
 
 
 def test_what_the_leader_said_is_forgotten_with_the_connection() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.cluster.tree import notices, znodes
-from odradek.cluster.tree.znodes import Malformed, TopicNode
+from odradek.cluster.tree.znodes import MalformedNode, TopicNode
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..clients.admin import create_named
@@ -44,7 +44,7 @@ def test_what_makes_no_sense_is_malformed_and_nothing_else(value: Any) -> None:
     for decode in DECODERS:
         try:
             decode(json.dumps(value).encode())
-        except Malformed:
+        except MalformedNode:
             continue
 
 
@@ -52,7 +52,7 @@ def test_what_makes_no_sense_is_malformed_and_nothing_else(value: Any) -> None:
 def test_what_is_no_json_either(data: bytes) -> None:
     for decode in DECODERS:
         if data or decode is not znodes.decode_config:
-            with pytest.raises(Malformed):
+            with pytest.raises(MalformedNode):
                 decode(data)
     assert notices.decode_partitions(data) == []
     assert notices.decode_reassignment(data) == {}
@@ -77,14 +77,14 @@ STATE = '{"controller_epoch":1,"leader":%s,"version":1,"leader_epoch":%s,"isr":%
     ],
 )
 def test_partitions_that_cannot_be(partitions: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedNode):
         znodes.decode_topic((TOPIC % partitions).encode())
     assert znodes.decode_topic((TOPIC % '{"0":[0]}').encode()).replicas == {0: [0]}
 
 
 @pytest.mark.parametrize("state", [('"0"', 0, [0]), (0, "true", [0]), (0, 0, '"00"'), (0, 1 << 31, [0]), (-2, 0, [0])])
 def test_states_that_cannot_be(state: tuple[Any, ...]) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedNode):
         znodes.decode_state((STATE % state).encode())
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.metadata.view import PartitionUpdate, View
 from odradek.cluster.tree import znodes
@@ -65,7 +65,7 @@ class Unreadable:
 def test_a_directory_that_cannot_be_read_keeps_no_broker_from_starting(assigned: list[int]) -> None:
     view = View(1, "c")
     row = view.apply(PartitionUpdate("t", T, 0, 1, 2, 0, [2], 0, assigned))
-    replicas = Replicas.__new__(Replicas)
+    replicas = ReplicaManager.__new__(ReplicaManager)
     replicas.view, replicas.dirs = view, Unreadable()  # type: ignore[assignment]
     assert replicas._is_found("t", 0, row, T)
 

@@ -200,8 +200,8 @@ def test_a_topic_that_is_made_when_a_former_one_has_just_gone_stays_as_it_is(clu
     elected.attempt(lambda: elected.deletions._finish("t"))
     tree.multi = multi
     elected.take_over()
-    assert made and elected.leadership.topics["t"].id == made[0]
-    assert elected.leadership.deleting == set()
+    assert made and elected.context.topics["t"].id == made[0]
+    assert elected.context.deleting == set()
     assert znodes.decode_config(tree.find(f"{znodes.TOPIC_CONFIGS}/t")) == {"retention.ms": "-1"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from odradek.broker.controller.zookeeper_outage import CHANGES, MOST, PATIENCE_S, Outage
+from odradek.broker.controller.zookeeper_outage import CHANGES, MOST, TIMEOUT_S, ZooKeeperOutage
 
 from ..clients.admin import create_named
 from ..clients.raw.wellformed import codes, request
@@ -35,7 +35,7 @@ class Scene:
     def __init__(self) -> None:
         self.there, self.now = False, 0.0
         self.served: list[int] = []
-        self.outage = Outage(lambda: self.there, lambda: self.now)
+        self.outage = ZooKeeperOutage(lambda: self.there, lambda: self.now)
 
     def take(self, key: int, number: int) -> None:
         self.outage.submit(key, lambda: self.served.append(number))
@@ -63,9 +63,9 @@ def test_orders_do_not_wait() -> None:
 def test_nobody_waits_for_ever() -> None:
     scene = Scene()
     scene.take(CREATE_TOPICS, 1)
-    scene.now = PATIENCE_S / 2
+    scene.now = TIMEOUT_S / 2
     scene.take(CREATE_TOPICS, 2)
-    scene.now = PATIENCE_S
+    scene.now = TIMEOUT_S
     scene.outage.tick()
     assert scene.served == [1]
 

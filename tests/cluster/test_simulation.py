@@ -257,7 +257,7 @@ def test_how_far_a_follower_was_in_a_former_epoch_does_not_count() -> None:
             told(cluster, broker, order)
         cuts.difference_update({(2, 1), (1, 2)})
         until(cluster, lambda: slot(cluster, 1).state().leader_epoch == 2)
-        world.after(0.0, one.workers.process, lambda: one.workers.followers.note(late))
+        world.after(0.0, one.workers.process, lambda: one.workers.followers.record(late))
         world.run(world.now + 0.4)
         assert [shown(cluster, broker) for broker in (1, 2, 3)] == [(1, 0), (1, 0), (0, 0)]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import znodes
 from odradek.ipc import slots
@@ -67,8 +67,8 @@ def test_a_server_that_is_behind_gives_no_number_twice(cluster: Any) -> None:
 @pytest.mark.parametrize(("version", "kept"), [(0, []), (1, [0])])
 def test_slots_that_no_snapshot_tells_of_are_free(cluster: Any, version: int, kept: list[int]) -> None:
     shared: Any = Shared(cluster.world, cluster.brokers[1], busy=0.0)
-    assert SlotBook(shared, shared.locks, 1).open(RECOVERING)[0] == 0
+    assert SlotAllocator(shared, shared.locks, 1).open(RECOVERING)[0] == 0
     shared.metadata.version = version
-    book = SlotBook(shared, shared.locks, 2)
+    book = SlotAllocator(shared, shared.locks, 2)
     assert shared.slots.numbers(slots.RECOVERING) == kept
     assert book.open(RECOVERING)[0] == len(kept)

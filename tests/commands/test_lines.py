@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.commands.console_producer.lines import Reader, lines, reader
+from odradek.broker.commands.console_producer.lines import LineMessageReader, lines, reader
 
 BYTES = st.text(alphabet="\n\r\0a\x85", max_size=40).map(lambda text: text.encode("latin-1"))
 
@@ -34,7 +34,11 @@ def test_lines_end_at_newlines_and_nowhere_else(pieces: list[bytes]) -> None:
 
 
 def test_plain_lines_are_not_parsed() -> None:
-    assert Reader().plain and not Reader(parse_key=True).plain and not Reader(null_marker=b"").plain
+    assert (
+        LineMessageReader().plain
+        and not LineMessageReader(parse_key=True).plain
+        and not LineMessageReader(null_marker=b"").plain
+    )
 
 
 def test_separators_must_differ() -> None:

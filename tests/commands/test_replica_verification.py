@@ -10,7 +10,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from odradek.broker.commands.replica_verification.compare import Batch, Found, _batches, _compare
+from odradek.broker.commands.replica_verification.compare import Batch, ReplicaResponse, _batches, _compare
 from odradek.broker.errors import OdradekError
 
 from .conftest import Run
@@ -36,8 +36,8 @@ def message(offset: int, value: bytes) -> bytes:
     return bytes(builder.build())
 
 
-def found(*batches: bytes, high_watermark: int = 100) -> Found:
-    return Found(high_watermark, list(_batches(b"".join(batches))))
+def found(*batches: bytes, high_watermark: int = 100) -> ReplicaResponse:
+    return ReplicaResponse(high_watermark, list(_batches(b"".join(batches))))
 
 
 def test_batches_that_were_cut() -> None:

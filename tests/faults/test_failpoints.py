@@ -34,7 +34,8 @@ BY_NAME = {point.name: point for point in POINTS}
 SHORT = (
     "append.before-write", "append.between-write-and-index", "append.after-index", "append.before-publish",
     "append.after-publish", "append.before-unlock", "append.doorbell-owed", "roll.after-snapshot", "roll.index-made",
-    "roll.before-publish", "flush.after-fsync", "handoff.before-send", "handoff.received", "journal.before-publish",
+    "roll.before-publish", "flush.after-fsync", "handoff.before-send", "handoff.received",
+    "internal-topic.before-publish",
     "metadata.before-commit", "metadata.after-slot", "metadata.region-made", "metadata.directory-retired",
     "checkpoint.recovery-point", "retention.after-rename", "swap.marked", "swap.moved-in", "repair.cut",
     "recovery.before-publish", "stop.before-mark",

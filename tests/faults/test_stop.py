@@ -57,7 +57,7 @@ def test_stop_under_load(fresh_broker: Any) -> None:
 
 
 def test_stop_answers_what_waits(fresh_broker: Any) -> None:
-    """A parked fetch does not hold up the stop."""
+    """A delayed fetch does not hold up the stop."""
     broker = fresh_broker()
     topic = create_topic(broker)
     wire = broker.wire(90)

@@ -105,7 +105,7 @@ def test_what_was_promised_survives(failed: tuple[Any, Disk, dict[str, int]]) ->
     kept, lazy = acked
     left = after(broker, disk, None, kept, lazy, acked)
     assert left < acked[lazy], "the seam lost nothing: this test shows nothing"
-    assert f"{lazy}-0 ends at offset {left}, but ended at" in broker.log
+    assert f"{lazy}-0 ends at offset {left}, but its checkpoints say" in broker.log
     for seed in range(2):
         after(broker, disk, seed, kept, lazy, acked)
 

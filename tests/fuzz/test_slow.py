@@ -74,7 +74,7 @@ def test_frames_byte_by_byte(world: tuple[Broker, BackgroundClient]) -> None:
     for wire in wires:
         wire.close()
     background.await_more()
-    assert "idle (connections.max.idle.ms)" in broker.log
+    assert "closed: idle for more than connections.max.idle.ms" in broker.log
 
 
 def test_slow_is_not_idle(world: tuple[Broker, BackgroundClient]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 # What a fault of ours looks like in the log. A malformed request is one line of its own.
-_FAULT = re.compile(r"Traceback|an error of the broker|unexpected error|process that answers it died")
+_FAULT = re.compile(r"Traceback|an internal error|unexpected error|process that answers it died")
 _ROLES = ("supervisor", "acceptor", "worker", "coordinator", "controller", "replicator", "janitor")
 
 

@@ -12,20 +12,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from odradek.groups.loading import Replay
+from odradek.groups.loading import GroupReplay
 from odradek.protocol.errors import Error
-from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.compaction import DedupeBuffer
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from tests.storage.compaction.compaction_world import Producer
 from tests.storage.compaction.compaction_world import World as LogWorld
 
-from .compacted_journal import CompactedJournal
+from .compacted_log import CompactedLog
 from .world import World, drain
 
 GROUPS, TPS = ["g", "h"], [("t", 0), ("u", 1)]
 ALL = [*TPS, ("v", 2)]
 GROUP, TP, NUMBER = st.sampled_from(GROUPS), st.sampled_from(TPS), st.integers(0, 1)
-MEMORY = st.sampled_from([Memory(), Memory(2 * ENTRY_BYTES, 1.0)])
+MEMORY = st.sampled_from([DedupeBuffer(), DedupeBuffer(2 * ENTRY_BYTES, 1.0)])
 RETENTION_MS = 100_000
 DELETE_RETENTION_MS = 1000
 Where = tuple[str, tuple[str, int]]
@@ -37,21 +37,23 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="odradek-offsets-"))
-        self.journal: CompactedJournal | None = None
+        self.coordinator_log: CompactedLog | None = None
         self.committed: dict[Where, tuple[int, int]] = {}  # offset, position in the log
         self.open: dict[int, dict[Where, tuple[int, int]]] = {0: {}, 1: {}}
         self.number = 0
 
     @initialize(segment_bytes=st.sampled_from([300, 700]))
     def begin(self, segment_bytes: int) -> None:
-        self.journal = CompactedJournal(self.root, segment_bytes=segment_bytes, delete_retention_ms=DELETE_RETENTION_MS)
-        self.world = World(self.journal, retention_ms=RETENTION_MS)  # type: ignore[arg-type]
+        self.coordinator_log = CompactedLog(
+            self.root, segment_bytes=segment_bytes, delete_retention_ms=DELETE_RETENTION_MS
+        )
+        self.world = World(self.coordinator_log, retention_ms=RETENTION_MS)  # type: ignore[arg-type]
         self.producers = [Producer(700 + number) for number in range(2)]
 
     @property
     def log(self) -> LogWorld:
-        assert self.journal is not None
-        return self.journal.log
+        assert self.coordinator_log is not None
+        return self.coordinator_log.log
 
     def _commit(self, group: str, tp: tuple[str, int], **fields: object) -> tuple[int, int]:
         self.number += 1
@@ -88,32 +90,32 @@ class Machine(RuleBasedStateMachine):
         """Its offsets are in a sealed segment, its marker may be in the active one, and the cleaner is quick."""
         self.commit_in_transaction(group, tp, number)
         self.end(number, commit, rolls=True)
-        self.log.clean(Memory())
+        self.log.clean(DedupeBuffer())
 
     @rule(group=GROUP, tp=TP, number=NUMBER, commit=st.booleans())
     def load_long_after_a_transaction(self, group: str, tp: tuple[str, int], number: int, commit: bool) -> None:
         """The cleaner has come again after delete.retention.ms, when what is spent may go."""
         self.transaction_over_a_roll(group, tp, number, commit)
-        self.clean(Memory(), rolls=True)
+        self.clean(DedupeBuffer(), rolls=True)
         self.wait(2 * DELETE_RETENTION_MS)
         self.commit(group, ("v", 2))
-        self.clean(Memory(), rolls=True)
+        self.clean(DedupeBuffer(), rolls=True)
         self.restart_coordinator()
 
     @rule(tp=TP, part=st.integers(1, 3))
     def load_while_it_is_cleaned(self, tp: tuple[str, int], part: int) -> None:
         """Some has been read before the cleaner comes, twice, the rest after it; all within delete.retention.ms."""
-        assert self.journal is not None
+        assert self.coordinator_log is not None
         self.commit("g", tp)
         self.log.roll()
         self.delete_offset("g", tp)
         self.commit("h", ("v", 2))
-        replay, count = Replay(), len(list(self.journal.read_all(0)))
-        batches = self.journal.read_all(0, at_once=1)
+        replay, count = GroupReplay(), len(list(self.coordinator_log.read_all(0)))
+        batches = self.coordinator_log.read_all(0, at_once=1)
         for batch in islice(batches, count * part // 4):
             replay.feed(batch)
         for _ in range(2):
-            self.clean(Memory(), rolls=True)
+            self.clean(DedupeBuffer(), rolls=True)
             self.commit("h", ("v", 2))
         for batch in batches:
             replay.feed(batch)
@@ -160,13 +162,13 @@ class Machine(RuleBasedStateMachine):
         self.log.roll()
 
     @rule(memory=MEMORY, rolls=st.booleans())
-    def clean(self, memory: Memory, rolls: bool) -> None:
+    def clean(self, memory: DedupeBuffer, rolls: bool) -> None:
         if rolls:
             self.log.roll()
         self.log.clean(memory)
 
     @rule(memory=MEMORY)
-    def begin_round(self, memory: Memory) -> None:
+    def begin_round(self, memory: DedupeBuffer) -> None:
         self.log.begin_round(memory)
 
     @rule(steps=st.integers(1, 9))
@@ -184,7 +186,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def compare(self) -> None:
-        if self.journal is None:
+        if self.coordinator_log is None:
             return
         for group in GROUPS:
             error, found = self.world.groups.fetch(group, ALL, require_stable=False)
@@ -197,11 +199,11 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if self.journal is not None:
+            if self.coordinator_log is not None:
                 self.log.compare()
                 self.log.compare_files()
         finally:
-            if self.journal is not None:
+            if self.coordinator_log is not None:
                 self.log.close()
             shutil.rmtree(self.root)
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from odradek.groups.transactions.events import Producer
-from odradek.groups.transactions.loading import Replay
+from odradek.groups.transactions.loading import TransactionReplay
 from odradek.groups.transactions.transaction import Metadata
-from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.compaction import DedupeBuffer
 from tests.storage.compaction.compaction_world import World as LogWorld
 
-from .compacted_journal import CompactedJournal
+from .compacted_log import CompactedLog
 from .transaction_world import TransactionWorld
 
 NAMES, OTHER = ["x", "y", "z"], "w"
@@ -32,18 +32,18 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="odradek-transactions-"))
-        self.journal: CompactedJournal | None = None
+        self.coordinator_log: CompactedLog | None = None
         self.producers: dict[str, Producer] = {}
 
     @initialize(segment_bytes=st.sampled_from([300, 700]))
     def begin(self, segment_bytes: int) -> None:
-        self.journal = CompactedJournal(self.root, segment_bytes=segment_bytes)
-        self.world = TransactionWorld(self.journal, expiration_ms=EXPIRY_MS, expiry_interval_ms=1000)  # type: ignore[arg-type]
+        self.coordinator_log = CompactedLog(self.root, segment_bytes=segment_bytes)
+        self.world = TransactionWorld(self.coordinator_log, expiration_ms=EXPIRY_MS, expiry_interval_ms=1000)  # type: ignore[arg-type]
 
     @property
     def log(self) -> LogWorld:
-        assert self.journal is not None
-        return self.journal.log
+        assert self.coordinator_log is not None
+        return self.coordinator_log.log
 
     @rule(name=NAME)
     def init(self, name: str) -> None:
@@ -83,11 +83,11 @@ class Machine(RuleBasedStateMachine):
     def clean(self, rolls: bool) -> None:
         if rolls:
             self.log.roll()
-        self.log.clean(Memory())
+        self.log.clean(DedupeBuffer())
 
     @rule()
     def begin_round(self) -> None:
-        self.log.begin_round(Memory())
+        self.log.begin_round(DedupeBuffer())
 
     @rule(steps=st.integers(1, 9))
     def go_on(self, steps: int) -> None:
@@ -96,14 +96,14 @@ class Machine(RuleBasedStateMachine):
     @rule(name=NAME, part=st.integers(1, 3))
     def load_while_it_is_cleaned(self, name: str, part: int) -> None:
         """An id has expired; some has been read before the cleaner comes, twice, the rest after it."""
-        assert self.journal is not None
+        assert self.coordinator_log is not None
         self.init(name)
         self.world.mark()
         self.log.roll()
         self.wait(2 * EXPIRY_MS)
         self.init(OTHER)
-        replay, count = Replay(), len(list(self.journal.read_all(0)))
-        batches = self.journal.read_all(0, at_once=1)
+        replay, count = TransactionReplay(), len(list(self.coordinator_log.read_all(0)))
+        batches = self.coordinator_log.read_all(0, at_once=1)
         for batch in islice(batches, count * part // 4):
             replay.feed(batch)
         for _ in range(2):
@@ -128,15 +128,15 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def compare(self) -> None:
-        if self.journal is not None:
+        if self.coordinator_log is not None:
             self.log.compare()
 
     def teardown(self) -> None:
         try:
-            if self.journal is not None:
+            if self.coordinator_log is not None:
                 self.log.compare_files()
         finally:
-            if self.journal is not None:
+            if self.coordinator_log is not None:
                 self.log.close()
             shutil.rmtree(self.root)
 

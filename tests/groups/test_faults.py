@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from odradek.groups.events import Append, Now
-from odradek.groups.journal import build_batch
-from odradek.groups.loading import Replay
+from odradek.groups.loading import GroupReplay
+from odradek.groups.log_writer import build_batch
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import GroupValue, OffsetValue, group_key, group_value, offset_key, offset_value
 from odradek.groups.transactions import records
-from odradek.groups.transactions.loading import Replay as TransactionReplay
+from odradek.groups.transactions.loading import TransactionReplay as TransactionReplay
 from odradek.groups.transactions.states import NEVER_WRITTEN, State
 from odradek.groups.transactions.transaction import Metadata
 from odradek.protocol.errors import Error
 
 from .transaction_world import TransactionWorld
-from .world import FakeJournal, World
+from .world import FakeLog, World
 
 LAST = 2**31 - 1
 
@@ -33,7 +33,7 @@ def world_with(generation: int) -> World:
     before = World(initial_delay_ms=0)
     before.commit(5, group="bad")
     row = group_key("bad"), group_value(GroupValue("consumer", generation, None, None, -1, ()))
-    before.journal.append(0, build_batch([row], before.now.wall_ms))
+    before.log.append(0, build_batch([row], before.now.wall_ms))
     return before.restarted()
 
 
@@ -66,9 +66,9 @@ def test_one_that_was_reset_twice_is_not_read_again_when_it_is_served() -> None:
     """The first reading has come to its end, and what came after that is not in the second, which began before."""
     world = World()
     world.commit(1, group="bad")
-    readings = [Replay(), Replay()]
+    readings = [GroupReplay(), GroupReplay()]
     for replay in readings:
-        for batch in world.journal.read_all(0):
+        for batch in world.log.read_all(0):
             replay.feed(batch)
     for _ in readings:
         world.groups.reset("bad", world.now)
@@ -82,7 +82,7 @@ def test_a_transaction_that_was_reset_twice_is_not_read_again_when_it_is_served(
     world = TransactionWorld()
     producer = world.started("bad")
     replay = TransactionReplay()
-    for batch in world.journal.read_all(0):
+    for batch in world.log.read_all(0):
         replay.feed(batch)
     for _ in range(2):
         world.transactions.reset("bad", world.now)
@@ -124,7 +124,7 @@ def test_a_fault_in_an_outcome(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_journal_that_fails_in_no_way_of_its_own() -> None:
     """Nobody can say whether it is written: it is looked for in the log."""
 
-    class Strange(FakeJournal):
+    class Strange(FakeLog):
         strange = False
 
         def append(self, partition: int, batch: bytes) -> int:
@@ -133,12 +133,12 @@ def test_a_journal_that_fails_in_no_way_of_its_own() -> None:
                 raise RuntimeError("after the fact")
             return position
 
-    journal = Strange()
-    world = World(journal)
+    log = Strange()
+    world = World(log)
     world.commit(1)
-    journal.strange = True
+    log.strange = True
     token = world.commit(2)
-    journal.strange = False
+    log.strange = False
     assert world.answer(token) == {("t", 0): Error.UNKNOWN_SERVER_ERROR}
     world.wait(RELOAD_PAUSE_MS)
     assert world.committed() == 2
@@ -153,7 +153,7 @@ def transactions_with(**fields: Any) -> TransactionWorld:
     before.started("good")
     metadata = Metadata(7, 3, 60_000, State.ONGOING, frozenset({("t", 0)}), 0, 0)._replace(**fields)
     row = records.key("bad"), records.value(metadata)
-    before.journal.append(0, build_batch([row], before.now.wall_ms))
+    before.log.append(0, build_batch([row], before.now.wall_ms))
     return before.restarted()
 
 
@@ -209,7 +209,7 @@ def test_a_fault_before_an_append_leaves_the_other_partitions(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(initial_delay_ms=0)
-    monkeypatch.setattr(FakeJournal, "max_batch_bytes", lambda journal, partition: 1 // 0)
+    monkeypatch.setattr(FakeLog, "max_batch_bytes", lambda log, partition: 1 // 0)
     token = world.commit(5, group="bad")
     monkeypatch.undo()
     assert world.answer(token) == {("t", 0): Error.UNKNOWN_SERVER_ERROR}

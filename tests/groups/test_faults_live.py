@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from odradek.groups.events import Record
-from odradek.groups.journal import build_batch
+from odradek.groups.log_writer import build_batch
 from odradek.groups.records import GroupValue, OffsetValue, group_key, group_value, offset_key, offset_value
 from odradek.groups.transactions import records
 from odradek.groups.transactions.states import State

@@ -19,7 +19,7 @@ def write_segment(world: World, folder: Path) -> Path:
     partition = folder / "__consumer_offsets-0"
     partition.mkdir()
     segment = partition / f"{0:020}.log"
-    segment.write_bytes(b"".join(world.journal.batches[0]))
+    segment.write_bytes(b"".join(world.log.batches[0]))
     return segment
 
 

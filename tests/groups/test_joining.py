@@ -199,8 +199,8 @@ def test_a_group_above_its_limit_drops_the_last_to_rejoin() -> None:
     world = World()
     ids = world.stable(3)
     smaller = world.restarted()
-    smaller.groups = type(smaller.groups)(world.groups.limits._replace(max_size=2))
-    smaller.writer = type(smaller.writer)(smaller.journal, smaller.groups.partition_of, 5_000)
+    smaller.groups = type(smaller.groups)(world.groups.config._replace(max_size=2))
+    smaller.writer = type(smaller.writer)(smaller.log, smaller.groups.partition_of, 5_000)
     smaller.groups.partitions = 1
     smaller.load(0)
     assert state(smaller) is State.PREPARING

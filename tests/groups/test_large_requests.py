@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.groups.offsets import Committed
+from odradek.groups.offsets import CommittedOffset
 from odradek.groups.records import OffsetValue
 from odradek.protocol.library import message_class
 from odradek.workers.apis.table import load_rows
@@ -207,7 +207,7 @@ def test_no_step_is_much_of_a_large_request(coordinator: Coordinator, key: int, 
     coordinator.commit(9, 0)
     offsets = coordinator.world.group().offsets
     for index in range(MANY):
-        offsets.load(("t", index), Committed(OffsetValue(index, -1, "", 0), 0))
+        offsets.load(("t", index), CommittedOffset(OffsetValue(index, -1, "", 0), 0))
     for name in NAMES if key == LIST_GROUPS else ():
         coordinator.groups._create(name)
     for name in NAMES if key == LIST_TRANSACTIONS else ():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.groups import group as group_module
-from odradek.groups.events import Leaving
+from odradek.groups.events import LeavingMember
 from odradek.groups.group import MOST_SUBSCRIBED, TRANSITIONS, State, subscription_topics
 from odradek.groups.member import Member
 from odradek.protocol.errors import Error
@@ -78,7 +78,7 @@ def test_leaving() -> None:
 def test_many_members_leave_at_once() -> None:
     world = World()
     ids = world.stable(3)
-    result = world.groups.leave("g", [Leaving(ids[1]), Leaving("who"), Leaving(ids[2])], world.now)
+    result = world.groups.leave("g", [LeavingMember(ids[1]), LeavingMember("who"), LeavingMember(ids[2])], world.now)
     assert [error for _, error in result.members] == [Error.NONE, Error.UNKNOWN_MEMBER_ID, Error.NONE]
 
 
@@ -146,7 +146,7 @@ def test_a_request_with_which_all_leave_goes_through_the_members_a_few_times(cou
     world.stable(count)
     group = world.group()
     group.members = members = Counted(group.members)
-    result = world.groups.leave("g", [Leaving(name) for name in list(dict.keys(members))], world.now)
+    result = world.groups.leave("g", [LeavingMember(name) for name in list(dict.keys(members))], world.now)
     world.settle()
     assert {error for _, error in result.members} == {Error.NONE}
     assert (group.state, group.leader) == (State.EMPTY, None)

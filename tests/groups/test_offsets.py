@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.groups.groups import Groups
-from odradek.groups.journal import BATCH_BYTES
+from odradek.groups.log_writer import BATCH_BYTES
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import OffsetValue, decode_key, offset_key, offset_value
 from odradek.protocol.batch import TRANSACTIONAL
@@ -28,16 +28,16 @@ def result(world: World, token: int) -> Error:
 
 def kinds(world: World) -> list[tuple[str, bool]]:
     """(kind, is a tombstone) of each record in the log."""
-    return [(type(decode_key(key or b"")).__name__, value is None) for key, value in world.journal.records()]
+    return [(type(decode_key(key or b"")).__name__, value is None) for key, value in world.log.records()]
 
 
 def test_a_commit_is_answered_and_fetched_when_it_is_in_the_log() -> None:
     world = World()
-    world.journal.lag = 1
+    world.log.lag = 1
     token = world.commit(5)
     assert world.answer(token) is None and world.committed() is None
     assert world.groups.fetch("g", [T0], True)[1][T0] == (None, Error.UNSTABLE_OFFSET_COMMIT)
-    world.journal.lag = 0
+    world.log.lag = 0
     world.settle()
     assert result(world, token) is Error.NONE and world.committed() == 5
     assert world.restarted().committed() == 5
@@ -45,13 +45,13 @@ def test_a_commit_is_answered_and_fetched_when_it_is_in_the_log() -> None:
 
 def test_the_later_commit_wins_and_an_older_one_does_not_unsettle_it() -> None:
     world = World()
-    world.journal.lag = 2
+    world.log.lag = 2
     tokens = [world.commit(5), world.commit(6)]
-    world.journal.lag = 1
+    world.log.lag = 1
     world.settle()
     assert result(world, tokens[0]) is Error.NONE and world.committed() == 5
     assert world.groups.fetch("g", [T0], True)[1][T0][1] is Error.UNSTABLE_OFFSET_COMMIT
-    world.journal.lag = 0
+    world.log.lag = 0
     world.settle()
     assert world.committed() == 6
 
@@ -62,12 +62,12 @@ def test_a_commit_that_fails_takes_none_before_it_with_it(known: int | None) -> 
     world = World()
     if known is not None:
         world.commit(known)
-    world.journal.lag = 1
+    world.log.lag = 1
     earlier = world.commit(5)
-    world.journal.error = Error.MESSAGE_TOO_LARGE
+    world.log.error = Error.MESSAGE_TOO_LARGE
     assert result(world, world.commit(6)) is Error.INVALID_COMMIT_OFFSET_SIZE
     assert world.groups.fetch("g", [T0], True)[1][T0] == (None, Error.UNSTABLE_OFFSET_COMMIT)
-    world.journal.lag, world.journal.error = 0, None
+    world.log.lag, world.log.error = 0, None
     world.settle()
     assert result(world, earlier) is Error.NONE
     assert world.committed() == 5 == world.restarted().committed()
@@ -77,16 +77,16 @@ def test_a_commit_that_fails_takes_none_before_it_with_it(known: int | None) -> 
 def test_a_commit_before_a_deletion_does_not_come_back_with_one_after_it() -> None:
     world = World()
     world.commit(1, ("kept", 0))
-    world.journal.lag = 3
+    world.log.lag = 3
     world.commit(5)
     deleted = world.token()
     world.groups.delete_offsets("g", [T0], deleted, world.now)
     world.settle()
     world.commit(6)
-    world.journal.lag = 2
+    world.log.lag = 2
     world.settle()
     assert world.committed() is None
-    world.journal.lag = 0
+    world.log.lag = 0
     world.settle()
     assert world.committed() == 6 == world.restarted().committed()
 
@@ -102,7 +102,7 @@ def test_a_commit_before_a_deletion_does_not_come_back_with_one_after_it() -> No
 )
 def test_a_commit_that_cannot_be_appended(failure: Error, told: Error) -> None:
     world = World()
-    world.journal.error = failure
+    world.log.error = failure
     assert result(world, world.commit(5)) is told
     assert world.committed() is None
     assert world.groups.fetch("g", [T0], True)[1][T0] == (None, Error.NONE)
@@ -110,14 +110,14 @@ def test_a_commit_that_cannot_be_appended(failure: Error, told: Error) -> None:
 
 def test_a_busy_partition_is_tried_again_and_given_up_on_in_time() -> None:
     world = World()
-    world.journal.busy = True
+    world.log.busy = True
     first = world.commit(5)
     assert world.writer.is_waiting
-    world.journal.busy = False
+    world.log.busy = False
     world.writer.write(world.now)
     world.settle()
     assert result(world, first) is Error.NONE
-    world.journal.busy = True
+    world.log.busy = True
     late = world.commit(6)
     world.wait(5_000)
     world.writer.write(world.now)
@@ -128,42 +128,42 @@ def test_a_busy_partition_is_tried_again_and_given_up_on_in_time() -> None:
 
 def test_commits_of_one_round_become_one_batch() -> None:
     world = World()
-    world.journal.busy = True
+    world.log.busy = True
     tokens = [world.commit(n, ("t", n)) for n in range(50)]
-    world.journal.busy = False
+    world.log.busy = False
     world.writer.write(world.now)
     world.settle()
     assert {result(world, token) for token in tokens} == {Error.NONE}
-    (batch,) = world.journal.batches[0]
+    (batch,) = world.log.batches[0]
     assert batch_v2.header(batch).num_records == 50
     assert world.restarted().committed(("t", 49)) == 49
 
 
 def test_batches_stay_below_their_bound() -> None:
     world = World()
-    world.journal.busy = True
+    world.log.busy = True
     for n in range(200):
         world.commit(n, ("t", n), metadata="m" * 4_000)
-    world.journal.busy = False
+    world.log.busy = False
     world.writer.write(world.now)
-    assert len(world.journal.batches[0]) == 4
-    assert all(len(batch) <= BATCH_BYTES + 100 for batch in world.journal.batches[0])
+    assert len(world.log.batches[0]) == 4
+    assert all(len(batch) <= BATCH_BYTES + 100 for batch in world.log.batches[0])
 
 
 def test_what_the_topic_refuses_as_too_large_takes_nobody_with_it() -> None:
     """max.message.bytes of __consumer_offsets may be less than what is joined into one batch."""
     world = World()
-    world.journal.most = 3_000
-    world.journal.busy = True
+    world.log.most = 3_000
+    world.log.busy = True
     small = [world.commit(n, ("t", n), metadata="m" * 200) for n in range(20)]
     large = world.commit(1, ("t", 20), metadata="m" * 4_000)
     small += [world.commit(n, ("t", n), metadata="m" * 200) for n in range(21, 40)]
-    world.journal.busy = False
+    world.log.busy = False
     world.writer.write(world.now)
     world.settle()
     assert {result(world, token) for token in small} == {Error.NONE}
     assert result(world, large) is Error.INVALID_COMMIT_OFFSET_SIZE
-    assert 4 <= len(world.journal.batches[0]) <= 8
+    assert 4 <= len(world.log.batches[0]) <= 8
 
 
 def with_many_offsets(world: World) -> set[tuple[str, int]]:
@@ -171,7 +171,7 @@ def with_many_offsets(world: World) -> set[tuple[str, int]]:
     world.commit(1, ("kept", 0))
     for n in range(3_000):
         world.commit(n, ("t", n))
-    world.journal.most = 30_000
+    world.log.most = 30_000
     return {("t", n) for n in range(3_000)}
 
 
@@ -196,13 +196,13 @@ def test_of_many_that_are_to_go_those_stay_that_cannot() -> None:
     """As one answer; what is told of each afterwards is what the log has."""
     world = World()
     all_of_t = with_many_offsets(world)
-    world.journal.room = 2
+    world.log.room = 2
     world.groups.delete_group("g", "delete", world.now)
     world.settle()
     assert world.answers["delete"] == [Error.NOT_COORDINATOR]
     left = set(world.group().offsets.all())
     assert left and left < all_of_t and left == set(world.restarted().group().offsets.all())
-    world.journal.room = None
+    world.log.room = None
     world.groups.delete_group("g", "again", world.now)
     world.settle()
     assert world.answers["again"] == [Error.NONE]
@@ -216,12 +216,12 @@ def test_offsets_of_a_deleted_topic_are_told_to_nobody_though_their_tombstones_f
     world.commit(1, ("kept", 0))
     world.commit(5)
     world.commit(5, group="other")
-    world.journal.lag = int(under_way)
+    world.log.lag = int(under_way)
     world.commit(6)
-    world.journal.error = Error.NOT_ENOUGH_REPLICAS
+    world.log.error = Error.NOT_ENOUGH_REPLICAS
     drain(world.groups.forgetting({"t"}, world.now))
     world.settle()
-    world.journal.lag, world.journal.error = 0, None
+    world.log.lag, world.log.error = 0, None
     world.wait(RELOAD_PAUSE_MS)
     assert world.committed() is None and world.committed(group="other") is None
     assert world.committed(("kept", 0)) == 1
@@ -232,7 +232,7 @@ def test_offsets_of_a_deleted_topic_are_told_to_nobody_though_their_tombstones_f
 def test_metadata_that_is_too_long_fails_alone() -> None:
     world = World()
     assert result(world, world.commit(metadata="m" * 4_097)) is Error.OFFSET_METADATA_TOO_LARGE
-    assert world.committed() is None and not world.journal.batches
+    assert world.committed() is None and not world.log.batches
 
 
 @pytest.mark.parametrize(
@@ -271,9 +271,9 @@ def test_commits_during_a_rebalance() -> None:
 def test_a_deletion_that_fails_takes_no_commit_that_was_on_its_way(whole: bool) -> None:
     world = World()
     world.commit(1, ("kept", 0))
-    world.journal.lag = 1
+    world.log.lag = 1
     token = world.commit(5)
-    world.journal.error = Error.NOT_ENOUGH_REPLICAS
+    world.log.error = Error.NOT_ENOUGH_REPLICAS
     if whole:
         world.groups.delete_group("g", "delete", world.now)
     else:
@@ -281,7 +281,7 @@ def test_a_deletion_that_fails_takes_no_commit_that_was_on_its_way(whole: bool) 
     world.settle()
     (told,) = world.answers["delete"]
     assert told == Error.COORDINATOR_NOT_AVAILABLE if whole else told == (Error.COORDINATOR_NOT_AVAILABLE, {})
-    world.journal.lag, world.journal.error = 0, None
+    world.log.lag, world.log.error = 0, None
     world.wait(RELOAD_PAUSE_MS)
     assert result(world, token) is Error.NONE
     assert world.committed() == 5 and world.committed(("kept", 0)) == 1
@@ -382,18 +382,18 @@ def test_deleting_groups() -> None:
 def test_a_deletion_that_cannot_be_written_did_not_happen() -> None:
     world = World()
     world.commit(5)
-    world.journal.error = Error.KAFKA_STORAGE_ERROR
+    world.log.error = Error.KAFKA_STORAGE_ERROR
     assert delete_group(world) is Error.NOT_COORDINATOR
     assert world.committed() == 5
-    world.journal.error = None
+    world.log.error = None
     assert delete_group(world) is Error.NONE
 
 
 def test_deleting_a_group_takes_a_commit_under_way_with_it() -> None:
     world = World()
-    world.journal.lag = 1
+    world.log.lag = 1
     token = world.commit(5)
-    world.journal.lag = 0
+    world.log.lag = 0
     world.groups.delete_group("g", "d", world.now)
     world.settle()
     assert world.answers["d"] == [Error.NONE] and result(world, token) is Error.NONE
@@ -476,7 +476,7 @@ def test_damaged_batches_and_foreign_records_are_left_out() -> None:
     world.commit(5, T0)
     world.commit(6, ("t", 1))
     world.commit(7, ("t", 2))
-    batches = world.journal.batches[0]
+    batches = world.log.batches[0]
     batches[1] = batches[1][:-1] + b"\xff"
     foreign = [(0, 1, b"\0\3\0\1g", b"\0\0", ()), (1, 1, None, b"x", ()), (2, 1, b"\0\1", b"x", ())]
     batches.append(batch_v2.build(foreign))
@@ -487,8 +487,8 @@ def test_damaged_batches_and_foreign_records_are_left_out() -> None:
 def test_logs_of_old_brokers_are_read() -> None:
     world = World()
     key, value = offset_key("g", "t", 0), offset_value(OffsetValue(9, -1, "", 1))
-    world.journal.batches[0] = [message_sets.build([(0, 1, key, value, ())], magic=1)]
-    world.journal.ends[0] = 1
+    world.log.batches[0] = [message_sets.build([(0, 1, key, value, ())], magic=1)]
+    world.log.ends[0] = 1
     assert world.restarted().committed() == 9
 
 
@@ -501,7 +501,7 @@ def test_offsets_of_transactions_count_from_their_commit_on(kind: int | None) ->
     batches = [batch_v2.build([record], attributes=TRANSACTIONAL, base_sequence=0, **producer)]
     if kind is not None:
         batches.append(control.end_marker(kind, coordinator_epoch=0, timestamp=1, base_offset=2, **producer))
-    world.journal.batches[0] += batches
+    world.log.batches[0] += batches
     assert world.restarted().committed() == (9 if kind == control.COMMIT else 5)
 
 

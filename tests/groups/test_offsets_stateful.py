@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from odradek.groups.events import Commit
-from odradek.groups.loading import Replay
+from odradek.groups.loading import GroupReplay
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import OffsetValue
 from odradek.protocol.errors import Error
@@ -36,12 +36,12 @@ class Machine(RuleBasedStateMachine):
 
     def fails(self, error: Error | None, action: Any, *args: Any) -> int:
         """Do it while the log refuses with `error`, if it is not locked; the token of its answer."""
-        self.world.journal.error = error
+        self.world.log.error = error
         token = self.world.token()
         action(*args, token, self.world.now)
         self.world.settle()
-        if not self.world.journal.busy:
-            self.world.journal.error = None
+        if not self.world.log.busy:
+            self.world.log.error = None
         self.mark()
         return token
 
@@ -81,13 +81,11 @@ class Machine(RuleBasedStateMachine):
         """Write the markers that need not wait, and tell of those that all replicas have."""
         world = self.world
         for producer, commit in list(self.wanted):
-            if not (
-                world.journal.busy or world.journal.error or world.reloads or world.writer.has_appends_of(producer[0])
-            ):
+            if not (world.log.busy or world.log.error or world.reloads or world.writer.has_appends_of(producer[0])):
                 self.wanted.remove((producer, commit))
                 self.written.append((producer, commit, self.write_marker(producer, commit)))
         for row in list(self.written):
-            if world.journal.passed(0, row[2]):
+            if world.log.passed(0, row[2]):
                 self.written.remove(row)
                 world.groups.end_transaction(0, row[0][0], row[1], world.now)
 
@@ -97,7 +95,7 @@ class Machine(RuleBasedStateMachine):
             kind, producer_id=producer[0], producer_epoch=producer[1], coordinator_epoch=0,
             timestamp=self.world.now.wall_ms,
         )  # fmt: skip
-        return self.world.journal.append(0, data) + 1
+        return self.world.log.append(0, data) + 1
 
     @rule(group=GROUPS)
     def fault(self, group: str) -> None:
@@ -110,11 +108,11 @@ class Machine(RuleBasedStateMachine):
     @rule(lag=st.integers(0, 3), busy=st.booleans(), first=st.booleans())
     def log_is(self, lag: int, busy: bool, first: bool = False) -> None:
         """`first`: markers are looked at before the offsets are."""
-        self.world.journal.lag, self.world.journal.busy = lag, busy
+        self.world.log.lag, self.world.log.busy = lag, busy
         if first:
             self.mark()
         if not busy:
-            self.world.journal.error = None
+            self.world.log.error = None
         self.world.writer.write(self.world.now)
         self.world.settle()
         self.mark()
@@ -127,8 +125,8 @@ class Machine(RuleBasedStateMachine):
         self.mark()
         assert not self.ending() and not self.world.groups._resetting
         assert all(self.world.answer(token) is not None for token in self.sent)
-        replay = Replay()
-        for batch in self.world.journal.read_all(0):
+        replay = GroupReplay()
+        for batch in self.world.log.read_all(0):
             replay.feed(batch)
         found = replay.found()
         assert self.told() == {

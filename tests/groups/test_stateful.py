@@ -129,9 +129,9 @@ class Machine(RuleBasedStateMachine):
     @rule(offset=st.integers(0, 9), error=st.sampled_from([None, Error.MESSAGE_TOO_LARGE]))
     def commit_as_no_member(self, offset: int, error: Error | None) -> None:
         """As those do that assign partitions to themselves."""
-        before, self.world.journal.error = self.world.journal.error, error
+        before, self.world.log.error = self.world.log.error, error
         token = self.world.commit(offset)
-        self.world.journal.error = before
+        self.world.log.error = before
         self.sent[token] = "commit"
         self.commits[token] = offset
         self.take_answers()
@@ -197,17 +197,17 @@ class Machine(RuleBasedStateMachine):
 
     @rule(error=st.sampled_from([None, Error.KAFKA_STORAGE_ERROR, Error.REQUEST_TIMED_OUT]))
     def log_fails(self, error: Error | None) -> None:
-        self.world.journal.error = error
+        self.world.log.error = error
 
     @rule(lag=st.integers(0, 3))
     def replicas_lag(self, lag: int) -> None:
-        self.world.journal.lag = lag
+        self.world.log.lag = lag
         self.world.settle()
         self.take_answers()
 
     @rule(busy=st.booleans())
     def partition_is_busy(self, busy: bool) -> None:
-        self.world.journal.busy = busy
+        self.world.log.busy = busy
         self.world.writer.write(self.world.now)
         self.world.settle()
         self.take_answers()
@@ -220,11 +220,11 @@ class Machine(RuleBasedStateMachine):
             self.generation = 0
         self.take_answers()
 
-    @precondition(lambda self: self.world.journal.lag == 0)
+    @precondition(lambda self: self.world.log.lag == 0)
     @rule()
     def crash(self) -> None:
         """The coordinator dies: what waited is lost (workers answer it), the group is what the log says."""
-        readable = self.world.journal.error is None and not self.world.groups.refusal("g")
+        readable = self.world.log.error is None and not self.world.groups.refusal("g")
         committed = self.world.committed() if readable else None
         waiting = {token for token in self.sent if token not in self.world.answers}
         old = self.world

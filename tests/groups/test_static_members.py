@@ -72,7 +72,7 @@ def test_a_static_member_that_returns_during_the_assignment_rebalances() -> None
 def test_a_static_join_that_cannot_be_stored_leaves_everything_as_it_was() -> None:
     world = World()
     leader, other = static_pair(world)
-    world.journal.error = Error.NOT_ENOUGH_REPLICAS
+    world.log.error = Error.NOT_ENOUGH_REPLICAS
     result = world.joined(instance_id="i1")
     assert (result.error, result.member_id, result.leader) == (Error.COORDINATOR_NOT_AVAILABLE, "", leader)
     assert world.beat(other, 1, "i1") is Error.NONE
@@ -82,13 +82,13 @@ def test_a_static_member_whose_join_outlasted_its_session_has_another() -> None:
     """It waits for our log meanwhile, which its session does not count."""
     world = World()
     world.stable(1, instance_id="i", session_timeout_ms=6_000)
-    world.journal.busy = True
+    world.log.busy = True
     token = world.join(instance_id="i", session_timeout_ms=6_000)
     world.wait(4_000)
-    world.journal.busy, world.journal.lag = False, 1
+    world.log.busy, world.log.lag = False, 1
     world.writer.write(world.now)
     world.wait(4_000)
-    world.journal.lag = 0
+    world.log.lag = 0
     world.settle()
     assert world.answer(token).error is Error.NONE and len(world.group().members) == 1
     world.wait(6_000)
@@ -99,19 +99,19 @@ def test_a_second_static_join_is_not_answered_for_the_first() -> None:
     """Each has a member id of its own, which is to be in the log before it is used."""
     world = World()
     world.stable(1, instance_id="i")
-    world.journal.lag = 1
+    world.log.lag = 1
     first, second = world.join(instance_id="i"), world.join(instance_id="i")
     assert world.answer(first).error is Error.FENCED_INSTANCE_ID
-    world.journal.lag = 2
+    world.log.lag = 2
     world.settle()
-    world.journal.lag = 1
+    world.log.lag = 1
     world.settle()
     assert world.answer(second) is None
     world.wait(5_000)
     world.writer.check(world.now)
     world.settle()
     assert world.answer(second).error is Error.REBALANCE_IN_PROGRESS
-    world.journal.lag = 0
+    world.log.lag = 0
     assert world.answer(world.join(instance_id="i")).error is Error.NONE
 
 

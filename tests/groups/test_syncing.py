@@ -21,10 +21,10 @@ def test_everybody_gets_their_part_when_the_assignment_is_in_the_log() -> None:
     leader, other = (world.answer(token).member_id for token in tokens)
     follower = world.sync(other, 1, protocol_type="consumer", protocol="range")
     assert world.answer(follower) is None
-    world.journal.lag = 1
+    world.log.lag = 1
     first = world.sync(leader, 1, assignments={leader: b"L", other: b"O"})
     assert world.answer(first) is None and state(world) is State.COMPLETING
-    world.journal.lag = 0
+    world.log.lag = 0
     world.settle()
     assert world.answer(first).assignment == b"L"
     result = world.answer(follower)
@@ -81,7 +81,7 @@ def test_an_assignment_that_cannot_be_stored_fails_and_rebalances(failure: Error
     token = world.join()
     world.wait(DELAY)
     leader = world.answer(token).member_id
-    world.journal.error = failure
+    world.log.error = failure
     assert world.answer(world.sync(leader, 1, assignments={leader: b"L"})).error is told
     assert state(world) is State.PREPARING
 
@@ -91,7 +91,7 @@ def test_an_assignment_that_waits_too_long_for_the_high_watermark_fails() -> Non
     token = world.join()
     world.wait(DELAY)
     leader = world.answer(token).member_id
-    world.journal.lag = 1
+    world.log.lag = 1
     waiting = world.sync(leader, 1, assignments={leader: b"L"})
     world.wait(5_000)
     assert world.answer(waiting).error is Error.REBALANCE_IN_PROGRESS

@@ -15,7 +15,7 @@ from odradek.protocol.library import message_class
 from odradek.protocol.wire import MALFORMED
 from odradek.workers.apis.table import load_rows
 from odradek.workers.dispatch.api import COORDINATOR, WORKER
-from odradek.workers.dispatch.coordination import Wanted
+from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 from .test_apis import FakeCoordinator, versions
 from .transaction_world import TransactionWorld
@@ -31,7 +31,7 @@ class Coordinator(FakeCoordinator):
         super().__init__()
         self.ids = TransactionWorld()
         self.transactions = self.ids.transactions
-        self.asked: list[Wanted] = []
+        self.asked: list[TxnMarkerEntry] = []
         self.outcome = Error.NONE  # of markers in partition 0
         self.looks = 0
 
@@ -44,7 +44,7 @@ class Coordinator(FakeCoordinator):
     def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
         done(self.transactions.verify(producer, [partition])[partition])
 
-    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+    def write_markers(self, wanted: TxnMarkerEntry, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         self.asked.append(wanted)
         done({tp: Error.UNKNOWN_TOPIC_OR_PARTITION if tp[1] else self.outcome for tp in wanted.partitions})
 
@@ -241,11 +241,13 @@ def test_markers(coordinator: Coordinator, version: int) -> None:
     ]
     assert found == [(5, 0, 0), (5, 1, 3), (6, 0, 0), (6, 1, 3)]
     partitions = frozenset({("t", 0), ("t", 1)})
-    assert coordinator.asked == [Wanted(5, 2, 3, True, partitions), Wanted(6, 2, 3, False, partitions)]
+    assert coordinator.asked == [TxnMarkerEntry(5, 2, 3, True, partitions), TxnMarkerEntry(6, 2, 3, False, partitions)]
     coordinator.asked.clear()
     answer = coordinator.send(MARKERS, version, request(markers=markers), host="192.0.2.9")
     assert {each.error_code for each in answer.markers[0].topics[0].partitions} == {Error.NOT_LEADER_OR_FOLLOWER}
-    assert coordinator.asked == [Wanted(6, 2, 3, False, partitions, only_open=True)], "no commit, and a careful abort"
+    assert coordinator.asked == [TxnMarkerEntry(6, 2, 3, False, partitions, only_open=True)], (
+        "no commit, and a careful abort"
+    )
     assert coordinator.send(MARKERS, version, request(markers=[])).markers == []
 
 

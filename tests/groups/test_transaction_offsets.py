@@ -34,7 +34,7 @@ def end(world: World, producer: tuple[int, int], commit: bool) -> None:
     marker = control.end_marker(
         kind, producer_id=producer[0], producer_epoch=producer[1], coordinator_epoch=0, timestamp=world.now.wall_ms
     )
-    world.journal.append(0, marker)
+    world.log.append(0, marker)
     world.groups.end_transaction(0, producer[0], commit, world.now)
 
 
@@ -56,12 +56,12 @@ def test_the_marker_decides(commit: bool, dies: str) -> None:
 
 def test_batches_are_transactional_and_of_one_producer() -> None:
     world = World()
-    world.journal.busy = True
+    world.log.busy = True
     for producer in (None, ONE, ONE, TWO, None):
         world.commit(1, T0, producer=producer)
-    world.journal.busy = False
+    world.log.busy = False
     world.writer.write(world.now)
-    headers = [batch_v2.header(batch) for batch in world.journal.batches[0]]
+    headers = [batch_v2.header(batch) for batch in world.log.batches[0]]
     found = [(h.producer_id, h.producer_epoch, h.is_transactional, h.base_sequence, h.num_records) for h in headers]
     assert found == [(-1, -1, False, -1, 1), (5, 0, True, -1, 2), (6, 3, True, -1, 1), (-1, -1, False, -1, 1)]
 
@@ -88,13 +88,13 @@ def test_what_was_committed_later_wins() -> None:
 def test_what_is_committed_later_wins_though_the_marker_does_not_wait_for_it() -> None:
     world = World()
     world.commit(7, producer=ONE)
-    world.journal.lag = 1
+    world.log.lag = 1
     later = world.commit(9)
     end(world, ONE, True)
-    world.journal.lag = 2
+    world.log.lag = 2
     world.settle()
     assert result(world, later) is None and world.committed() == 7
-    world.journal.lag = 0
+    world.log.lag = 0
     world.settle()
     assert result(world, later) is Error.NONE and world.committed() == 9 == world.restarted().committed()
 
@@ -113,10 +113,10 @@ def test_the_last_of_a_transaction_counts() -> None:
 
 def test_what_did_not_reach_the_log_is_not_committed() -> None:
     world = World()
-    world.journal.error = Error.NOT_LEADER_OR_FOLLOWER
+    world.log.error = Error.NOT_LEADER_OR_FOLLOWER
     assert result(world, world.commit(7, producer=ONE)) is Error.NOT_COORDINATOR
     assert not is_unstable(world)
-    world.journal.error = None
+    world.log.error = None
     end(world, ONE, True)
     assert world.committed() is None
 
@@ -125,12 +125,12 @@ def test_what_did_not_reach_the_log_is_not_committed() -> None:
 def test_one_that_fails_takes_none_before_it_with_it(lag: int) -> None:
     """Neither one that is in the log nor one on its way there: both were answered NONE."""
     world = World()
-    world.journal.lag = lag
+    world.log.lag = lag
     earlier = world.commit(7, producer=ONE)
-    world.journal.error = Error.MESSAGE_TOO_LARGE
+    world.log.error = Error.MESSAGE_TOO_LARGE
     assert result(world, world.commit(8, producer=ONE)) is Error.INVALID_COMMIT_OFFSET_SIZE
     assert is_unstable(world)
-    world.journal.lag, world.journal.error = 0, None
+    world.log.lag, world.log.error = 0, None
     world.settle()
     assert result(world, earlier) is Error.NONE
     end(world, ONE, True)
@@ -141,15 +141,15 @@ def test_one_that_fails_takes_none_before_it_with_it(lag: int) -> None:
 def test_the_writer_knows_what_a_marker_must_wait_for() -> None:
     world = World()
     assert not world.writer.has_appends_of(ONE[0])
-    world.journal.busy = True
+    world.log.busy = True
     token = world.commit(7, producer=ONE)
     assert world.writer.has_appends_of(ONE[0]), "queued"
     assert not world.writer.has_appends_of(TWO[0])
-    world.journal.busy, world.journal.lag = False, 1
+    world.log.busy, world.log.lag = False, 1
     world.settle()
     world.writer.write(world.now)
     assert world.writer.has_appends_of(ONE[0]) and result(world, token) is None, "not past the high watermark"
-    world.journal.lag = 0
+    world.log.lag = 0
     world.settle()
     assert not world.writer.has_appends_of(ONE[0]) and result(world, token) is Error.NONE
 
@@ -186,11 +186,11 @@ def test_a_deletion_that_fails_leaves_them_to_their_marker() -> None:
     world = World()
     world.commit(1, ("kept", 0))
     world.commit(7, producer=ONE)
-    world.journal.error = Error.NOT_ENOUGH_REPLICAS
+    world.log.error = Error.NOT_ENOUGH_REPLICAS
     world.groups.delete_offsets("g", [T0], "delete", world.now)
     world.settle()
     assert world.answers["delete"] == [(Error.COORDINATOR_NOT_AVAILABLE, {})]
-    world.journal.error = None
+    world.log.error = None
     world.wait(RELOAD_PAUSE_MS)
     assert is_unstable(world)
     end(world, ONE, True)
@@ -210,9 +210,9 @@ def test_they_do_not_expire_while_open() -> None:
 def test_a_group_that_is_gone_when_its_failed_transaction_ends() -> None:
     """Its offsets did not fit, and nothing else is in it: the marker is about nothing, and no fault."""
     world = World()
-    world.journal.most = 1
+    world.log.most = 1
     assert result(world, world.commit(producer=ONE)) is Error.INVALID_COMMIT_OFFSET_SIZE
-    world.journal.most = 1_000_000
+    world.log.most = 1_000_000
     assert result(world, world.commit(generation=3, member_id="nobody")) is Error.UNKNOWN_MEMBER_ID
     assert world.groups.get("g") is None
     end(world, ONE, True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odradek.groups.fields import RecordError
 from odradek.groups.records import partition_for
-from odradek.groups.transactions.loading import Replay
+from odradek.groups.transactions.loading import TransactionReplay
 from odradek.groups.transactions.records import decode_key, decode_value, key, value
 from odradek.groups.transactions.states import State
 from odradek.groups.transactions.transaction import Metadata
@@ -104,7 +104,7 @@ def test_unknown_versions_and_states(wrong: bytes) -> None:
 
 
 def test_replay_leaves_out_what_it_cannot_read() -> None:
-    replay = Replay()
+    replay = TransactionReplay()
     rows = [(b"\0\0\0\1x", value(EMPTY)), (b"\0\0\0\1y", b"\0\7"), (b"", b""), (b"\0\0\0\1z", value(EMPTY))]
     replay.feed(batch_v2.build([(at, 0, k, v, ()) for at, (k, v) in enumerate(rows)]))
     damaged = bytearray(batch_v2.build([(4, 0, b"\0\0\0\1z", None, ())]))
@@ -122,7 +122,7 @@ def test_kafka_reads_every_state(tmp_path: Path) -> None:
     folder.mkdir()
     batches: list[bytes] = []
     for state in LASTING:
-        batches += in_state(state)[0].journal.batches[0]
+        batches += in_state(state)[0].log.batches[0]
     batches += _expired()
     segment = folder / f"{0:020}.log"
     segment.write_bytes(b"".join(at.to_bytes(8, "big") + batch[8:] for at, batch in enumerate(batches)))
@@ -143,4 +143,4 @@ def _expired() -> list[bytes]:
     world.started()
     world.wait(10)
     assert world.transactions.get("x") is None
-    return world.journal.batches[0]
+    return world.log.batches[0]

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from odradek.groups.transactions.events import Producer
-from odradek.groups.transactions.loading import Replay
+from odradek.groups.transactions.loading import TransactionReplay
 from odradek.groups.transactions.states import ABORT, ADD, COMMIT, COMPLETED, FROM, INIT, State
 from odradek.groups.transactions.transaction import LAST_EPOCH, Metadata
 from odradek.protocol.errors import Error
@@ -105,8 +105,8 @@ def test_commit_writes_markers_into_all_partitions() -> None:
 def test_partitions_already_there_need_no_record() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
-    written = world.journal.ends[0]
-    assert world.add(producer) is NO_ERROR and world.journal.ends[0] == written
+    written = world.log.ends[0]
+    assert world.add(producer) is NO_ERROR and world.log.ends[0] == written
 
 
 def test_start_time_is_that_of_the_first_partition() -> None:
@@ -152,7 +152,7 @@ def test_partitions_that_go_do_not_look_at_every_transactional_id_for_long() -> 
         transactions.partitions = partitions
         for partition in range(partitions):
             transactions.will_load(partition)
-            transactions.loaded(partition, Replay(), now)
+            transactions.loaded(partition, TransactionReplay(), now)
         transactions.take_ids(0, 1_000, now)
         for n in range(40):
             transactions.init_producer_id(Producer(f"{n}" * 100), 1, None, now)
@@ -297,21 +297,21 @@ def test_what_is_not_in_the_log_did_not_happen(failure: Error, said: Error) -> N
     world = TransactionWorld()
     producer = world.ongoing()
     before = world.metadata()
-    world.journal.error = failure
+    world.log.error = failure
     assert world.add(producer, ("t", 1)) is said
     assert world.end(producer) is said
     assert world.metadata() == before and not world.markers
-    world.journal.error = None
+    world.log.error = None
     assert world.end(producer) is NO_ERROR
 
 
 def test_a_fence_that_failed_takes_no_second_epoch() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
-    world.journal.error = Error.NOT_ENOUGH_REPLICAS
+    world.log.error = Error.NOT_ENOUGH_REPLICAS
     for _ in range(3):
         assert world.init().error is Error.COORDINATOR_NOT_AVAILABLE
-    world.journal.error = None
+    world.log.error = None
     assert world.end(producer) is Error.PRODUCER_FENCED, "its transaction may be aborted in the log"
     assert world.init().error is Error.CONCURRENT_TRANSACTIONS
     assert world.markers[0].epoch == producer.epoch + 1
@@ -319,10 +319,10 @@ def test_a_fence_that_failed_takes_no_second_epoch() -> None:
 
 def test_nothing_is_answered_before_it_is_in_the_log() -> None:
     world = TransactionWorld()
-    world.journal.lag = 1
+    world.log.lag = 1
     assert world.init() is None
     assert world.init().error is Error.CONCURRENT_TRANSACTIONS
-    world.journal.lag = 0
+    world.log.lag = 0
     world.settle()
     assert world.answer(1).error is NO_ERROR
 
@@ -330,13 +330,13 @@ def test_nothing_is_answered_before_it_is_in_the_log() -> None:
 def test_while_a_decision_is_under_way_others_wait() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
-    world.journal.busy = True
+    world.log.busy = True
     assert world.end(producer) is None
     for commit in (True, False):
         assert world.end(producer, commit) is Error.CONCURRENT_TRANSACTIONS
     assert world.add(producer, ("t", 1)) is Error.CONCURRENT_TRANSACTIONS
     assert not world.markers, "not before the decision is in the log"
-    world.journal.busy = False
+    world.log.busy = False
     world.settle()
     assert [m.commit for m in world.markers] == [True]
 
@@ -345,10 +345,10 @@ def test_an_end_that_could_not_be_noted_is_tried_again() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     world.end(producer)
-    world.journal.error = Error.KAFKA_STORAGE_ERROR
+    world.log.error = Error.KAFKA_STORAGE_ERROR
     world.mark()
     assert world.state() is State.PREPARE_COMMIT
-    world.journal.error = None
+    world.log.error = None
     world.wait(100)
     assert world.state() is State.COMPLETE_COMMIT
 
@@ -382,10 +382,10 @@ def test_loading_and_leaving() -> None:
 def test_a_partition_that_left_while_an_append_was_under_way() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
-    world.journal.busy = True
+    world.log.busy = True
     world.end(producer)
     world.transactions.unload(0)
-    world.journal.busy = False
+    world.log.busy = False
     world.settle()
     assert world.answers[3] == [Error.NOT_COORDINATOR] and not world.markers
 

@@ -80,10 +80,10 @@ class Machine(RuleBasedStateMachine):
 
     def log_is(self, fault: Error | str | None) -> None:
         """How the log behaves during the next request; what it held up before gets through first."""
-        self.world.journal.busy, self.world.journal.error = False, None
+        self.world.log.busy, self.world.log.error = False, None
         self.world.settle()
-        self.world.journal.busy = fault == "busy"
-        self.world.journal.error = fault if isinstance(fault, Error) else None
+        self.world.log.busy = fault == "busy"
+        self.world.log.error = fault if isinstance(fault, Error) else None
 
     # -- clients
 
@@ -195,7 +195,7 @@ class Machine(RuleBasedStateMachine):
     @rule(lag=st.sampled_from([0, 0, 1, 2]))
     def replicas_lag(self, lag: int) -> None:
         """What is in the log is decided later, or too late."""
-        self.world.journal.lag = lag
+        self.world.log.lag = lag
         self.world.settle()
 
     @rule()
@@ -204,7 +204,7 @@ class Machine(RuleBasedStateMachine):
         for markers in self.world.markers:
             for tp in sorted(markers.partitions)[:1]:
                 self.logs[tp].mark(markers.producer_id, markers.epoch, markers.commit)
-        self.world.journal.busy, self.world.journal.error = False, None
+        self.world.log.busy, self.world.log.error = False, None
         self.world = self.world.restarted()
         self.before = {}
 
@@ -246,7 +246,7 @@ class Machine(RuleBasedStateMachine):
         """Given time and a log that works, everything is decided and nothing hangs."""
         if not hasattr(self, "world"):
             return
-        self.world.journal.lag = 0
+        self.world.log.lag = 0
         self.log_is(None)
         for _ in range(4):
             self.world.wait(700_000)

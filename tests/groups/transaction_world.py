@@ -1,19 +1,19 @@
-"""Transactions with a fake journal and a hand-turned clock; markers wait until they are told to be written."""
+"""Transactions with a fake log and a hand-turned clock; markers wait until a test writes them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from odradek.groups.events import Answer, Append, Now, Reload
-from odradek.groups.journal import Writer
-from odradek.groups.transactions.events import InitResult, Limits, Markers, Producer
-from odradek.groups.transactions.loading import Replay
+from odradek.groups.log_writer import LogWriter
+from odradek.groups.transactions.events import InitResult, Markers, Producer, TransactionConfig
+from odradek.groups.transactions.loading import TransactionReplay
 from odradek.groups.transactions.states import State
 from odradek.groups.transactions.transaction import Metadata
 from odradek.groups.transactions.transactions import Transactions
 from odradek.protocol.errors import Error
 
-from .world import FakeJournal
+from .world import FakeLog
 
 BLOCK = 3
 
@@ -21,11 +21,11 @@ BLOCK = 3
 class TransactionWorld:
     """One coordinator over one partition of `__transaction_state`."""
 
-    def __init__(self, journal: FakeJournal | None = None, first_id: int = 1000, **limits: Any) -> None:
-        self.journal = journal or FakeJournal()
-        self.transactions = Transactions(Limits(**limits))
+    def __init__(self, log: FakeLog | None = None, first_id: int = 1000, **config: Any) -> None:
+        self.log = log or FakeLog()
+        self.transactions = Transactions(TransactionConfig(**config))
         machine = self.transactions
-        self.writer = Writer(self.journal, machine.partition_of, machine.limits.append_timeout_ms, faulty=machine.reset)
+        self.writer = LogWriter(self.log, machine.partition_of, machine.config.append_timeout_ms, faulty=machine.reset)
         self.reloads: list[str] = []
         self.now = Now(1_000, 1_700_000_000_000)
         self.next_id = first_id
@@ -40,15 +40,15 @@ class TransactionWorld:
     def load(self, only: set[str] | None = None) -> None:
         if only is None:
             self.transactions.will_load(0)
-        replay = Replay()
-        for batch in self.journal.read_all(0):
+        replay = TransactionReplay()
+        for batch in self.log.read_all(0):
             replay.feed(batch)
         self.transactions.loaded(0, replay, self.now, only)
         self.settle()
 
     def restarted(self) -> TransactionWorld:
         """The coordinator of the same log after a crash: what it had not written down is gone."""
-        successor = TransactionWorld(self.journal, self.next_id, **self.transactions.limits._asdict())
+        successor = TransactionWorld(self.log, self.next_id, **self.transactions.config._asdict())
         successor.now = self.now
         return successor
 

@@ -1,15 +1,15 @@
-"""Groups with a fake journal and a hand-turned clock, and members that talk to them."""
+"""Groups with a fake log and a hand-turned clock, and members that send requests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.groups.events import Answer, Commit, Join, JoinResult, Leaving, Limits, Now, Reload, Sync
+from odradek.groups.events import Answer, Commit, GroupConfig, Join, JoinResult, LeavingMember, Now, Reload, Sync
 from odradek.groups.group import Group
 from odradek.groups.groups import Groups
-from odradek.groups.journal import JournalBusy, JournalError, Writer
-from odradek.groups.loading import Replay
+from odradek.groups.loading import GroupReplay
+from odradek.groups.log_writer import LogBusy, LogError, LogWriter
 from odradek.groups.records import OffsetValue
 from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2
@@ -23,7 +23,7 @@ def drain(steps: Iterator[None]) -> None:
         pass
 
 
-class FakeJournal:
+class FakeLog:
     """Partitions in memory. Set `busy`, `error`, `lag` (records the high watermark is behind) or `room` (batches) to
     misbehave.
     """
@@ -42,14 +42,14 @@ class FakeJournal:
 
     def append(self, partition: int, batch: bytes) -> int:
         if self.busy:
-            raise JournalBusy
+            raise LogBusy
         if len(batch) > self.most:
-            raise JournalError(Error.MESSAGE_TOO_LARGE)
+            raise LogError(Error.MESSAGE_TOO_LARGE)
         if self.error is not None:
-            raise JournalError(self.error)
+            raise LogError(self.error)
         if self.room is not None:
             if not self.room:
-                raise JournalError(Error.KAFKA_STORAGE_ERROR)
+                raise LogError(Error.KAFKA_STORAGE_ERROR)
             self.room -= 1
         position = self.ends.get(partition, 0)
         stored = position.to_bytes(8, "big") + batch[8:]
@@ -75,11 +75,11 @@ class FakeJournal:
 class World:
     """One coordinator over one partition."""
 
-    def __init__(self, journal: FakeJournal | None = None, partitions: int = 1, **limits: Any) -> None:
-        self.journal = journal or FakeJournal()
-        self.groups = Groups(Limits(**limits))
-        self.writer = Writer(
-            self.journal, self.groups.partition_of, self.groups.limits.commit_timeout_ms, faulty=self.groups.reset
+    def __init__(self, log: FakeLog | None = None, partitions: int = 1, **config: Any) -> None:
+        self.log = log or FakeLog()
+        self.groups = Groups(GroupConfig(**config))
+        self.writer = LogWriter(
+            self.log, self.groups.partition_of, self.groups.config.commit_timeout_ms, faulty=self.groups.reset
         )
         self.reloads: dict[str, None] = {}
         self.now = Now(1_000, 1_700_000_000_000)
@@ -92,8 +92,8 @@ class World:
     def load(self, partition: int, only: set[str] | None = None) -> None:
         if only is None:
             self.groups.will_load(partition)
-        replay = Replay()
-        for batch in self.journal.read_all(partition):
+        replay = GroupReplay()
+        for batch in self.log.read_all(partition):
             replay.feed(batch)
         self.groups.loaded(partition, replay, self.now, only)
         self.settle()
@@ -106,7 +106,7 @@ class World:
 
     def restarted(self) -> World:
         """The coordinator of the same log after a crash."""
-        successor = World(self.journal, self.groups.partitions, **self.groups.limits._asdict())
+        successor = World(self.log, self.groups.partitions, **self.groups.config._asdict())
         successor.now = self.now
         return successor
 
@@ -190,7 +190,7 @@ class World:
         return error
 
     def leave(self, member_id: str, instance_id: str | None = None, group: str = "g") -> Error:
-        result = self.groups.leave(group, [Leaving(member_id, instance_id)], self.now)
+        result = self.groups.leave(group, [LeavingMember(member_id, instance_id)], self.now)
         self.settle()
         return result.error or result.members[0][1]
 
@@ -214,7 +214,7 @@ class World:
     def stable(self, members: int = 2, **fields: Any) -> list[str]:
         """A stable group of so many dynamic members, the leader first, each assigned its own id."""
         tokens = [self.join(**fields) for _ in range(members)]
-        self.wait(self.groups.limits.initial_delay_ms * (members + 1))
+        self.wait(self.groups.config.initial_delay_ms * (members + 1))
         results = [self.answer(token) for token in tokens]
         leader = next(r for r in results if r.leader == r.member_id)
         ids = [r.member_id for r in results if r is not leader]

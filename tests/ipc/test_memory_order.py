@@ -83,7 +83,7 @@ def test_a_kernel_without_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_waiter_and_a_publisher_never_miss_each_other(any_machine: str, shared: Shared) -> None:
-    """Of two that store and then look, at least one sees the other: the ring that a parked request lives on."""
+    """Of two that store and then look, at least one sees the other: the ring that a delayed request depends on."""
     ours, theirs = shared.slots[0], shared.slots[1]
     pid = os.fork()
     if not pid:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.ipc import region
 from odradek.ipc.producers import KEPT, ProducerBatch, ProducerTable
-from odradek.ipc.region import NoRoom
+from odradek.ipc.region import SharedMemoryFull
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(1, 5)), max_size=120))
@@ -133,12 +133,12 @@ def test_a_full_table_ends_each_search() -> None:
         places = {one: table.insert(one, 0) for one in range(table.capacity)}
         before = table.words.tolist()
         assert table.find(1000) == -1
-        with pytest.raises(NoRoom):
+        with pytest.raises(SharedMemoryFull):
             table.insert(1000, 0)
         assert table.words.tolist() == before
         assert {one: table.find(one) for one in places} == places
         at = other.insert(1000, 0)
-        with pytest.raises(NoRoom):
+        with pytest.raises(SharedMemoryFull):
             table.copy_from(other, [at])
     finally:
         region.unlink_all(name)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from odradek.ipc import region
-from odradek.ipc.region import NoRoom, Region, RegionError
+from odradek.ipc.region import Region, RegionError, SharedMemoryFull
 
 
 def test_attach_sees_what_was_written(prefix: str) -> None:
@@ -49,7 +49,7 @@ def test_what_cannot_fit_takes_no_memory(prefix: str, monkeypatch: pytest.Monkey
     """It is taken piece by piece: nothing else would stop before all there is was taken."""
     taken: list[tuple[int, ...]] = []
     monkeypatch.setattr(os, "posix_fallocate", lambda *arguments: taken.append(arguments))
-    with pytest.raises(NoRoom, match="no room for"):
+    with pytest.raises(SharedMemoryFull, match="no room for"):
         Region.create(prefix + "huge", 1 << 46, "test", 5)
     assert not taken
 

@@ -307,7 +307,7 @@ def _shown(time: int) -> int:
 
 def _forged(body: bytes, count: int, codec: int = 0, base_timestamp: int = NOW) -> Chunk:
     """A batch with a right checksum around `body`."""
-    span = batch_v2.Span(0, (1 << 31) - 1, base_timestamp, NOW, count)
+    span = batch_v2.RecordsSpan(0, (1 << 31) - 1, base_timestamp, NOW, count)
     return Chunk(batch_v2.assemble(codecs.compress(codec, body), span, codec), (), 0)
 
 
@@ -469,7 +469,7 @@ def test_positions_beyond_two_gib_of_a_chunk(tmp_path: Path) -> None:
         log.batch([(NOW, None, b"x", ())] * 3)
     import mmap
 
-    gap = batch_v2.assemble(b"", batch_v2.Span(3, 2, -1, NOW, 0), CONTROL)
+    gap = batch_v2.assemble(b"", batch_v2.RecordsSpan(3, 2, -1, NOW, 0), CONTROL)
     far = (1 << 31) - 12 - 100
     with open(tmp_path / "log", "wb+") as file:
         file.write(log.parts[0].data)

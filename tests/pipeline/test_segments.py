@@ -16,7 +16,7 @@ from odradek.pipeline.reading import segments
 from odradek.pipeline.reading.segments import NotHere
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints, names
-from odradek.storage.tools.offline_reader import Bystander
+from odradek.storage.tools.offline_reader import OfflineReader
 
 from ..clients.admin import create_named, unique
 from ..clients.raw.batches import batch
@@ -79,7 +79,7 @@ def test_pieces_are_whole_batches_whatever_their_size(broker: Any) -> None:
 def test_the_start_is_found_by_the_index(broker: Any) -> None:
     topic = Local(broker, segment_bytes=1 << 20)
     topic.put(batches(600, 10))
-    begin = Bystander(topic.directory).segment(5000).position
+    begin = OfflineReader(topic.directory).segment(5000).position
     assert os.stat(os.path.join(topic.directory, logs(topic)[0])).st_size - begin < 60_000
     assert topic.read(5000) == all_rows(6000, 5000)
 

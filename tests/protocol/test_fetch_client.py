@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol import fetch, fetch_client, wire
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
-from odradek.protocol.fetch_client import EARLIEST, LATEST, Place
+from odradek.protocol.fetch_client import EARLIEST, LATEST, ListOffsetsPartition
 from odradek.protocol.library import message_class
 
 INT16 = st.integers(-(1 << 15), (1 << 15) - 1)
@@ -77,7 +77,7 @@ def test_what_a_follower_does_not_need_is_passed_over() -> None:
         + b"\x01\x07\x01z" + b"\x01\x08\x02yy"
     )  # fmt: skip
     answer = fetch_client.parse_fetch(memoryview(body), 9)
-    assert answer.parts == [fetch_client.Part(bytes(16), 1, 6, 2, 4, memoryview(b""), None)]
+    assert answer.parts == [fetch_client.FetchedPart(bytes(16), 1, 6, 2, 4, memoryview(b""), None)]
 
 
 def test_answers_that_are_none() -> None:
@@ -103,7 +103,7 @@ def test_garbage_is_a_wire_error_or_an_answer(body: bytes) -> None:
 
 @pytest.mark.parametrize("at", [LATEST, EARLIEST])
 def test_list_offsets_as_the_library_has_it(at: int) -> None:
-    places = [Place(b"t", 0, 3), Place(b"u", 1, 4), Place(b"t", 2, 5)]
+    places = [ListOffsetsPartition(b"t", 0, 3), ListOffsetsPartition(b"u", 1, 4), ListOffsetsPartition(b"t", 2, 5)]
     frame = fetch_client.encode_list_offsets(7, at, places, 11, b"me")
     request = message_class("ListOffsetsRequest").decode(frame[4:], version=5, header=True, framed=False)
     assert request.header.correlation_id == 11
@@ -124,7 +124,7 @@ def test_list_offsets_answer_of_the_library() -> None:
     response.with_header(correlation_id=8)
     body = response.encode(header=True, framed=False)
     places = fetch_client.parse_list_offsets(memoryview(body), 8)
-    assert places == [Place(b"t", 4, 6, 3, 100)]
+    assert places == [ListOffsetsPartition(b"t", 4, 6, 3, 100)]
     with pytest.raises(wire.WireError):
         fetch_client.parse_list_offsets(memoryview(body)[:-1], 8)
 

@@ -20,7 +20,7 @@ from odradek.protocol.records.batch_v2 import Record
 from odradek.storage.config import LogConfig
 from odradek.storage.files import checkpoints
 from odradek.storage.log import append, read
-from odradek.storage.log.log import Log, Place
+from odradek.storage.log.log import Log, PartitionLocation
 from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 
@@ -38,7 +38,7 @@ class Live:
 
     def log(self, worker: int = 0) -> Log:
         """The log as a process sees it; call it again after a fork."""
-        place = Place(bytes(16), 0, 1, str(self.root))
+        place = PartitionLocation(bytes(16), 0, 1, str(self.root))
         made = Log(
             Shared.attach(self.prefix),
             self.root,

@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 
 from odradek.storage.files import checkpoints, names
-from odradek.storage.producers.producers import TXN_ENTRY, ProducerEntry
+from odradek.storage.producers.producer_state import TXN_ENTRY, ProducerEntry
 from odradek.storage.segment import epochs
 
 from .compaction.compaction_world import TP

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol.records import codecs
-from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.compaction import DedupeBuffer
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.files import names
 
@@ -27,7 +27,7 @@ from .test_death import _dies_at
 
 KEYS = [b"a", b"b", b"c", b"", b"a key of more than sixteen bytes", None]
 CODECS = [codecs.NONE] * 4 + [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]
-MEMORY = [Memory(), Memory(2 * ENTRY_BYTES, 1.0)]
+MEMORY = [DedupeBuffer(), DedupeBuffer(2 * ENTRY_BYTES, 1.0)]
 DAY = 86_400_000
 ROUNDS_EACH = 100
 TOLD_ALL_THE_SAME = re.compile(

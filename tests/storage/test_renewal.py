@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.janitor import retention
+from odradek.broker.janitor import log_retention
 from odradek.ipc import producers, region, renewal, slots
 from odradek.ipc.producers import ProducerTable
 from odradek.storage.compaction import compaction
@@ -251,7 +251,7 @@ def test_an_append_to_a_segment_with_room_takes_no_time_to_say_so(tmp_path: Path
 def test_who_forgets_idle_producers_goes_on(tmp_path: Path, renewals: Renewals) -> None:
     with live(tmp_path) as world:
         partition = ten_producers(world)
-        assert renewals.of(partition, lambda: retention.expire_producers(partition, NOW * 2, 1)) >= 10
+        assert renewals.of(partition, lambda: log_retention.expire_producers(partition, NOW * 2, 1)) >= 10
 
 
 def test_who_looks_at_producers_goes_on(tmp_path: Path, renewals: Renewals, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +312,7 @@ def test_a_compaction_goes_on_with_each_producer(tmp_path: Path, renewals: Renew
     with live(tmp_path, segment_bytes=1, cleanup_policy="compact") as world:
         partition = ten_producers(world)
         work = compaction.Compaction(
-            partition, compaction.find_range(partition, 0, NOW), compaction.Memory(1 << 20), NOW
+            partition, compaction.find_range(partition, 0, NOW), compaction.DedupeBuffer(1 << 20), NOW
         )
         assert renewals.of(partition, lambda: list(work.steps())) >= 10
         assert work.swaps

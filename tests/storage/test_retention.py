@@ -3,7 +3,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.storage.retention import DeletableSegment, Limits, SegmentFacts, kept_producers, segments_to_delete
+from odradek.storage.retention import (
+    DeletableSegment,
+    RetentionLimits,
+    SegmentFacts,
+    kept_producers,
+    segments_to_delete,
+)
 
 from .live import batch, live, put
 
@@ -11,13 +17,18 @@ LOG = [SegmentFacts(0, 100, 1000), SegmentFacts(10, 100, 2000), SegmentFacts(20,
 
 
 def doomed(
-    limits: Limits, *, log_start: int = 0, high_watermark: int = 40, now_ms: int = 0, log: list[SegmentFacts] = LOG
+    limits: RetentionLimits,
+    *,
+    log_start: int = 0,
+    high_watermark: int = 40,
+    now_ms: int = 0,
+    log: list[SegmentFacts] = LOG,
 ) -> list[DeletableSegment]:
     return segments_to_delete(log, limits, log_start=log_start, high_watermark=high_watermark, leo=40, now_ms=now_ms)
 
 
 def test_time_stops_at_the_first_segment_that_is_young() -> None:
-    limits = Limits(retention_ms=1000)
+    limits = RetentionLimits(retention_ms=1000)
     assert doomed(limits, now_ms=2000) == []
     assert doomed(limits, now_ms=2001) == [(0, "retention.ms")]
     assert [base for base, _ in doomed(limits, now_ms=3001)] == [0, 10, 20]
@@ -25,28 +36,28 @@ def test_time_stops_at_the_first_segment_that_is_young() -> None:
 
 
 def test_size_keeps_at_least_the_limit() -> None:
-    assert doomed(Limits(retention_bytes=350)) == []
-    assert doomed(Limits(retention_bytes=251)) == []
-    assert doomed(Limits(retention_bytes=250)) == [(0, "retention.bytes")]
-    assert [base for base, _ in doomed(Limits(retention_bytes=0))] == [0, 10, 20, 30]
+    assert doomed(RetentionLimits(retention_bytes=350)) == []
+    assert doomed(RetentionLimits(retention_bytes=251)) == []
+    assert doomed(RetentionLimits(retention_bytes=250)) == [(0, "retention.bytes")]
+    assert [base for base, _ in doomed(RetentionLimits(retention_bytes=0))] == [0, 10, 20, 30]
 
 
 def test_the_log_start_goes_first_and_counts_for_size() -> None:
-    assert doomed(Limits(delete=False), log_start=25) == [(0, "log start offset"), (10, "log start offset")]
-    assert doomed(Limits(retention_bytes=50), log_start=19) == [
+    assert doomed(RetentionLimits(delete=False), log_start=25) == [(0, "log start offset"), (10, "log start offset")]
+    assert doomed(RetentionLimits(retention_bytes=50), log_start=19) == [
         (0, "log start offset"),
         (10, "retention.bytes"),
         (20, "retention.bytes"),
     ]
-    assert doomed(Limits(delete=False), log_start=40) == [(b, "log start offset") for b in (0, 10, 20)]
+    assert doomed(RetentionLimits(delete=False), log_start=40) == [(b, "log start offset") for b in (0, 10, 20)]
 
 
 def test_without_delete_in_the_policy_only_the_log_start_counts() -> None:
-    assert doomed(Limits(0, 0, delete=False), now_ms=9999) == []
+    assert doomed(RetentionLimits(0, 0, delete=False), now_ms=9999) == []
 
 
 def test_nothing_above_the_high_watermark_goes() -> None:
-    limits = Limits(retention_ms=0)
+    limits = RetentionLimits(retention_ms=0)
     assert [base for base, _ in doomed(limits, now_ms=9999, high_watermark=19)] == [0]
     assert [base for base, _ in doomed(limits, now_ms=9999, high_watermark=20)] == [0, 10]
     assert [base for base, _ in doomed(limits, now_ms=9999, high_watermark=39)] == [0, 10, 20]
@@ -54,8 +65,8 @@ def test_nothing_above_the_high_watermark_goes() -> None:
 
 def test_an_empty_active_segment_stays() -> None:
     log = [SegmentFacts(0, 100, 1000), SegmentFacts(40, 0, 0)]
-    assert [base for base, _ in doomed(Limits(0, 0), now_ms=9999, log=log)] == [0]
-    assert doomed(Limits(0, 0), now_ms=9999, log=[SegmentFacts(40, 0, 0)]) == []
+    assert [base for base, _ in doomed(RetentionLimits(0, 0), now_ms=9999, log=log)] == [0]
+    assert doomed(RetentionLimits(0, 0), now_ms=9999, log=[SegmentFacts(40, 0, 0)]) == []
 
 
 @given(
@@ -70,7 +81,7 @@ def test_a_prefix_goes_and_what_stays_obeys(
 ) -> None:
     log = [SegmentFacts(i * 10, bytes_, stamp) for i, (bytes_, stamp) in enumerate(facts)]
     leo = len(log) * 10
-    limits = Limits(age, size)
+    limits = RetentionLimits(age, size)
     gone = segments_to_delete(log, limits, log_start=start, high_watermark=high, leo=leo, now_ms=5000)
     assert [base for base, _ in gone] == [s.base_offset for s in log[: len(gone)]]
     assert all(base + 10 <= high for base, _ in gone)

@@ -8,7 +8,7 @@ from pathlib import Path
 from odradek.storage.files import names
 from odradek.storage.files.durable import replace
 from odradek.storage.producers import snapshots
-from odradek.storage.producers.producers import ProducerEntry
+from odradek.storage.producers.producer_state import ProducerEntry
 from odradek.storage.segment.index_files import OFFSET_ENTRY, TIME_ENTRY
 
 

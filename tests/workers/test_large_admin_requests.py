@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.cluster.configs import configdef
-from odradek.cluster.decisions.planning import Defaults, TopicPlan
+from odradek.cluster.decisions.planning import TopicDefaults, TopicPlan
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree.embedded import EmbeddedTree
 from odradek.protocol.library import message_class
@@ -43,8 +43,8 @@ class Controller:
     def snapshot(self) -> Any:
         return self.owner.snapshot
 
-    def defaults(self) -> Defaults:
-        return Defaults()
+    def defaults(self) -> TopicDefaults:
+        return TopicDefaults()
 
     def when_published(self, action: Callable[[], None]) -> None:
         action()

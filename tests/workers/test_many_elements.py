@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from odradek.protocol.library import message_class
-from odradek.storage.log import times, trim
+from odradek.storage.log import timestamp_queries, trim
 from odradek.workers.apis import k00_produce, k01_fetch, k02_list_offsets, k03_metadata
 from odradek.workers.fetch import fetching
-from odradek.workers.net import slices
+from odradek.workers.net import time_slices
 
 from ..clients.raw import batches, calls
 from ..harness import effort
@@ -28,7 +28,7 @@ NAMES = [f"no{at}" for at in range(MANY)]
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A worker that does one step a turn."""
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(time_slices, "SLICE_S", 0.0)
     with make(tmp_path, auto_create_topics_enable=False) as made:
         yield made
 
@@ -137,7 +137,7 @@ def test_nor_of_a_time_in_a_log_of_many_segments(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int, timestamp: int
 ) -> None:
     """A change of the log between two turns has the rest looked up in the files that there are then."""
-    monkeypatch.setattr(times, "SEGMENTS", 2)
+    monkeypatch.setattr(timestamp_queries, "SEGMENTS", 2)
     bench.topic("t", segment_bytes="100")
     for at in range(60):
         records = batches.batch([b"%d" % at])
@@ -168,7 +168,7 @@ def test_nor_of_a_time_in_a_log_of_many_segments(
 def test_a_fetch_of_many_partitions(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """Answered, or parked, in a later turn; not for a client that has gone meanwhile."""
+    """Answered or delayed in a later turn, but not for a client that has disconnected meanwhile."""
     monkeypatch.setattr(k01_fetch, "_MANY", 100)
     bench.topic("many", 90)
     parts = [calls.part(at, 0) for at in range(90)]
@@ -205,7 +205,7 @@ def test_a_fault_in_a_later_turn_costs_the_connection(
 def test_a_fault_in_a_later_turn_of_a_produce(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     client.send(client.frame(several()))
     bench.turn(20)
-    monkeypatch.setattr(k00_produce._Taking, "_take", lambda *_: 1 // 0)
+    monkeypatch.setattr(k00_produce._TakenParts, "_take", lambda *_: 1 // 0)
     assert client.gone()
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from odradek.workers import worker
-from odradek.workers.net import slices
+from odradek.workers.net import time_slices
 
 from .inprocess import Bench
 
@@ -19,7 +19,7 @@ def test_many_requests_that_take_turns_do_not_add_up(bench: Bench, monkeypatch: 
 
     def work(name: str, turns: int) -> Callable[[], bool]:
         def run() -> bool:
-            now[0] += slices.SLICE_S * 0.6
+            now[0] += time_slices.SLICE_S * 0.6
             done.append(name)
             return done.count(name) == turns
 

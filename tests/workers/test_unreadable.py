@@ -12,7 +12,7 @@ import pytest
 
 from odradek.protocol import errors, interbroker
 from odradek.storage.files import names
-from odradek.storage.log import control_batch, read, reindex, roll, times
+from odradek.storage.log import control_batch, read, reindex, roll, timestamp_queries
 from odradek.storage.log.partition import Partition
 from odradek.storage.log.sequences import Producers
 from odradek.storage.segment import epochs
@@ -243,9 +243,9 @@ def test_files_that_are_replaced_faster_than_they_are_read(
 def test_a_time_is_looked_up_again_in_files_that_were_replaced(
     two: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int, code: int
 ) -> None:
-    partition, step, replacements = _partition(two), times.FirstNotBefore.step, 1
+    partition, step, replacements = _partition(two), timestamp_queries.OffsetForTimestamp.step, 1
 
-    def replaced(question: times.FirstNotBefore, one: Partition, *wanted: Any) -> Any:
+    def replaced(question: timestamp_queries.OffsetForTimestamp, one: Partition, *wanted: Any) -> Any:
         nonlocal replacements
         state, replacements = one.state(), replacements - 1
         if replacements < 0:
@@ -253,7 +253,7 @@ def test_a_time_is_looked_up_again_in_files_that_were_replaced(
         one.slot.publish(state._replace(generation=state.generation + 1))
         raise FileNotFoundError("replaced meanwhile")
 
-    monkeypatch.setattr(times.FirstNotBefore, "step", replaced)
+    monkeypatch.setattr(timestamp_queries.OffsetForTimestamp, "step", replaced)
     assert _list_offsets(client, version, 1).error_code == errors.NONE
     replacements = 100
     assert _list_offsets(client, version, 1).error_code == code

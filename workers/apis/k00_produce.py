@@ -14,7 +14,7 @@ INVALID_TOPIC_EXCEPTION. A transactional batch that would open a transaction in 
 coordinator confirms that the partition is part of it (KIP-890, workers.produce.verification). A transactional batch in
 a request without a transactional id fails the whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-A request with the same target as the connection's last one is not decoded (workers.produce.targets).
+A request with the same target as the connection's last one is not decoded (workers.produce.produce_targets).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from odradek.protocol.wire import uvarint
 from odradek.storage.log.log_batch import NOT_ASKED
 from odradek.workers.dispatch import partition_check
 from odradek.workers.dispatch.api import Api
-from odradek.workers.net import connection_state, slices
-from odradek.workers.produce.answering import Several
-from odradek.workers.produce.batching import Pending
-from odradek.workers.produce.targets import ProduceTarget
+from odradek.workers.net import connection_state, time_slices
+from odradek.workers.produce.batching import PendingBatch
+from odradek.workers.produce.produce_responses import MultiPartitionProduce
+from odradek.workers.produce.produce_targets import ProduceTarget
 
 if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
@@ -133,7 +133,7 @@ def _parse(
 
 
 def _target(
-    partition: Partition | None, part: produce.Part, request: produce.ProduceRequest, version: int
+    partition: Partition | None, part: produce.ProducePart, request: produce.ProduceRequest, version: int
 ) -> ProduceTarget:
     return ProduceTarget(
         partition, part.topic, part.partition, request.acks, request.timeout_ms, version, request.transactional_id
@@ -149,7 +149,9 @@ def _remember(services: ProduceServices, connection: Connection, target: Produce
             last.follower = target
 
 
-def _place(services: ProduceServices, part: produce.Part, acks: int, version: int, admin: bool) -> Partition | None:
+def _place(
+    services: ProduceServices, part: produce.ProducePart, acks: int, version: int, admin: bool
+) -> Partition | None:
     """The partition of a part; None when the part must be refused.
 
     The remembered prefix contains the client id, so a permission holds for every request with that prefix.
@@ -178,7 +180,7 @@ def _batch(
     buffer: memoryview,
     at: int,
     size: int,
-) -> Pending:
+) -> PendingBatch:
     """The batch in buffer[at:at+size], checked and queued for the round's append, or decided if it is refused.
 
     A single batch with a valid header, CRC and records is stored as it came. For a trusted producer the header's count
@@ -186,7 +188,7 @@ def _batch(
     """
     partition, config = target.partition, target.partition.config
     view = buffer[at : at + size]
-    batch = Pending(view, connection, correlation, target)
+    batch = PendingBatch(view, connection, correlation, target)
     if size >= HEADER_SIZE and config.plain and target.version >= 3:
         base, length, _, magic, crc, attributes, delta, first, timestamp, producer_id, epoch, sequence, count = (
             HEADER.unpack_from(buffer, at)
@@ -219,7 +221,7 @@ def _batch(
     return batch
 
 
-def _open(services: ProduceServices, batch: Pending) -> None:
+def _open(services: ProduceServices, batch: PendingBatch) -> None:
     """The slow path: check and convert record by record."""
     from odradek.workers.produce import convert
 
@@ -236,7 +238,7 @@ def _open(services: ProduceServices, batch: Pending) -> None:
         services.batching.add(partition, batch)
 
 
-def _add_transactional(services: ProduceServices, batch: Pending) -> None:
+def _add_transactional(services: ProduceServices, batch: PendingBatch) -> None:
     """The append has the batch verified if it opens a transaction; that is impossible without a transactional id."""
     if batch.target.transactional_id is None:
         batch.refuse(UNNAMED)
@@ -247,7 +249,7 @@ def _add_transactional(services: ProduceServices, batch: Pending) -> None:
     services.batching.add(batch.target.partition, batch)
 
 
-def _attributes_sound(services: ProduceServices, pending: Pending, attributes: int, producer_id: int) -> bool:
+def _attributes_sound(services: ProduceServices, pending: PendingBatch, attributes: int, producer_id: int) -> bool:
     """Whether a batch with these attributes can be stored as it came; records that it is transactional or costly."""
     if attributes & (CONTROL | TIMESTAMP_TYPE):
         return False
@@ -268,7 +270,9 @@ def _take_several(
     buffer: memoryview, head: int,
 ) -> None:  # fmt: skip
     """Take a request for several partitions, or with a part to refuse."""
-    taking = _Taking(services, connection, request, Several(version, correlation, request.acks), buffer, head)
+    taking = _TakenParts(
+        services, connection, request, MultiPartitionProduce(version, correlation, request.acks), buffer, head
+    )
     connection.in_flight.append(taking.several)
     if not taking.run():
         taking.keep()
@@ -276,12 +280,12 @@ def _take_several(
         services.again(taking.go_on, connection)
 
 
-class _Taking:
+class _TakenParts:
     """Takes the parts of one request, one time slice at a go: there may be many, and records to decode."""
 
     def __init__(
-        self, services: ProduceServices, connection: Connection, request: produce.ProduceRequest, several: Several,
-        buffer: memoryview, head: int,
+        self, services: ProduceServices, connection: Connection, request: produce.ProduceRequest,
+        several: MultiPartitionProduce, buffer: memoryview, head: int,
     ) -> None:  # fmt: skip
         self.several = several
         self._services = services
@@ -306,7 +310,7 @@ class _Taking:
 
     def run(self) -> bool:
         """Take parts for one slice; returns whether those were all."""
-        until = time.monotonic() + slices.SLICE_S
+        until = time.monotonic() + time_slices.SLICE_S
         while self._left:
             self.several.add(self._take(self._left.popleft()))
             if self._left and time.monotonic() >= until:
@@ -315,20 +319,20 @@ class _Taking:
         self._services.batching.settle(self._connection)
         return True
 
-    def _take(self, part: produce.Part) -> Pending:
+    def _take(self, part: produce.ProducePart) -> PendingBatch:
         services, connection, request, several = self._services, self._connection, self._request, self.several
         version, correlation = several.version, several.correlation
         partition = None if self._unnamed else _place(services, part, request.acks, version, self._admin)
         target, start = _target(partition, part, request, version), part.start - self._moved
         if partition is not None:
             return _batch(services, connection, correlation, target, self._buffer, start, max(part.size, 0))
-        batch = Pending(self._buffer[start:start], connection, correlation, target)
+        batch = PendingBatch(self._buffer[start:start], connection, correlation, target)
         batch.refuse(UNNAMED if self._unnamed else _why(services, batch, request, version, self._admin))
         services.batching.finish((batch,))
         return batch
 
 
-def _once(parts: list[produce.Part]) -> list[produce.Part]:
+def _once(parts: list[produce.ProducePart]) -> list[produce.ProducePart]:
     """Each partition once: of several parts for one partition, Kafka stores and answers the last."""
     return list({(part.topic, part.partition): part for part in parts}.values())
 
@@ -349,7 +353,7 @@ def _is_transactional(buffer: memoryview, at: int, size: int) -> bool:
 
 
 def _why(
-    services: ProduceServices, pending: Pending, request: produce.ProduceRequest, version: int, admin: bool
+    services: ProduceServices, pending: PendingBatch, request: produce.ProduceRequest, version: int, admin: bool
 ) -> int:
     """The error of a part that `_place` refused; clients may not write to internal topics, whichever broker leads."""
     topic, by_id = pending.target.topic, version >= produce.TOPIC_IDS

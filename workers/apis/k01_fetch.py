@@ -1,7 +1,7 @@
 """Fetch (key 1), versions 0 to 18: read records from partitions.
 
 Answers are slices of segment files (storage.log.read), sent from the page cache, or a few records as bytes; long polls
-wait in workers.dispatch.purgatory; sessions (KIP-227) live in workers.fetch.sessions. Consumers get only records
+wait in workers.dispatch.purgatory; sessions (KIP-227) live in workers.fetch.fetch_sessions. Consumers get only records
 below the high watermark, with isolation level read_committed below the last stable offset. From version 3 on the first
 batch is sent even when it is larger than the limits (KIP-74). Below version 4 records are converted down to magic 1,
 below 2 to magic 0.
@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING
 
 from odradek.protocol import errors, fetch, fetch_single
 from odradek.workers.dispatch.api import Api
+from odradek.workers.fetch.fetch_sessions import INITIAL, SESSIONLESS
 from odradek.workers.fetch.fetch_targets import FetchTarget
 from odradek.workers.fetch.fetching import Fetch, failed
 from odradek.workers.fetch.follower_fetch import FollowerFetch
 from odradek.workers.fetch.repeated_fetch import RepeatedFetch
 from odradek.workers.fetch.repeated_follower_fetch import FollowerTarget, RepeatedFollowerFetch
-from odradek.workers.fetch.repeated_in_session import InSession
-from odradek.workers.fetch.sessions import INITIAL, SESSIONLESS
+from odradek.workers.fetch.repeated_session_fetch import RepeatedSessionFetch
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
     from odradek.workers.fetch.fetch_services import FetchServices
-    from odradek.workers.fetch.sessions import Session
+    from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.net.connection import Connection
 
 _MANY = 1000  # partitions above which a request is read in steps
@@ -58,13 +58,13 @@ def take(
         services.sender.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
         return
     made = FollowerFetch if request.replica >= 0 else Fetch
-    asked = made(services, connection, version, correlation, request, session)
+    operation = made(services, connection, version, correlation, request, session)
     if len(request.parts) == 1 and not request.forgotten and end - head <= _LONGEST:
         connection.repeated = _remembered(services, connection, version, request, session, buffer, head, start, end)
-    if len(asked.parts) > _MANY and request.replica < 0:
-        asked.begin()
+    if len(operation.parts) > _MANY and request.replica < 0:
+        operation.begin()
     else:
-        asked.start()
+        operation.start()
 
 
 def _refuse(
@@ -81,7 +81,7 @@ def _refuse(
 
 
 def _remembered(
-    services: FetchServices, connection: Connection, version: int, request: FetchRequest, session: Session | None,
+    services: FetchServices, connection: Connection, version: int, request: FetchRequest, session: FetchSession | None,
     buffer: memoryview, head: int, start: int, end: int,
 ) -> RepeatedFetch | None:  # fmt: skip
     """The fast path to try first for the connection's next Fetch, if this one is of the kind that is repeated."""
@@ -102,7 +102,7 @@ def _remembered(
         return None
     epoch = fetch_single.epoch_at(start, version)
     frame = bytes(buffer[head:epoch]), bytes(buffer[epoch + 4 : at]), back
-    repeated = RepeatedFollowerFetch if follower else InSession
+    repeated = RepeatedFollowerFetch if follower else RepeatedSessionFetch
     return repeated(services, connection, version, request, target, frame, session)
 
 

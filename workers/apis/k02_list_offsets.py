@@ -9,7 +9,7 @@ once: the list may be long.
 Followers, identified by a replica id, see the whole log.
 A new leader whose high watermark is still below the start of its epoch does not know yet what is committed: for the
 latest offset, and for times without a committed record, it answers OFFSET_NOT_AVAILABLE (v5+) or LEADER_NOT_AVAILABLE.
-A search through a log's segments, of which there may be ten thousand, runs in steps (storage.log.times).
+A search through a log's segments, of which there may be ten thousand, runs in steps (storage.log.timestamp_queries).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.library import message_class
 from odradek.storage.files import names
-from odradek.storage.log import times
+from odradek.storage.log import timestamp_queries
 from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
@@ -50,9 +50,9 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[None]
     topic_class = response.ListOffsetsTopicResponse
     twice = _twice(request) if context.version else frozenset()
     topics = []
-    for name, asked in _asked(request, context.version):
+    for name, parts in _requested_topics(request, context.version):
         parts = []
-        for part in asked:
+        for part in parts:
             found = _refused(part, context.version, (name, part.partition_index) in twice)
             found = found or (yield from _answer(services, name, part, request, context))
             parts.append(topic_class.ListOffsetsPartitionResponse(**found))
@@ -66,7 +66,7 @@ def _twice(request: Any) -> frozenset[tuple[str, int]]:
     return frozenset(key for key, count in counts.items() if count > 1)
 
 
-def _asked(request: Any, version: int) -> Iterator[tuple[str, list[Any]]]:
+def _requested_topics(request: Any, version: int) -> Iterator[tuple[str, list[Any]]]:
     """The queries by topic."""
     if version:
         yield from ((topic.name, topic.partitions) for topic in request.topics)
@@ -106,18 +106,18 @@ def _answer(
     return _error(index, errors.KAFKA_STORAGE_ERROR, version) if found is None else found
 
 
-def _search(wanted: int, version: int) -> Boundaries | times.Question | None:
+def _search(timestamp: int, version: int) -> SegmentBoundaries | timestamp_queries.TimestampQuery | None:
     """The search through the log's segments, if the answer needs one."""
     if version == 0:
-        return Boundaries()
-    if wanted == MAX_TIMESTAMP:
-        return times.Newest()
-    return times.FirstNotBefore(wanted) if wanted >= 0 else None
+        return SegmentBoundaries()
+    if timestamp == MAX_TIMESTAMP:
+        return timestamp_queries.MaxTimestamp()
+    return timestamp_queries.OffsetForTimestamp(timestamp) if timestamp >= 0 else None
 
 
 def _look(
     partition: Partition, values: tuple[int, ...], part: Any, request: Any, version: int,
-    search: Boundaries | times.Question | None,
+    search: SegmentBoundaries | timestamp_queries.TimestampQuery | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The answer, or _UNFINISHED."""
     index, limit = part.partition_index, _limit(values, request)
@@ -126,7 +126,7 @@ def _look(
         return _error(index, error, version)
     if search is not None and not search.step(partition, values, limit):
         return _UNFINISHED
-    if isinstance(search, Boundaries):
+    if isinstance(search, SegmentBoundaries):
         found = search.chosen(part.timestamp, values, limit)[: max(0, part.max_num_offsets)]
         return {"partition_index": index, "error_code": errors.NONE, "old_style_offsets": found}
     offset = _found(search, values, part.timestamp, limit)
@@ -158,21 +158,21 @@ def _lags(values: tuple[int, ...]) -> bool:
 
 
 def _found(
-    search: times.Question | None, values: tuple[int, ...], wanted: int, limit: int
+    search: timestamp_queries.TimestampQuery | None, values: tuple[int, ...], timestamp: int, limit: int
 ) -> dict[str, int] | None:  # fmt: skip
     """The answer; None: no record below `limit` has that timestamp or a later one."""
     if search is not None:
         return None if search.found is None else search.found._asdict()
     epoch = values[slots.F_LEADER_EPOCH]
-    if wanted == LATEST:
+    if timestamp == LATEST:
         return {"timestamp": -1, "offset": limit, "leader_epoch": epoch}
-    if wanted in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return {"timestamp": -1, "offset": values[slots.F_LOG_START], "leader_epoch": epoch}
     return _NOTHING  # timestamps of tiered storage
 
 
-class Boundaries:
-    """v0: the base offsets and write times of segments, collected in steps like a times.Question."""
+class SegmentBoundaries:
+    """v0: the base offsets and write times of segments, collected in steps like a times.TimestampQuery."""
 
     def __init__(self) -> None:
         self._points: list[tuple[int, int]] = []  # base offset, time
@@ -181,9 +181,9 @@ class Boundaries:
         """Do one step; returns whether it was the last. FileNotFoundError: repeat it."""
         bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
         known = bisect_right(bases, self._points[-1][0]) if self._points else 0
-        some = bases[known : known + times.SEGMENTS]
+        some = bases[known : known + timestamp_queries.SEGMENTS]
         self._points += [(base, _written_ms(partition, base)) for base in some]
-        if len(some) == times.SEGMENTS:
+        if len(some) == timestamp_queries.SEGMENTS:
             return False
         self._points = [point for point in self._points if point[0] >= bases[0]]  # the others were deleted meanwhile
         return True

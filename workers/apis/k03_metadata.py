@@ -118,7 +118,7 @@ def _names_badly(request: Any, version: int) -> bool:
     """Whether a topic has no name, or has an id, in a version before topic ids."""
     if version >= IDS_IN_REQUESTS or request.topics is None:
         return False
-    return any(topic.name is None or topology.asked_id(topic) for topic in request.topics)
+    return any(topic.name is None or topology.requested_id(topic) for topic in request.topics)
 
 
 def _refused(request: Any) -> Any:
@@ -127,7 +127,7 @@ def _refused(request: Any) -> Any:
     topics = [
         response.MetadataResponseTopic(
             error_code=errors.INVALID_REQUEST, name=topic.name or "", is_internal=False, partitions=[],
-            topic_id=UUID(bytes=topology.asked_id(topic) or bytes(16)),
+            topic_id=UUID(bytes=topology.requested_id(topic) or bytes(16)),
         )
         for topic in request.topics
     ]  # fmt: skip
@@ -165,7 +165,7 @@ def _to_create(services: Services, request: Any, version: int) -> Generator[None
     missing = set()
     for topic in request.topics:
         name = topic.name
-        unknown = name is not None and not topology.asked_id(topic) and name not in services.snapshot.topics
+        unknown = name is not None and not topology.requested_id(topic) and name not in services.snapshot.topics
         if unknown and topicnames.problem(name) is None:
             missing.add(name)
         yield
@@ -185,7 +185,7 @@ def _answer(
             yield
     else:
         for topic in _once(request.topics):
-            topics.append(_asked_topic(snapshot, topic, context, operations, codes))
+            topics.append(_requested_topic(snapshot, topic, context, operations, codes))
             yield
     brokers = [
         response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -205,13 +205,15 @@ def _asks(request: Any, what: str) -> bool:
 
 def _once(topics: list[Any]) -> list[Any]:
     """Each topic once, as Kafka answers, in the order of the request; only those with an id if there are any."""
-    by_id = {topic_id: topic for topic in topics if (topic_id := topology.asked_id(topic))}
+    by_id = {topic_id: topic for topic in topics if (topic_id := topology.requested_id(topic))}
     return list((by_id or {topic.name: topic for topic in topics}).values())
 
 
-def _asked_topic(snapshot: Snapshot, asked: Any, context: Context, operations: Any, codes: dict[str, int]) -> Any:
-    topic_id = topology.asked_id(asked) if context.version >= IDS_IN_REQUESTS else None
-    name = snapshot.by_id(topic_id) if topic_id else asked.name
+def _requested_topic(
+    snapshot: Snapshot, requested: Any, context: Context, operations: Any, codes: dict[str, int]
+) -> Any:
+    topic_id = topology.requested_id(requested) if context.version >= IDS_IN_REQUESTS else None
+    name = snapshot.by_id(topic_id) if topic_id else requested.name
     if name is not None and name in snapshot.topics and name not in codes:
         return _topic(snapshot, name, context.listener, context.version, operations)
     if topic_id:

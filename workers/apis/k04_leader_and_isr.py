@@ -20,13 +20,15 @@ BY_ID = 5
 
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
-    told = [_told(name, topic_id, part) for name, topic_id, part in _partitions(request, context.version)]
-    office = ControllerTerm.of(request, context.client_id, context.size)
+    updates = [
+        _partition_update(name, topic_id, part) for name, topic_id, part in _partitions(request, context.version)
+    ]
+    term = ControllerTerm.of(request, context.client_id, context.size)
 
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:
-        context.reply(_response(context.version, error, told, errors))
+        context.reply(_response(context.version, error, updates, errors))
 
-    controller.owner.controller_requests.leader_and_isr(office, told, done)
+    controller.owner.controller_requests.leader_and_isr(term, updates, done)
     return None
 
 
@@ -40,16 +42,16 @@ def _partitions(request: Any, version: int) -> list[tuple[str, bytes, Any]]:
     ]
 
 
-def _told(name: str, topic_id: bytes, part: Any) -> PartitionUpdate:
+def _partition_update(name: str, topic_id: bytes, part: Any) -> PartitionUpdate:
     return PartitionUpdate(
         name, topic_id, part.partition_index, part.controller_epoch, part.leader, part.leader_epoch, list(part.isr),
         part.partition_epoch, list(part.replicas), bool(getattr(part, "is_new", False)),
     )  # fmt: skip
 
 
-def _response(version: int, error: int, told: list[PartitionUpdate], errors: dict[tuple[str, int], int]) -> Any:
+def _response(version: int, error: int, updates: list[PartitionUpdate], errors: dict[tuple[str, int], int]) -> Any:
     response = interbroker.message_class("LeaderAndIsrResponse")
-    rows = [(one, errors.get((one.topic, one.number), NONE)) for one in told]
+    rows = [(one, errors.get((one.topic, one.number), NONE)) for one in updates]
     if version < BY_ID:
         return response(
             error_code=error,

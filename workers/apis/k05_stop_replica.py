@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.decisions.broker_request_batch import Stop
+from odradek.cluster.decisions.broker_request_batch import StopReplica
 from odradek.cluster.metadata.view import ControllerTerm
 from odradek.protocol import interbroker
 from odradek.workers.dispatch.api import CONTROLLER, Api
@@ -19,7 +19,7 @@ _ANY_EPOCH = -1
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
     stops = list(_stops(request, context.version))
-    office = ControllerTerm.of(request, context.client_id, context.size)
+    term = ControllerTerm.of(request, context.client_id, context.size)
     response = interbroker.message_class("StopReplicaResponse")
 
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:
@@ -32,22 +32,22 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
         answer = response(error_code=error, partition_errors=rows)
         controller.when_published(lambda: context.reply(answer))
 
-    controller.owner.controller_requests.stop_replica(office, stops, done)
+    controller.owner.controller_requests.stop_replica(term, stops, done)
     return None
 
 
-def _stops(request: Any, version: int) -> Iterator[Stop]:
+def _stops(request: Any, version: int) -> Iterator[StopReplica]:
     if version >= 3:
         for topic in request.topic_states:
             for part in topic.partition_states:
-                yield Stop((topic.topic_name, part.partition_index), part.leader_epoch, part.delete_partition)
+                yield StopReplica((topic.topic_name, part.partition_index), part.leader_epoch, part.delete_partition)
     elif version >= 1:
         for topic in request.topics:
             for index in topic.partition_indexes:
-                yield Stop((topic.name, index), _ANY_EPOCH, request.delete_partitions)
+                yield StopReplica((topic.name, index), _ANY_EPOCH, request.delete_partitions)
     else:
         for part in request.ungrouped_partitions:
-            yield Stop((part.topic_name, part.partition_index), _ANY_EPOCH, request.delete_partitions)
+            yield StopReplica((part.topic_name, part.partition_index), _ANY_EPOCH, request.delete_partitions)
 
 
 API = Api(

@@ -22,7 +22,7 @@ _UNKNOWN = "UNKNOWN"
 
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
-    office = ControllerTerm.of(request, context.client_id, context.size)
+    term = ControllerTerm.of(request, context.client_id, context.size)
     brokers = [_broker(broker, context.version) for broker in request.live_brokers]
     response = interbroker.message_class("UpdateMetadataResponse")
 
@@ -30,7 +30,8 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
         code = error or next(iter(errors.values()), NONE)
         controller.when_published(lambda: context.reply(response(error_code=code)))
 
-    controller.owner.controller_requests.update_metadata(office, list(_told(request, context.version)), brokers, done)
+    updates = list(_partition_updates(request, context.version))
+    controller.owner.controller_requests.update_metadata(term, updates, brokers, done)
     return None
 
 
@@ -48,7 +49,7 @@ def _listener(endpoint: Any, version: int) -> str:
     return PROTOCOLS[endpoint.security_protocol] if 0 <= endpoint.security_protocol < len(PROTOCOLS) else _UNKNOWN
 
 
-def _told(request: Any, version: int) -> Iterator[PartitionUpdate]:
+def _partition_updates(request: Any, version: int) -> Iterator[PartitionUpdate]:
     if version < BY_TOPIC:
         for part in request.ungrouped_partition_states:
             yield _partition(part.topic_name, NO_ID, part)

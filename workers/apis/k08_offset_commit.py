@@ -31,29 +31,29 @@ LATEST_MS = INT64_MAX  # the latest time that a record can hold
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     rows: list[tuple[str | None, Any]] = []
-    wanted: dict[TopicPartition, Any] = {}
+    requested: dict[TopicPartition, Any] = {}
     for topic in request.topics:
         name = topic_name(coordinator.snapshot, topic, context.version >= TOPIC_IDS)
         rows.append((name, topic))
         if name is None:
             continue
         for piece in pieces(topic.partitions):
-            wanted.update(((name, partition.partition_index), partition) for partition in piece)
+            requested.update(((name, partition.partition_index), partition) for partition in piece)
             yield
-    known = {tp: partition for tp, partition in wanted.items() if exists(coordinator.snapshot, tp)}
+    existing = {tp: partition for tp, partition in requested.items() if exists(coordinator.snapshot, tp)}
 
     def answer(errors: PartitionErrors) -> None:
-        context.begin(_answering(coordinator, rows, {**dict.fromkeys(wanted, UNKNOWN), **errors}, context))
+        context.begin(_answering(coordinator, rows, {**dict.fromkeys(requested, UNKNOWN), **errors}, context))
 
-    if not known:
+    if not existing:
         answer({})
     elif context.version == 0:
-        _commit_to_tree(coordinator, request.group_id, known, answer)
+        _commit_to_tree(coordinator, request.group_id, existing, answer)
     else:
-        coordinator.groups.commit(_commit(request, known, context.version, coordinator.now), answer, coordinator.now)
+        coordinator.groups.commit(_commit(request, existing, context.version, coordinator.now), answer, coordinator.now)
 
 
-def _commit(request: Any, known: dict[TopicPartition, Any], version: int, now: Now) -> Commit:
+def _commit(request: Any, existing: dict[TopicPartition, Any], version: int, now: Now) -> Commit:
     expire_ms = -1
     if 2 <= version <= 4 and request.retention_time_ms != -1:
         expire_ms = min(now.wall_ms + request.retention_time_ms, LATEST_MS)
@@ -62,7 +62,7 @@ def _commit(request: Any, known: dict[TopicPartition, Any], version: int, now: N
         request.member_id or "",
         request.group_instance_id if version >= 7 else None,
         request.generation_id_or_member_epoch,
-        {tp: _value(partition, version, now, expire_ms) for tp, partition in known.items()},
+        {tp: _value(partition, version, now, expire_ms) for tp, partition in existing.items()},
         unknown_group_is_not_found=version >= 9,
     )
 
@@ -78,13 +78,13 @@ def _value(partition: Any, version: int, now: Now, expire_ms: int) -> OffsetValu
     )
 
 
-def _commit_to_tree(coordinator: Coordinator, group: str, known: dict[TopicPartition, Any], answer: Any) -> None:
-    limit = coordinator.groups.limits.max_metadata
+def _commit_to_tree(coordinator: Coordinator, group: str, existing: dict[TopicPartition, Any], answer: Any) -> None:
+    limit = coordinator.groups.config.max_metadata
     errors: PartitionErrors = {
         tp: Error.OFFSET_METADATA_TOO_LARGE if java_length(partition.committed_metadata or "") > limit else Error.NONE
-        for tp, partition in known.items()
+        for tp, partition in existing.items()
     }
-    offsets = {tp: known[tp].committed_offset for tp, error in errors.items() if not error}
+    offsets = {tp: existing[tp].committed_offset for tp, error in errors.items() if not error}
 
     def done(written: bool) -> None:
         if not written:

@@ -27,7 +27,7 @@ GROUPS, TOPIC_IDS = 8, 10
 NOTHING = -1
 
 
-class Found(NamedTuple):
+class FetchedOffset(NamedTuple):
     """One partition's answer; `name` is None for an unknown topic id."""
 
     name: str | None
@@ -51,11 +51,11 @@ def _fetch_groups(coordinator: Coordinator, request: Any, context: Context) -> I
     group_class = response.OffsetFetchResponseGroup
     topic_class = group_class.OffsetFetchResponseTopics
     once: dict[str, Any] = {}
-    for asked in request.groups:
-        once.setdefault(asked.group_id, asked)
+    for group in request.groups:
+        once.setdefault(group.group_id, group)
     groups = []
-    for name, asked in once.items():
-        error, found = yield from _fetch(coordinator, asked, request.require_stable, context.version)
+    for name, group in once.items():
+        error, found = yield from _fetch(coordinator, group, request.require_stable, context.version)
         topics = yield from _topics(found, topic_class, topic_class.OffsetFetchResponsePartitions)
         groups.append(group_class(group_id=name, topics=topics, error_code=error))
         yield
@@ -66,25 +66,27 @@ def _fetch_group(coordinator: Coordinator, request: Any, context: Context) -> It
     stable = context.version >= 7 and request.require_stable
     error, found = yield from _fetch(coordinator, request, stable, context.version)
     if error and context.version < 2:  # there is no top-level error: each partition has it
-        found = [Found(t.name, NO_ID, index, None, error) for t in request.topics for index in t.partition_indexes]
+        found = [
+            FetchedOffset(t.name, NO_ID, index, None, error) for t in request.topics for index in t.partition_indexes
+        ]
     context.reply((yield from _flat_response(error, found)))
 
 
 def _fetch(
-    coordinator: Coordinator, asked: Any, stable: bool, version: int
-) -> Generator[None, None, tuple[Error, list[Found]]]:
+    coordinator: Coordinator, group: Any, stable: bool, version: int
+) -> Generator[None, None, tuple[Error, list[FetchedOffset]]]:
     """One group's offsets, in the order of the request."""
-    if asked.topics is None:
-        return (yield from _fetch_all(coordinator, asked.group_id, stable, version))
-    wanted: list[tuple[str | None, Any, int]] = []
-    for topic in asked.topics:
+    if group.topics is None:
+        return (yield from _fetch_all(coordinator, group.group_id, stable, version))
+    requested: list[tuple[str | None, Any, int]] = []
+    for topic in group.topics:
         yield
         name = topic_name(coordinator.snapshot, topic, version >= TOPIC_IDS)
-        wanted += [(name, topic, index) for index in topic.partition_indexes]
-    named = [(name, index) for name, _, index in wanted if name is not None]
-    error, offsets = coordinator.groups.fetch(asked.group_id, named, stable)
-    found: list[Found] = []
-    for piece in pieces(wanted if not error else ()):
+        requested += [(name, topic, index) for index in topic.partition_indexes]
+    named = [(name, index) for name, _, index in requested if name is not None]
+    error, offsets = coordinator.groups.fetch(group.group_id, named, stable)
+    found: list[FetchedOffset] = []
+    for piece in pieces(requested if not error else ()):
         yield
         found += [_found(offsets, name, topic, index, version) for name, topic, index in piece]
     return error, found
@@ -92,56 +94,61 @@ def _fetch(
 
 def _fetch_all(
     coordinator: Coordinator, group: str, stable: bool, version: int
-) -> Generator[None, None, tuple[Error, list[Found]]]:
+) -> Generator[None, None, tuple[Error, list[FetchedOffset]]]:
     """All offsets of a group; in versions with topic ids, without those of deleted topics."""
     topics = coordinator.snapshot.topics
     error, offsets = coordinator.groups.fetch(group, None, stable)
-    found: list[Found] = []
+    found: list[FetchedOffset] = []
     for piece in pieces(list(offsets.items())):
         yield
         ids = {name: UUID(bytes=topics[name].id) for name in {name for (name, _), _ in piece} if name in topics}
-        rows = [Found(name, ids.get(name, NO_ID), index, *answer) for (name, index), answer in piece]
+        rows = [FetchedOffset(name, ids.get(name, NO_ID), index, *answer) for (name, index), answer in piece]
         found += [row for row in rows if version < TOPIC_IDS or row.name in ids]
     return error, found
 
 
-def _found(offsets: dict[TopicPartition, Any], name: str | None, topic: Any, index: int, version: int) -> Found:
+def _found(offsets: dict[TopicPartition, Any], name: str | None, topic: Any, index: int, version: int) -> FetchedOffset:
     topic_id = topic.topic_id if version >= TOPIC_IDS else NO_ID
     if name is None:
-        return Found(None, topic_id, index, None, Error.UNKNOWN_TOPIC_ID)
-    return Found(name, topic_id, index, *offsets[name, index])
+        return FetchedOffset(None, topic_id, index, None, Error.UNKNOWN_TOPIC_ID)
+    return FetchedOffset(name, topic_id, index, *offsets[name, index])
 
 
 def _fetch_from_tree(coordinator: Coordinator, request: Any, context: Context) -> None:
-    asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    partitions = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
 
     def done(offsets: dict[TopicPartition, int] | None) -> None:
-        coordinator.begin(_answer_from_tree(coordinator, asked, offsets, context))
+        coordinator.begin(_answer_from_tree(coordinator, partitions, offsets, context))
 
-    coordinator.tree_fetch(request.group_id, asked, done)
+    coordinator.tree_fetch(request.group_id, partitions, done)
 
 
 def _answer_from_tree(
-    coordinator: Coordinator, asked: list[TopicPartition], offsets: dict[TopicPartition, int] | None, context: Context
+    coordinator: Coordinator,
+    partitions: list[TopicPartition],
+    offsets: dict[TopicPartition, int] | None,
+    context: Context,
 ) -> Iterator[None]:
-    found = [_from_tree(coordinator, tp, offsets) for tp in asked]
+    found = [_from_tree(coordinator, tp, offsets) for tp in partitions]
     yield
     context.reply((yield from _flat_response(Error.NONE, found)))
 
 
-def _from_tree(coordinator: Coordinator, tp: TopicPartition, offsets: dict[TopicPartition, int] | None) -> Found:
+def _from_tree(
+    coordinator: Coordinator, tp: TopicPartition, offsets: dict[TopicPartition, int] | None
+) -> FetchedOffset:
     """The answer from the tree; 0.8 reports an offset that was never committed by an error."""
     if offsets is None:
-        return Found(tp[0], NO_ID, tp[1], None, Error.COORDINATOR_NOT_AVAILABLE)
+        return FetchedOffset(tp[0], NO_ID, tp[1], None, Error.COORDINATOR_NOT_AVAILABLE)
     if tp not in offsets or not exists(coordinator.snapshot, tp):
-        return Found(tp[0], NO_ID, tp[1], None, UNKNOWN)
-    return Found(tp[0], NO_ID, tp[1], OffsetValue(offsets[tp], -1, "", -1), Error.NONE)
+        return FetchedOffset(tp[0], NO_ID, tp[1], None, UNKNOWN)
+    return FetchedOffset(tp[0], NO_ID, tp[1], OffsetValue(offsets[tp], -1, "", -1), Error.NONE)
 
 
 # -- responses --------------------------------------------------------------------------------------------------
 
 
-def _topics(found: list[Found], topic_class: Any, partition_class: Any) -> Generator[None, None, list[Any]]:
+def _topics(found: list[FetchedOffset], topic_class: Any, partition_class: Any) -> Generator[None, None, list[Any]]:
     """The rows by topic."""
     topics: dict[tuple[str | None, Any], Any] = {}
     for piece in pieces(found):
@@ -154,13 +161,13 @@ def _topics(found: list[Found], topic_class: Any, partition_class: Any) -> Gener
     return list(topics.values())
 
 
-def _topic(topic_class: Any, row: Found) -> Any:
+def _topic(topic_class: Any, row: FetchedOffset) -> Any:
     """A topic row without partitions. Its class has no topic id below v8; the encoder omits the id below v10."""
     has_id = topic_class.__name__ == "OffsetFetchResponseTopics"
     return topic_class(name=row.name or "", partitions=[], **({"topic_id": row.topic_id} if has_id else {}))
 
 
-def _partition(partition_class: Any, row: Found) -> Any:
+def _partition(partition_class: Any, row: FetchedOffset) -> Any:
     value = row.value
     return partition_class(
         partition_index=row.partition,
@@ -171,7 +178,7 @@ def _partition(partition_class: Any, row: Found) -> Any:
     )
 
 
-def _flat_response(error: Error, found: list[Found]) -> Generator[None, None, Any]:
+def _flat_response(error: Error, found: list[FetchedOffset]) -> Generator[None, None, Any]:
     response = message_class("OffsetFetchResponse")
     topic_class = response.OffsetFetchResponseTopic
     topics = yield from _topics(found, topic_class, topic_class.OffsetFetchResponsePartition)

@@ -22,7 +22,7 @@ OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 MANY_KEYS = 4
 
 
-class Node(NamedTuple):
+class CoordinatorNode(NamedTuple):
     """The address of a key's coordinator, or the error."""
 
     error: int
@@ -32,9 +32,9 @@ class Node(NamedTuple):
     port: int = -1
 
 
-NOT_AVAILABLE = Node(Error.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available yet.")
-NO_SUCH_TYPE = Node(Error.INVALID_REQUEST, "This broker only coordinates groups and transactions.")
-NO_ID = Node(Error.INVALID_REQUEST, "A transactional id must not be empty.")
+NOT_AVAILABLE = CoordinatorNode(Error.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available yet.")
+NO_SUCH_TYPE = CoordinatorNode(Error.INVALID_REQUEST, "This broker only coordinates groups and transactions.")
+NO_ID = CoordinatorNode(Error.INVALID_REQUEST, "A transactional id must not be empty.")
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
@@ -43,9 +43,9 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     if kind not in (GROUP, TRANSACTION):
         return _answering(keys, lambda _: NO_SUCH_TYPE, context)
 
-    def ready(there: bool) -> None:
-        def find(key: str) -> Node:
-            return LEADER[kind](coordinator, key, context.listener) if there else NOT_AVAILABLE
+    def ready(exists: bool) -> None:
+        def find(key: str) -> CoordinatorNode:
+            return LEADER[kind](coordinator, key, context.listener) if exists else NOT_AVAILABLE
 
         context.begin(_answering(keys, find, context))
 
@@ -53,11 +53,11 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     return None
 
 
-def _of_group(coordinator: Coordinator, group: str, listener: str) -> Node:
+def _of_group(coordinator: Coordinator, group: str, listener: str) -> CoordinatorNode:
     return _leader(coordinator, OFFSETS_TOPIC, coordinator.groups.partition_of(group), listener)
 
 
-def _of_transactions(coordinator: Coordinator, transactional_id: str, listener: str) -> Node:
+def _of_transactions(coordinator: Coordinator, transactional_id: str, listener: str) -> CoordinatorNode:
     if not transactional_id:
         return NO_ID
     return _leader(coordinator, TRANSACTIONS_TOPIC, coordinator.transactions.partition_of(transactional_id), listener)
@@ -66,7 +66,7 @@ def _of_transactions(coordinator: Coordinator, transactional_id: str, listener: 
 LEADER = {GROUP: _of_group, TRANSACTION: _of_transactions}
 
 
-def _leader(coordinator: Coordinator, topic: str, index: int, listener: str) -> Node:
+def _leader(coordinator: Coordinator, topic: str, index: int, listener: str) -> CoordinatorNode:
     """The partition's leader, with its address for this listener."""
     snapshot = coordinator.snapshot
     partition = snapshot.partition(topic, index)
@@ -74,10 +74,10 @@ def _leader(coordinator: Coordinator, topic: str, index: int, listener: str) -> 
     if broker is None or listener not in broker.endpoints:
         return NOT_AVAILABLE
     host, port = broker.endpoints[listener]
-    return Node(Error.NONE, None, broker.id, host, port)
+    return CoordinatorNode(Error.NONE, None, broker.id, host, port)
 
 
-def _answering(keys: list[str], find: Callable[[str], Node], context: Context) -> Iterator[None]:
+def _answering(keys: list[str], find: Callable[[str], CoordinatorNode], context: Context) -> Iterator[None]:
     """Fills both forms: the first key's for v0-v3, all keys for v4+. Many keys take many steps (process.steps)."""
     response = message_class("FindCoordinatorResponse")
     rows: list[Any] = []
@@ -96,7 +96,7 @@ def _answering(keys: list[str], find: Callable[[str], Node], context: Context) -
     context.reply(answer)
 
 
-def _row(row: Any, key: str, node: Node) -> Any:
+def _row(row: Any, key: str, node: CoordinatorNode) -> Any:
     return row(
         key=key, error_code=node.error, error_message=node.message, node_id=node.id, host=node.host, port=node.port
     )

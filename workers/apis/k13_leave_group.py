@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from odradek.groups.events import Leaving
+from odradek.groups.events import LeavingMember
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
@@ -35,16 +35,16 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
     context.reply(message_class("LeaveGroupResponse")(error_code=error, members=rows))
 
 
-def _leaving(members: Sequence[Any], version: int) -> list[Leaving]:
+def _leaving(members: Sequence[Any], version: int) -> list[LeavingMember]:
     if version < MANY:
-        return [Leaving(member.member_id) for member in members]
+        return [LeavingMember(member.member_id) for member in members]
     return [
-        Leaving(member.member_id, member.group_instance_id, member.reason if version >= 5 else None)
+        LeavingMember(member.member_id, member.group_instance_id, member.reason if version >= 5 else None)
         for member in members
     ]
 
 
-def _row(leaving: Leaving, error: Error) -> Any:
+def _row(leaving: LeavingMember, error: Error) -> Any:
     return message_class("LeaveGroupResponse").MemberResponse(
         member_id=leaving.member_id, group_instance_id=leaving.instance_id, error_code=error
     )

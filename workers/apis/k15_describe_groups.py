@@ -24,15 +24,15 @@ READ, DELETE, DESCRIBE = 3, 6, 8  # all operations on a group; the library makes
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     response = message_class("DescribeGroupsResponse")
-    asked = context.version >= 3 and request.include_authorized_operations
+    with_operations = context.version >= 3 and request.include_authorized_operations
     groups = []
     for name in dict.fromkeys(request.groups):
-        groups.append(_describe(response.DescribedGroup, coordinator, name, asked, context.version))
+        groups.append(_describe(response.DescribedGroup, coordinator, name, with_operations, context.version))
         yield
     context.reply(response(groups=groups))
 
 
-def _describe(group_class: Any, coordinator: Coordinator, name: str, asked: bool, version: int) -> Any:
+def _describe(group_class: Any, coordinator: Coordinator, name: str, with_operations: bool, version: int) -> Any:
     error, summary = coordinator.groups.describe(name)
     message = None
     if error is Error.GROUP_ID_NOT_FOUND:
@@ -46,7 +46,7 @@ def _describe(group_class: Any, coordinator: Coordinator, name: str, asked: bool
         protocol_type=summary.protocol_type,
         protocol_data=summary.protocol,
         members=_members(group_class.DescribedGroupMember, summary),
-        **({"authorized_operations": {READ, DELETE, DESCRIBE}} if asked and not error else {}),
+        **({"authorized_operations": {READ, DELETE, DESCRIBE}} if with_operations and not error else {}),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.cluster.decisions import describe
-from odradek.cluster.decisions.describe import Static
+from odradek.cluster.decisions.describe import StaticConfig
 from odradek.cluster.decisions.planning import TopicPlan, TopicRequest, check_total, plan_topic
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
@@ -29,14 +29,14 @@ def handle(controller: Controller, request: Any, context: Context) -> Iterator[N
     validate_only = context.version >= 1 and request.validate_only
     repeated = twice(topic.name for topic in request.topics)
     names = dict.fromkeys(topic.name for topic in request.topics)
-    asked = {topic.name: topic for topic in request.topics}
+    topics = {topic.name: topic for topic in request.topics}
     total = sum(max(topic.num_partitions, len(topic.assignments)) for topic in request.topics)
     results = []
     for name in names:
         try:
             check_total(total)
             _refuse(name, repeated)
-            created = yield from _create(controller, asked[name], validate_only, request.timeout_ms, context.version)
+            created = yield from _create(controller, topics[name], validate_only, request.timeout_ms, context.version)
             results.append(created)
         except ApiError as error:
             results.append(_failed(name, error))
@@ -53,9 +53,9 @@ def _refuse(name: str, repeated: set[str]) -> None:
 
 
 def _create(
-    controller: Controller, asked: Any, validate_only: bool, timeout_ms: int, version: int
+    controller: Controller, topic: Any, validate_only: bool, timeout_ms: int, version: int
 ) -> Generator[None, None, Any]:
-    plan = plan_topic(_request(asked), controller.snapshot, controller.defaults())
+    plan = plan_topic(_request(topic), controller.snapshot, controller.defaults())
     configs = _configs(controller, plan) if version >= HAS_CONFIGS else []
     if validate_only:
         return _made(plan, None, configs)
@@ -65,16 +65,16 @@ def _create(
     return made
 
 
-def _request(asked: Any) -> TopicRequest:
-    repeated = frozenset(twice(entry.partition_index for entry in asked.assignments))
-    assignments = {entry.partition_index: entry.broker_ids for entry in asked.assignments}
-    configs = {entry.name: entry.value for entry in asked.configs}
-    return TopicRequest(asked.name, asked.num_partitions, asked.replication_factor, assignments, configs, repeated)
+def _request(topic: Any) -> TopicRequest:
+    repeated = frozenset(twice(entry.partition_index for entry in topic.assignments))
+    assignments = {entry.partition_index: entry.broker_ids for entry in topic.assignments}
+    configs = {entry.name: entry.value for entry in topic.configs}
+    return TopicRequest(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs, repeated)
 
 
 def _configs(controller: Controller, plan: TopicPlan) -> list[Any]:
     config = message_class("CreateTopicsResponse").CreatableTopicResult.CreatableTopicConfigs
-    static = Static(controller.config, controller.config.given)
+    static = StaticConfig(controller.config, controller.config.originals)
     snapshot = controller.snapshot
     return [
         config(

@@ -26,16 +26,16 @@ from odradek.protocol.library import message_class
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api, pieces
 from odradek.workers.dispatch.context import Context
-from odradek.workers.dispatch.topology import NO_ID, asked_id, topic_uuid
+from odradek.workers.dispatch.topology import NO_ID, requested_id, topic_uuid
 
 BY_ID, DISABLED_HAS_CODE = 6, 3
 
 
-Given = tuple[str | None, UUID]
+NameAndId = tuple[str | None, UUID]
 """A topic's name and id in a request; None and NO_ID where the request does not give them."""
 
 
-class Asked(NamedTuple):
+class RequestedTopic(NamedTuple):
     """A topic as a request names it; `name` is None for an unknown id."""
 
     name: str | None
@@ -44,75 +44,77 @@ class Asked(NamedTuple):
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
-    asked = yield from _asked(request, context.version, controller.snapshot)
-    yield from _Deletion(controller, asked, context).start(request.timeout_ms)
+    requested = yield from _requested(request, context.version, controller.snapshot)
+    yield from _Deletion(controller, requested, context).start(request.timeout_ms)
 
 
-def _asked(request: Any, version: int, snapshot: Snapshot) -> Generator[None, None, list[Asked]]:
-    given: Counter[Given] = Counter()
+def _requested(request: Any, version: int, snapshot: Snapshot) -> Generator[None, None, list[RequestedTopic]]:
+    named: Counter[NameAndId] = Counter()
     for some in pieces(request.topic_names if version < BY_ID else request.topics):
-        given.update((one, NO_ID) if version < BY_ID else (one.name, _uuid(one)) for one in some)
+        named.update((one, NO_ID) if version < BY_ID else (one.name, _uuid(one)) for one in some)
         yield
-    found: list[Asked] = []
-    for ways in pieces(list(given)):
-        found += filter(None, (_meant(one, given, snapshot) for one in ways))
+    found: list[RequestedTopic] = []
+    for ways in pieces(list(named)):
+        found += filter(None, (_meant(one, named, snapshot) for one in ways))
         yield
     return found
 
 
 def _uuid(topic: Any) -> UUID:
-    topic_id = asked_id(topic)
+    topic_id = requested_id(topic)
     return NO_ID if topic_id is None else UUID(bytes=topic_id)
 
 
-def _meant(one: Given, given: Counter[Given], snapshot: Snapshot) -> Asked | None:
+def _meant(one: NameAndId, named: Counter[NameAndId], snapshot: Snapshot) -> RequestedTopic | None:
     """The topic; None for an id whose topic is also named by name: the answer to the name covers both."""
     name, topic_id = one
     if name is None and topic_id == NO_ID:
-        return Asked(None, NO_ID, "Neither topic name nor id were specified.")
+        return RequestedTopic(None, NO_ID, "Neither topic name nor id were specified.")
     if name is not None and topic_id != NO_ID:
-        return Asked(name, topic_id, "You may not specify both topic name and topic id.")
-    if given[one] > 1:
-        return Asked(name, topic_id, f"Duplicate topic {'id' if name is None else 'name'}.")
-    return _by_id(topic_id, given, snapshot) if name is None else _by_name(name, given, snapshot)
+        return RequestedTopic(name, topic_id, "You may not specify both topic name and topic id.")
+    if named[one] > 1:
+        return RequestedTopic(name, topic_id, f"Duplicate topic {'id' if name is None else 'name'}.")
+    return _by_id(topic_id, named, snapshot) if name is None else _by_name(name, named, snapshot)
 
 
-def _by_id(topic_id: UUID, given: Counter[Given], snapshot: Snapshot) -> Asked | None:
+def _by_id(topic_id: UUID, named: Counter[NameAndId], snapshot: Snapshot) -> RequestedTopic | None:
     name = snapshot.by_id(topic_id.bytes)
-    return None if name is not None and given[name, NO_ID] == 1 else Asked(name, topic_id)
+    return None if name is not None and named[name, NO_ID] == 1 else RequestedTopic(name, topic_id)
 
 
-def _by_name(name: str, given: Counter[Given], snapshot: Snapshot) -> Asked:
+def _by_name(name: str, named: Counter[NameAndId], snapshot: Snapshot) -> RequestedTopic:
     topic_id = topic_uuid(snapshot, name)
-    twice = (None, topic_id) in given and topic_id != NO_ID
-    return Asked(name, topic_id, "The provided topic name maps to an ID that was already supplied." if twice else None)
+    twice = (None, topic_id) in named and topic_id != NO_ID
+    return RequestedTopic(
+        name, topic_id, "The provided topic name maps to an ID that was already supplied." if twice else None
+    )
 
 
 class _Deletion:
     """One request: the outcome of each topic, and the answer when all are done or the timeout expires."""
 
-    def __init__(self, controller: Controller, asked: list[Asked], context: Context) -> None:
+    def __init__(self, controller: Controller, requested: list[RequestedTopic], context: Context) -> None:
         self._controller = controller
-        self._asked = asked
+        self._requested = requested
         self._context = context
-        self._errors: dict[Asked, ApiError | None] = {}  # of the finished deletions
+        self._errors: dict[RequestedTopic, ApiError | None] = {}  # of the finished deletions
         self._begun = False  # all deletions have begun
         self._answered = False
         self._cancels: list[Callable[[], object]] = []
 
     def start(self, timeout_ms: int) -> Iterator[None]:
-        for some in pieces(self._asked):
+        for some in pieces(self._requested):
             refusals = {topic: self._refusal(topic) for topic in some}
             self._errors |= {topic: error for topic, error in refusals.items() if error is not None}
             yield
-        for topic in [topic for topic in self._asked if topic not in self._errors]:
+        for topic in [topic for topic in self._requested if topic not in self._errors]:
             self._delete(topic)
             yield
         self._begun = True
         self._cancels.append(self._controller.after(max(0, timeout_ms), self._answer))
         self._maybe_answer()
 
-    def _refusal(self, topic: Asked) -> ApiError | None:
+    def _refusal(self, topic: RequestedTopic) -> ApiError | None:
         if not self._controller.config["delete.topic.enable"]:
             old = self._context.version < DISABLED_HAS_CODE
             return ApiError(INVALID_REQUEST if old else TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
@@ -124,7 +126,7 @@ class _Deletion:
             return ApiError(UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         return None
 
-    def _delete(self, topic: Asked) -> None:
+    def _delete(self, topic: RequestedTopic) -> None:
         """Delete a topic, unless another request has deleted, and perhaps recreated, it meanwhile."""
         if error := self._refusal(topic) or self._replaced(topic):
             self._errors[topic] = error
@@ -134,13 +136,13 @@ class _Deletion:
         except ApiError as error:
             self._errors[topic] = error
 
-    def _replaced(self, topic: Asked) -> ApiError | None:
+    def _replaced(self, topic: RequestedTopic) -> ApiError | None:
         now = topic_uuid(self._controller.snapshot, str(topic.name))
         if self._context.version < BY_ID or topic.topic_id in (NO_ID, now):
             return None
         return ApiError(UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
-    def _done(self, topic: Asked) -> Callable[[ApiError | None], None]:
+    def _done(self, topic: RequestedTopic) -> Callable[[ApiError | None], None]:
         def done(error: ApiError | None) -> None:
             self._errors[topic] = error
             self._maybe_answer()
@@ -148,7 +150,7 @@ class _Deletion:
         return done
 
     def _maybe_answer(self) -> None:
-        if self._begun and len(self._errors) == len(self._asked):
+        if self._begun and len(self._errors) == len(self._requested):
             self._controller.when_published(self._answer)
 
     def _answer(self) -> None:
@@ -163,12 +165,12 @@ class _Deletion:
                 cancel()
             yield
         results: list[Any] = []
-        for asked in pieces(self._asked):
-            results += [self._result(topic) for topic in asked]
+        for requested in pieces(self._requested):
+            results += [self._result(topic) for topic in requested]
             yield
         self._context.reply(message_class("DeleteTopicsResponse")(responses=results))
 
-    def _result(self, topic: Asked) -> Any:
+    def _result(self, topic: RequestedTopic) -> Any:
         error = self._errors.get(topic, ApiError(REQUEST_TIMED_OUT, None))
         return message_class("DeleteTopicsResponse").DeletableTopicResult(
             name=topic.name,

@@ -45,8 +45,8 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[objec
 
     yield from retry_busy.each(offsets, delete)
 
-    wait = _Everywhere(services, done, request.timeout_ms, context, _answering(offsets, done, context))
-    if wait.look():
+    wait = _DelayedDeleteRecords(services, done, request.timeout_ms, context, _answering(offsets, done, context))
+    if wait.try_complete():
         wait.answer()
     else:
         services.purgatory.watch(wait)
@@ -66,11 +66,11 @@ def _delete(services: Services, topic: str, index: int, offset: int) -> Outcome:
     return delete_below(partition, offset)
 
 
-def _answering(asked: Iterable[Place], done: dict[Place, Outcome], context: Context) -> Iterator[None]:
+def _answering(places: Iterable[Place], done: dict[Place, Outcome], context: Context) -> Iterator[None]:
     response = message_class("DeleteRecordsResponse")
     topic_class = response.DeleteRecordsTopicResult
     topics: dict[str, list[Any]] = {}
-    for topic, index in asked:
+    for topic, index in places:
         low, error = done[topic, index]
         part = topic_class.DeleteRecordsPartitionResult(partition_index=index, low_watermark=low, error_code=error)
         topics.setdefault(topic, []).append(part)
@@ -79,8 +79,8 @@ def _answering(asked: Iterable[Place], done: dict[Place, Outcome], context: Cont
     context.reply(response(throttle_time_ms=0, topics=rows))
 
 
-class _Everywhere:
-    """Waits for followers that still have deleted records (workers.dispatch.purgatory.Parked).
+class _DelayedDeleteRecords:
+    """Waits for followers that still have deleted records (workers.dispatch.purgatory.DelayedOperation).
 
     `done` has each partition's log start, which the followers must reach; it becomes the low watermark.
     """
@@ -110,21 +110,21 @@ class _Everywhere:
     def fail(self, fault: Exception) -> None:
         self._context.begin(_raised(fault))
 
-    def look(self) -> bool:
+    def try_complete(self) -> bool:
         """Update the outcomes; returns whether no partition is left to wait for."""
-        for (topic, index), wanted in list(self._left.items()):
+        for (topic, index), target in list(self._left.items()):
             partition = self._services.partition_of(topic.encode(), index, False)
             low, error = -1, elsewhere(self._services.snapshot, topic.encode(), index, False)
             if partition is not None:
                 low, error = low_watermark(partition, self._services.snapshot)
             self._done[topic, index] = low, error
-            if error or low >= wanted:
+            if error or low >= target:
                 del self._left[topic, index]
         return not self._left
 
     def expire(self) -> None:
         """The timeout has expired: answer with what there is."""
-        self.look()
+        self.try_complete()
         for place in self._left:
             self._done[place] = self._done[place][0], errors.REQUEST_TIMED_OUT
         self.answer()
@@ -152,10 +152,10 @@ def delete_below(partition: Partition, offset: int) -> tuple[int, int]:
             error = refusal(partition, tuple(values), -1)  # may be a follower since the check without the lock
             if error:
                 return -1, error
-            wanted = values[slots.F_HW] if offset == HIGH_WATERMARK else offset
-            if not 0 <= wanted <= values[slots.F_HW]:
+            target = values[slots.F_HW] if offset == HIGH_WATERMARK else offset
+            if not 0 <= target <= values[slots.F_HW]:
                 return -1, errors.OFFSET_OUT_OF_RANGE
-            trim.advance(partition, values, wanted)
+            trim.advance(partition, values, target)
             return values[slots.F_LOG_START], errors.NONE
     except Gone:
         return -1, errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -45,11 +45,11 @@ def handle(services: Any, request: Any, context: Context) -> Any:
 def _give(services: ProduceServices, context: Context) -> None:
     """Answers at once from the block, or when a new block has arrived."""
 
-    def given(producer_id: int) -> None:
+    def allocated(producer_id: int) -> None:
         failed = InitResult(Error.COORDINATOR_NOT_AVAILABLE)
         context.reply(_response(failed if producer_id < 0 else InitResult(Error.NONE, producer_id, 0), context))
 
-    services.producer_ids.take(given)
+    services.producer_ids.take(allocated)
 
 
 def _init(coordinator: Coordinator, request: Any, context: Context) -> None:

@@ -43,8 +43,8 @@ def _one(coordinator: Coordinator, request: Any, context: Context) -> Iterator[N
     response = message_class("AddPartitionsToTxnResponse")
 
     def answering(errors: Errors, empty: Iterable[str]) -> Iterator[None]:
-        said = {tp: for_old_producers(error, context.version, FENCED) for tp, error in errors.items()}
-        topics = yield from _topics(said, response.AddPartitionsToTxnTopicResult, empty)
+        answers = {tp: for_old_producers(error, context.version, FENCED) for tp, error in errors.items()}
+        topics = yield from _topics(answers, response.AddPartitionsToTxnTopicResult, empty)
         context.reply(response(results_by_topic_v3_and_below=topics))
 
     def answer(errors: Errors, empty: Iterable[str] = ()) -> None:
@@ -63,31 +63,31 @@ def _partitions(topics: Any) -> Generator[None, None, list[TopicPartition]]:
 
 
 def _refused(
-    coordinator: Coordinator, wanted: list[TopicPartition], is_client: bool = False
+    coordinator: Coordinator, partitions: list[TopicPartition], is_client: bool = False
 ) -> Generator[None, None, Errors]:  # fmt: skip
     """The errors of all partitions, if one does not exist or a client names one of an internal topic."""
     wrong: Errors = {}
-    for some in pieces(wanted):
+    for some in pieces(partitions):
         wrong |= {tp: UNKNOWN for tp in some if not exists(coordinator.snapshot, tp)}
         if is_client:
             wrong |= {tp: Error.TOPIC_AUTHORIZATION_FAILED for tp in some if tp[0] in topicnames.INTERNAL}
         yield
-    return {tp: wrong.get(tp, Error.OPERATION_NOT_ATTEMPTED) for tp in wanted} if wrong else {}
+    return {tp: wrong.get(tp, Error.OPERATION_NOT_ATTEMPTED) for tp in partitions} if wrong else {}
 
 
 def _add(
     coordinator: Coordinator, producer: Producer, topics: Any, answer: Callable[..., None], is_client: bool
 ) -> Iterator[None]:  # fmt: skip
     """Add partitions and call `answer(errors, topics that are named without partitions)`."""
-    wanted = yield from _partitions(topics)
-    if errors := (yield from _refused(coordinator, wanted, is_client)):
+    partitions = yield from _partitions(topics)
+    if errors := (yield from _refused(coordinator, partitions, is_client)):
         answer(errors)
         return
 
     def added(error: Error) -> None:
-        answer(dict.fromkeys(wanted, error), [topic.name for topic in topics if not topic.partitions])
+        answer(dict.fromkeys(partitions, error), [topic.name for topic in topics if not topic.partitions])
 
-    coordinator.transactions.add(producer, wanted, added, coordinator.now)
+    coordinator.transactions.add(producer, partitions, added, coordinator.now)
 
 
 def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> Generator[None, None, list[Any]]:
@@ -106,35 +106,35 @@ def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> Gene
 
 
 def _many(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    asked = request.transactions
+    transactions = request.transactions
     is_client = not coordinator.snapshot.admitted.allows(context.listener, context.client_host)
     results: dict[int, tuple[Errors, Iterable[str]]] = {}
 
     def answer(place: int, errors: Errors, empty: Iterable[str] = ()) -> None:
         results[place] = errors, empty
-        if len(results) == len(asked):
-            elements = len(asked) + sum(len(found) for found, _ in results.values())
-            context.finish(_answering_many(asked, results, context), elements)
+        if len(results) == len(transactions):
+            elements = len(transactions) + sum(len(found) for found, _ in results.values())
+            context.finish(_answering_many(transactions, results, context), elements)
 
-    for place, transaction in enumerate(asked):
+    for place, transaction in enumerate(transactions):
         producer = Producer(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
         if transaction.verify_only:
-            wanted = yield from _partitions(transaction.topics)
-            answer(place, (yield from _verified(coordinator, producer, wanted, context.version)))
+            partitions = yield from _partitions(transaction.topics)
+            answer(place, (yield from _verified(coordinator, producer, partitions, context.version)))
         else:
             yield from _add(coordinator, producer, transaction.topics, partial(answer, place), is_client)
         yield
-    if not asked:
-        yield from _answering_many(asked, results, context)
+    if not transactions:
+        yield from _answering_many(transactions, results, context)
 
 
 def _answering_many(
-    asked: Any, results: dict[int, tuple[Errors, Iterable[str]]], context: Context
+    transactions: Any, results: dict[int, tuple[Errors, Iterable[str]]], context: Context
 ) -> Iterator[None]:  # fmt: skip
     response = message_class("AddPartitionsToTxnResponse")
     row = response.AddPartitionsToTxnResult
     rows = []
-    for place, transaction in enumerate(asked):
+    for place, transaction in enumerate(transactions):
         topics = yield from _topics(results[place][0], row.AddPartitionsToTxnTopicResult, results[place][1])
         rows.append(row(transactional_id=transaction.transactional_id, topic_results=topics))
         yield
@@ -142,10 +142,10 @@ def _answering_many(
 
 
 def _verified(
-    coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], version: int
+    coordinator: Coordinator, producer: Producer, partitions: list[TopicPartition], version: int
 ) -> Generator[None, None, Errors]:  # fmt: skip
     """The outcome of a verification; v4 does not have TRANSACTION_ABORTABLE."""
-    errors = (yield from _refused(coordinator, wanted)) or coordinator.transactions.verify(producer, wanted)
+    errors = (yield from _refused(coordinator, partitions)) or coordinator.transactions.verify(producer, partitions)
     if version >= ABORTABLE:
         return errors
     return {tp: Error.INVALID_TXN_STATE if e is Error.TRANSACTION_ABORTABLE else e for tp, e in errors.items()}

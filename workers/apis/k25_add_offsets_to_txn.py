@@ -27,8 +27,8 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
         code = for_old_producers(error, context.version, FENCED)
         context.reply(message_class("AddOffsetsToTxnResponse")(throttle_time_ms=0, error_code=code))
 
-    def ready(there: bool) -> None:
-        if not there:
+    def ready(exists: bool) -> None:
+        if not exists:
             answer(Error.COORDINATOR_NOT_AVAILABLE)
             return
         partition = OFFSETS_TOPIC, coordinator.groups.partition_of(request.group_id)

@@ -26,7 +26,7 @@ from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
 from odradek.workers.dispatch.context import Context
-from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, Wanted, exists
+from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, TxnMarkerEntry, exists
 
 Outcome = dict[TopicPartition, Error]
 GIVEN_UP = Error.NOT_LEADER_OR_FOLLOWER  # the coordinator has sent the request again since
@@ -40,7 +40,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
     """See above. Many markers take many steps (broker.process.steps)."""
     is_broker = coordinator.snapshot.admitted.allows(context.listener, context.client_host)
     if is_broker and not coordinator.admits_markers(context.client_id):
-        late = [dict.fromkeys(_wanted(one).partitions, GIVEN_UP) for one in request.markers]
+        late = [dict.fromkeys(_entry(one).partitions, GIVEN_UP) for one in request.markers]
         yield from _answering(request, late, context)
         return
     outcomes: list[Outcome | None] = [None] * len(request.markers)
@@ -57,14 +57,14 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
             context.finish(_answering(request, outcomes, context), len(outcomes) + named)
 
     for place, marker in enumerate(request.markers):
-        wanted = _wanted(marker)._replace(only_open=not is_broker)
+        entry = _entry(marker)._replace(only_open=not is_broker)
         if error := _nobody(marker):
-            done(place, (yield from _refusals(coordinator, list(wanted.partitions), error)))
-        elif is_broker or (named <= MOST_OF_ADMINISTRATORS and not wanted.commit):
-            coordinator.write_markers(wanted, partial(done, place))
+            done(place, (yield from _refusals(coordinator, list(entry.partitions), error)))
+        elif is_broker or (named <= MOST_OF_ADMINISTRATORS and not entry.commit):
+            coordinator.write_markers(entry, partial(done, place))
         else:
             refused += 1
-            done(place, dict.fromkeys(wanted.partitions, NOT_A_BROKER))
+            done(place, dict.fromkeys(entry.partitions, NOT_A_BROKER))
         yield
     if refused:
         log.warning("rejected %d markers from %s: not the address of a registered broker", refused, context.client_host)
@@ -89,9 +89,9 @@ def _nobody(marker: Any) -> Error:
     return Error.INVALID_PRODUCER_EPOCH if marker.producer_epoch < 0 else Error.NONE
 
 
-def _wanted(marker: Any) -> Wanted:
+def _entry(marker: Any) -> TxnMarkerEntry:
     partitions = frozenset((topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
-    return Wanted(
+    return TxnMarkerEntry(
         marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result, partitions
     )
 

@@ -36,25 +36,25 @@ SAID_AS = {
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     """See above."""
-    wanted: dict[TopicPartition, Any] = {}
+    requested: dict[TopicPartition, Any] = {}
     for topic in request.topics:
         for piece in pieces(topic.partitions):
-            wanted.update({(topic.name, row.partition_index): row for row in piece})
+            requested.update({(topic.name, row.partition_index): row for row in piece})
             yield
-    known = {tp: row for tp, row in wanted.items() if exists(coordinator.snapshot, tp)}
+    existing = {tp: row for tp, row in requested.items() if exists(coordinator.snapshot, tp)}
     topics = [topic for topic in request.topics if answered(coordinator.snapshot, topic.name, topic)]
 
     def answer(errors: PartitionErrors) -> None:
-        said = {tp: _for_version(error, context.version) for tp, error in errors.items()}
-        context.begin(_answering(topics, {**dict.fromkeys(wanted, UNKNOWN), **said}, context))
+        answers = {tp: _for_version(error, context.version) for tp, error in errors.items()}
+        context.begin(_answering(topics, {**dict.fromkeys(requested, UNKNOWN), **answers}, context))
 
     def verified(error: Error) -> None:
         if error:
-            answer(dict.fromkeys(known, error))
-        elif not known:
+            answer(dict.fromkeys(existing, error))
+        elif not existing:
             answer({})
         else:
-            commit = _commit(request, known, context.version, coordinator.now)
+            commit = _commit(request, existing, context.version, coordinator.now)
             coordinator.groups.commit(commit, answer, coordinator.now)
 
     _verify(coordinator, request, verified)
@@ -70,14 +70,14 @@ def _verify(coordinator: Coordinator, request: Any, verified: Callable[[Error], 
     coordinator.verify(producer, partition, lambda error: verified(SAID_AS.get(error, error)))
 
 
-def _commit(request: Any, known: dict[Any, Any], version: int, now: Now) -> Commit:
+def _commit(request: Any, existing: dict[Any, Any], version: int, now: Now) -> Commit:
     names_member = version >= MEMBERS
     return Commit(
         request.group_id,
         request.member_id if names_member else "",
         request.group_instance_id if names_member else None,
         request.generation_id if names_member else -1,
-        {tp: _value(row, version, now) for tp, row in known.items()},
+        {tp: _value(row, version, now) for tp, row in existing.items()},
         producer=(request.producer_id, request.producer_epoch),
     )
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from odradek.cluster.decisions import alter, describe
-from odradek.cluster.decisions.describe import Entry, Static
+from odradek.cluster.decisions.describe import ConfigEntry, StaticConfig
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol import errors
@@ -33,94 +33,94 @@ _ROOT = "odradek"
 
 def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
     response = message_class("DescribeConfigsResponse")
-    unknown = next((asked for asked in request.resources if asked.resource_type not in _DESCRIBERS), None)
+    unknown = next((resource for resource in request.resources if resource.resource_type not in _DESCRIBERS), None)
     if unknown is not None:
-        context.reply(response(results=[_unexpected(unknown, asked) for asked in request.resources]))
+        context.reply(response(results=[_unexpected(unknown, resource) for resource in request.resources]))
         return
     once: dict[tuple[int, str | int], Any] = {}
-    for asked in request.resources:
-        once.setdefault(_key(asked), asked)
+    for resource in request.resources:
+        once.setdefault(_key(resource), resource)
     results = []
-    for asked in once.values():
-        results.append(_resource(services, asked, request, context.version))
+    for resource in once.values():
+        results.append(_resource(services, resource, request, context.version))
         yield
     context.reply(response(results=results))
 
 
-def _key(asked: Any) -> tuple[int, str | int]:
+def _key(resource: Any) -> tuple[int, str | int]:
     """A key that is equal for the same resource, in whatever way a broker's id is written."""
-    if asked.resource_type in (alter.BROKER, alter.BROKER_LOGGER):
+    if resource.resource_type in (alter.BROKER, alter.BROKER_LOGGER):
         with suppress(ValueError):
-            return asked.resource_type, int(asked.resource_name)
-    return asked.resource_type, asked.resource_name
+            return resource.resource_type, int(resource.resource_name)
+    return resource.resource_type, resource.resource_name
 
 
-def _unexpected(unknown: Any, asked: Any) -> Any:
+def _unexpected(unknown: Any, resource: Any) -> Any:
     """The answer to each resource of a request that has one of an unknown type."""
     return message_class("DescribeConfigsResponse").DescribeConfigsResult(
         error_code=INVALID_REQUEST,
         error_message=f"Unexpected resource type {unknown.resource_type}",
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=[],
     )
 
 
-def _resource(services: Services, asked: Any, request: Any, version: int) -> Any:
+def _resource(services: Services, resource: Any, request: Any, version: int) -> Any:
     result = message_class("DescribeConfigsResponse").DescribeConfigsResult
-    named: dict[str, Any] = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+    named: dict[str, Any] = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
-        entries = _entries(services, asked.resource_type, asked.resource_name)
+        entries = _entries(services, resource.resource_type, resource.resource_name)
     except ApiError as error:
         return result(error_code=error.code, error_message=error.message, configs=[], **named)
     synonyms = version >= 1 and request.include_synonyms
     docs = version >= 3 and request.include_documentation
-    chosen = describe.chosen(entries, asked.configuration_keys)
+    chosen = describe.chosen(entries, resource.configuration_keys)
     return result(error_code=errors.NONE, configs=[_config(entry, synonyms, docs) for entry in chosen], **named)
 
 
-def _entries(services: Services, kind: int, name: str) -> list[Entry]:
+def _entries(services: Services, kind: int, name: str) -> list[ConfigEntry]:
     return _DESCRIBERS[kind](services, name)
 
 
-def _topic(services: Services, name: str) -> list[Entry]:
+def _topic(services: Services, name: str) -> list[ConfigEntry]:
     topicnames.validate(name)
     if name not in services.snapshot.topics:
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return describe.topic_entries(name, services.snapshot, services.config["broker.id"], _static(services))
 
 
-def _static(services: Services) -> Static:
-    return Static(services.config, getattr(services.config, "given", {}))
+def _static(services: Services) -> StaticConfig:
+    return StaticConfig(services.config, getattr(services.config, "originals", {}))
 
 
-def _broker(services: Services, name: str) -> list[Entry]:
+def _broker(services: Services, name: str) -> list[ConfigEntry]:
     broker = alter.broker_of(name, services.snapshot.brokers)
     if broker is None:
         return describe.cluster_entries(services.snapshot)
     return describe.broker_entries(services.snapshot, broker, _static(services))
 
 
-def _loggers(services: Services, name: str) -> list[Entry]:
+def _loggers(services: Services, name: str) -> list[ConfigEntry]:
     if alter.broker_of(name, services.snapshot.brokers) is None:
         raise ApiError(INVALID_REQUEST, "Broker id must not be empty")
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == _ROOT]
     return [_logger(name) for name in sorted(names)]
 
 
-def _logger(name: str) -> Entry:
+def _logger(name: str) -> ConfigEntry:
     level = logging.getLevelName(logging.getLogger(name).getEffectiveLevel())
-    return Entry(name, _LEVELS.get(level, level), False, describe.BROKER_LOGGER, False, 0, "", ())
+    return ConfigEntry(name, _LEVELS.get(level, level), False, describe.BROKER_LOGGER, False, 0, "", ())
 
 
-_DESCRIBERS: dict[int, Callable[[Services, str], list[Entry]]] = {
+_DESCRIBERS: dict[int, Callable[[Services, str], list[ConfigEntry]]] = {
     alter.TOPIC: _topic,
     alter.BROKER: _broker,
     alter.BROKER_LOGGER: _loggers,
 }
 
 
-def _config(entry: Entry, synonyms: bool, docs: bool) -> Any:
+def _config(entry: ConfigEntry, synonyms: bool, docs: bool) -> Any:
     config = message_class("DescribeConfigsResponse").DescribeConfigsResult.DescribeConfigsResourceResult
     return config(
         name=entry.name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.decisions.alter import SET, Change
+from odradek.cluster.decisions.alter import SET, ConfigChange
 from odradek.workers.dispatch import config_changes
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api
@@ -21,7 +21,7 @@ def handle(controller: Controller, request: Any, context: Context) -> Iterator[N
 
 
 def _resource(resource: Any) -> Resource:
-    changes = [Change(config.name, SET, config.value) for config in resource.configs]
+    changes = [ConfigChange(config.name, SET, config.value) for config in resource.configs]
     return Resource(resource.resource_type, resource.resource_name, changes, replace=True)
 
 

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 
 def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
-    wanted = _wanted(services, request)
+    requested = _requested(services, request)
     failed = services.shared.failed_dirs()
     results = []
     for number, path in enumerate(services.catalog.paths):
-        found = _offline(path) if number in failed else (yield from _log_dir(path, wanted.get(number, {})))
+        found = _offline(path) if number in failed else (yield from _log_dir(path, requested.get(number, {})))
         results.append(found)
     context.reply(message_class("DescribeLogDirsResponse")(error_code=errors.NONE, results=results))
 
 
-def _wanted(services: Services, request: Any) -> dict[int, dict[str, list[int]]]:
+def _requested(services: Services, request: Any) -> dict[int, dict[str, list[int]]]:
     """The requested partitions on this broker, by log directory and topic."""
     topics = services.snapshot.topics
     if request.topics is None:
-        asked = [(name, index) for name, topic in topics.items() for index in range(len(topic))]
+        partitions = [(name, index) for name, topic in topics.items() for index in range(len(topic))]
     else:
-        asked = [(topic.topic, index) for topic in request.topics for index in topic.partitions]
+        partitions = [(topic.topic, index) for topic in request.topics for index in topic.partitions]
     found: dict[int, dict[str, list[int]]] = {}
-    for name, index in dict.fromkeys(asked):
+    for name, index in dict.fromkeys(partitions):
         info = services.snapshot.partition(name, index)
         if info is not None and info.slot >= 0:
             found.setdefault(info.log_dir, {}).setdefault(name, []).append(index)
@@ -52,12 +52,12 @@ def _offline(path: str) -> Any:
     return result(error_code=KAFKA_STORAGE_ERROR, log_dir=path, topics=[])
 
 
-def _log_dir(path: str, wanted: dict[str, list[int]]) -> Generator[None, None, Any]:
+def _log_dir(path: str, requested: dict[str, list[int]]) -> Generator[None, None, Any]:
     result = message_class("DescribeLogDirsResponse").DescribeLogDirsResult
     try:
         disk = os.statvfs(path)
         topics = []
-        for name, indexes in wanted.items():
+        for name, indexes in requested.items():
             topics.append((yield from _topic(path, name, indexes)))
     except OSError:
         return _offline(path)

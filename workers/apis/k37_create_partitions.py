@@ -19,11 +19,11 @@ from odradek.workers.dispatch.context import Context
 
 def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
     repeated = twice(topic.name for topic in request.topics)
-    wanted = {topic.name: topic for topic in request.topics}
+    requested = {topic.name: topic for topic in request.topics}
     topics = controller.snapshot.topics
-    total = sum(max(0, topic.count - len(topics[name])) for name, topic in wanted.items() if name in topics)
+    total = sum(max(0, topic.count - len(topics[name])) for name, topic in requested.items() if name in topics)
     results = []
-    for topic in wanted.values():
+    for topic in requested.values():
         code, message = NONE, None
         try:
             yield from _add(controller, topic, total, repeated, request.validate_only)
@@ -39,9 +39,9 @@ def handle(controller: Controller, request: Any, context: Context) -> Iterator[N
 def _add(controller: Controller, topic: Any, total: int, repeated: set[str], validate_only: bool) -> Iterator[None]:
     if topic.name in repeated:
         raise refuse_duplicate("Duplicate topic in request.")
-    given = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
+    assignments = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
     check_total(total)
-    replicas = plan_partitions(topic.name, topic.count, given, controller.snapshot)
+    replicas = plan_partitions(topic.name, topic.count, assignments, controller.snapshot)
     if not validate_only:
         yield from controller.owner.add_partitions(topic.name, replicas)
 

@@ -55,12 +55,12 @@ def _elect(controller: Controller, request: Any, version: int) -> Generator[None
 
 def _named(request: Any) -> Generator[None, None, list[Partition]]:
     """The partitions that a request names, each once."""
-    wanted: dict[Partition, None] = {}
+    partitions: dict[Partition, None] = {}
     for topic in request.topic_partitions or ():
         for some in pieces(topic.partitions):
-            wanted |= dict.fromkeys((topic.topic, index) for index in some)
+            partitions |= dict.fromkeys((topic.topic, index) for index in some)
             yield
-    return list(wanted)
+    return list(partitions)
 
 
 def _results(outcomes: Outcomes) -> Generator[None, None, list[Any]]:

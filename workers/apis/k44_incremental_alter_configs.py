@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.decisions.alter import Change
+from odradek.cluster.decisions.alter import ConfigChange
 from odradek.workers.dispatch import config_changes
 from odradek.workers.dispatch.administration import Controller
 from odradek.workers.dispatch.api import CONTROLLER, Api
@@ -22,7 +22,7 @@ def handle(controller: Controller, request: Any, context: Context) -> Iterator[N
 
 
 def _resource(resource: Any) -> Resource:
-    changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
+    changes = [ConfigChange(config.name, config.config_operation, config.value) for config in resource.configs]
     return Resource(resource.resource_type, resource.resource_name, changes, replace=False)
 
 

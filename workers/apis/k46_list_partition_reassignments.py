@@ -20,8 +20,8 @@ def handle(controller: Controller, request: Any, context: Context) -> Any:
     except ApiError as error:
         return response(error_code=error.code, error_message=error.message, topics=[])
     if request.topics is not None:
-        asked = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}
-        moves = {partition: move for partition, move in moves.items() if partition in asked}
+        requested = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}
+        moves = {partition: move for partition, move in moves.items() if partition in requested}
     topic_class = response.OngoingTopicReassignment
     by_topic: dict[str, list[Any]] = defaultdict(list)
     for (name, index), move in sorted(moves.items()):

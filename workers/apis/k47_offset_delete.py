@@ -21,22 +21,22 @@ from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, answered
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
-    asked: list[TopicPartition] = []
-    known: list[TopicPartition] = []
+    requested: list[TopicPartition] = []
+    existing: list[TopicPartition] = []
     for topic in request.topics:
         for some in pieces(topic.partitions):
             named = [(topic.name, part.partition_index) for part in some]
-            asked += named
-            known += [tp for tp in named if exists(coordinator.snapshot, tp)]
+            requested += named
+            existing += [tp for tp in named if exists(coordinator.snapshot, tp)]
             yield
 
     def answer(result: tuple[Error, PartitionErrors]) -> None:
         error, errors = result
         rows = [topic for topic in request.topics if answered(coordinator.snapshot, topic.name, topic)]
-        said = {**dict.fromkeys(asked, UNKNOWN), **errors}
-        context.finish(_answering([] if error else rows, error, said, context), len(asked) + len(rows))
+        results = {**dict.fromkeys(requested, UNKNOWN), **errors}
+        context.finish(_answering([] if error else rows, error, results, context), len(requested) + len(rows))
 
-    coordinator.groups.delete_offsets(request.group_id, known, answer, coordinator.now)
+    coordinator.groups.delete_offsets(request.group_id, existing, answer, coordinator.now)
 
 
 def _answering(rows: list[Any], error: Error, errors: PartitionErrors, context: Context) -> Iterator[None]:

@@ -16,7 +16,7 @@ def handle(worker: Any, request: Any, context: Context) -> Iterator[None]:
     response = message_class("DescribeUserScramCredentialsResponse")
     result = response.DescribeUserScramCredentialsResult
     results = []
-    for user, times in Counter(asked.name for asked in request.users or ()).items():
+    for user, times in Counter(user_name.name for user_name in request.users or ()).items():
         code, message = _refusal(user, times)
         results.append(result(user=user, error_code=code, error_message=message, credential_infos=[]))
         yield

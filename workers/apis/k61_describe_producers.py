@@ -34,10 +34,10 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[objec
     def look(place: Place) -> None:
         found[place] = _look(services, *place)
 
-    asked = dict.fromkeys((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
+    requested = dict.fromkeys((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
     topic_class = message_class("DescribeProducersResponse").TopicResponse
     topics = {topic.name: topic_class(name=topic.name, partitions=[]) for topic in request.topics}
-    for place in asked:
+    for place in requested:
         yield from retry_busy.each((place,), look)
         row = yield from _partition(topic_class.PartitionResponse, place[1], found.pop(place))
         topics[place[0]].partitions.append(row)

@@ -15,7 +15,7 @@ from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
-from odradek.workers.dispatch.patterns import Pattern, Refused
+from odradek.workers.dispatch.patterns import InvalidPattern, Pattern
 
 DURATION, PATTERN = 1, 2
 
@@ -33,7 +33,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
         for piece in pieces(found):
             yield
             rows += [_row(response.TransactionState, row) for row in piece if matches(row.transactional_id)]
-    except Refused:
+    except InvalidPattern:
         refused = response(error_code=INVALID_REGULAR_EXPRESSION, unknown_state_filters=[], transaction_states=[])
         context.reply(refused)
         return

@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
     response = message_class("DescribeTopicPartitionsResponse")
-    cursor, asked = request.cursor, [topic.name for topic in request.topics or ()]
-    if cursor is not None and not _is_sound(cursor, asked):
-        context.reply(response(topics=[_failed(name) for name in asked], next_cursor=None))
+    cursor, requested = request.cursor, [topic.name for topic in request.topics or ()]
+    if cursor is not None and not _is_sound(cursor, requested):
+        context.reply(response(topics=[_failed(name) for name in requested], next_cursor=None))
         return
     limit = min(request.response_partition_limit, services.config["max.request.partition.size.limit"])
     page = _Page(services.snapshot, context.listener, max(1, limit))
-    for name, first in _from_cursor(asked or list(services.snapshot.topics), cursor):
-        if not page.add(name, first, silent=not asked):
+    for name, first in _from_cursor(requested or list(services.snapshot.topics), cursor):
+        if not page.add(name, first, silent=not requested):
             break
         yield
     context.reply(response(topics=page.topics, next_cursor=page.cursor))
 
 
-def _is_sound(cursor: Any, asked: list[str]) -> bool:
+def _is_sound(cursor: Any, requested: list[str]) -> bool:
     """Whether `cursor` can be the start of a next page: a client that follows an invalid one would loop forever."""
-    return cursor.partition_index >= 0 and (not asked or cursor.topic_name in asked)
+    return cursor.partition_index >= 0 and (not requested or cursor.topic_name in requested)
 
 
 def _failed(name: str) -> Any:

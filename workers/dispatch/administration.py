@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from odradek.cluster.decisions.planning import Defaults, TopicPlan
+from odradek.cluster.decisions.planning import TopicDefaults, TopicPlan
 from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules.errors import ApiError, Outcomes
@@ -63,7 +63,7 @@ class Controller(Protocol):
     def config(self) -> Any:
         """This broker's static configuration."""
 
-    def defaults(self) -> Defaults:
+    def defaults(self) -> TopicDefaults:
         """num.partitions and default.replication.factor."""
 
     def begin(self, work: Iterator[None]) -> None:

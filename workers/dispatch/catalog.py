@@ -9,7 +9,7 @@ from typing import Any
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc.shm import Shared
 from odradek.storage.config import LogConfig
-from odradek.storage.log.log import Log, Place
+from odradek.storage.log.log import Log, PartitionLocation
 from odradek.storage.log.opening import LogDir
 from odradek.storage.log.partition import Partition
 
@@ -66,11 +66,11 @@ class Catalog:
         cut = self._config["odradek.recovery.on.corruption"] == "cut"
         return [LogDir.read(path, left, cut) for path, left in zip(self.paths, clean, strict=True)]
 
-    def _resolve(self, topic: str, index: int) -> Place | None:
+    def _resolve(self, topic: str, index: int) -> PartitionLocation | None:
         info = self.snapshot.partition(topic, index)
         if info is None or info.slot < 0:
             return None
-        return Place(self.snapshot.topics[topic].id, info.slot, info.incarnation, self.paths[info.log_dir])
+        return PartitionLocation(self.snapshot.topics[topic].id, info.slot, info.incarnation, self.paths[info.log_dir])
 
     def _configure(self, topic: str) -> LogConfig:
         config = self._configs.get(topic)

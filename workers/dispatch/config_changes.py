@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from odradek.cluster.configs import adopted_configs, configdef
 from odradek.cluster.decisions import alter
-from odradek.cluster.decisions.alter import Change
+from odradek.cluster.decisions.alter import ConfigChange
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from odradek.protocol.library import message_class
@@ -20,7 +20,7 @@ class Resource(NamedTuple):
 
     type: int
     name: str
-    changes: Sequence[Change]
+    changes: Sequence[ConfigChange]
     replace: bool
 
 

@@ -51,7 +51,7 @@ class Coordinator(Protocol):
     def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
         """Ask the transaction's coordinator, here or on another broker, whether the transaction has the partition."""
 
-    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+    def write_markers(self, entry: TxnMarkerEntry, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         """Write another coordinator's markers; `done` gets each partition's outcome."""
 
     def look_for_brokers(self) -> None:
@@ -66,7 +66,7 @@ class Coordinator(Protocol):
         """Read 0.8's offsets, without missing ones; None when the controller cannot be reached."""
 
 
-class Wanted(NamedTuple):
+class TxnMarkerEntry(NamedTuple):
     """Markers to write to these partitions. `only_open`: see storage.log.control_batch.write_marker."""
 
     producer_id: int

@@ -21,7 +21,7 @@ MOST_WORK = 300_000
 Test = Callable[[str], bool]
 
 
-class Refused(ValueError):
+class InvalidPattern(ValueError):
     """The text is no pattern, or an unsupported one, or one that takes too long."""
 
 
@@ -44,18 +44,18 @@ class Pattern:
             self._end = self._node(_Node([]))
             self._start = self._sequence(parsed, self._end, parsed.state.flags)
         except (re.error, RecursionError, OverflowError) as error:
-            raise Refused(str(error)) from None
+            raise InvalidPattern(str(error)) from None
         self._work = 0
         self._first = self._closure([self._start], begin=True)
-        self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._transitions: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
     def fullmatch(self, text: str) -> bool:
-        """Whether all of `text` matches. Raises Refused when this pattern has taken too long in total."""
+        """Whether all of `text` matches. Raises InvalidPattern when this pattern has taken too long in total."""
         states = self._first
         for character in text:
-            following = self._known.get((states, character))
+            following = self._transitions.get((states, character))
             if following is None:
-                following = self._known[states, character] = self._step(states, character)
+                following = self._transitions[states, character] = self._step(states, character)
             if not following:
                 return False
             states = following
@@ -83,7 +83,7 @@ class Pattern:
                 waiting += node.to
         self._work += len(found) + 1
         if self._work > MOST_WORK:
-            raise Refused("it takes too long")
+            raise InvalidPattern("it takes too long")
         return frozenset(found)
 
     # -- building, from the end to the start: each method returns the first state of the part that continues at `to`
@@ -96,7 +96,7 @@ class Pattern:
     def _grow(self, size: int) -> None:
         self._size += size
         if self._size > MOST_NODES:
-            raise Refused("it is too long")
+            raise InvalidPattern("it is too long")
 
     def _sequence(self, parts: Iterable[tuple[Any, Any]], to: int, flags: int) -> int:
         for op, value in reversed(list(parts)):
@@ -160,7 +160,7 @@ def _test(op: Any, value: Any) -> Test:
         negated = value[0][0] is sre.NEGATE
         tests = [_test(*each) for each in value[negated:]]
         return lambda character: any(test(character) for test in tests) is not negated
-    raise Refused(f"{str(op).lower()} is not served")
+    raise InvalidPattern(f"{str(op).lower()} is not served")
 
 
 def _any_case(test: Test) -> Test:

@@ -65,33 +65,33 @@ class Requests:
             self.fetches += 1
             row.fast_path(self._services, connection, version, correlation, view, head, body, end)
             return
-        asked = Forwarded(
+        request = Forwarded(
             0, key, version, connection.client_id, connection.host, connection.listener, bytes(view[body:end])
         )
-        self._pass_on(connection, row, correlation, asked)
+        self._pass_on(connection, row, correlation, request)
 
-    def _pass_on(self, connection: Connection, row: Api, correlation: int, asked: Forwarded) -> None:
+    def _pass_on(self, connection: Connection, row: Api, correlation: int, request: Forwarded) -> None:
         """Pass the request to the process that answers it: this worker, the coordinator or the controller."""
-        services, version = self._services, asked.version
+        services, version = self._services, request.version
 
         def answer(flags: int, data: bytes) -> None:
             try:
                 if flags == upstream.LOST:
-                    lost = unavailable.not_coordinator(row, version, asked.body)
+                    lost = unavailable.not_coordinator(row, version, request.body)
                     flags, data = (forward.OK, lost) if lost is not None else (flags, data)
                 self._answered(connection, row, version, correlation, flags, data)
             except Exception:  # without an answer the connection would wait forever
                 log.exception("%r: %s v%d: cannot send the response", connection, row.name, version)
-                services.drop(connection, "an error of the broker")
+                services.drop(connection, "closed after an internal error")
 
-        place = row.place(version, asked.body)
+        place = row.place(version, request.body)
         if place == api.WORKER:
-            if len(asked.body) < api.LARGE:
-                dispatch.serve(row, services, asked, answer, services.begin)
+            if len(request.body) < api.LARGE:
+                dispatch.serve(row, services, request, answer, services.begin)
             else:
-                services.begin(dispatch.serving(row, services, asked, answer, services.begin))
+                services.begin(dispatch.serving(row, services, request, answer, services.begin))
         else:
-            services.ask(services.coordinator if place == api.COORDINATOR else services.controller, asked, answer)
+            services.send_to(services.coordinator if place == api.COORDINATOR else services.controller, request, answer)
 
     def _refuse(self, connection: Connection, row: Api | None, key: int, version: int, correlation: int) -> None:
         """Answer an API or version that is not served, where Kafka does; otherwise drop the connection, as it does."""
@@ -116,7 +116,7 @@ def _why(flags: int, row: Api, version: int, body: bytes) -> str:
     """Why a connection must end instead of getting an answer."""
     if flags == forward.CLOSE:
         return f"malformed {row.name} v{version}: {body.decode(errors='replace')}"
-    reason = "the process that answers it died" if flags == upstream.LOST else "an error of the broker"
+    reason = "the process that answers it died" if flags == upstream.LOST else "an internal error"
     return f"{row.name} v{version} was not answered: {reason}"
 
 

@@ -54,7 +54,7 @@ class Services(Protocol):
         A step that yields WAIT ends its slice: the next step has to wait for something. `work` handles its own errors.
         """
 
-    def ask(self, process: Upstream, asked: Forwarded, answered: Callable[[int, bytes], None]) -> None:
+    def send_to(self, process: Upstream, request: Forwarded, answered: Callable[[int, bytes], None]) -> None:
         """Send a request to the coordinator or the controller; calls `answered(flags, body)` once."""
 
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:

@@ -63,8 +63,8 @@ def online(snapshot: Snapshot, brokers: Iterable[int], listener: str) -> list[in
 
 def offline(snapshot: Snapshot, info: PartitionInfo, listener: str) -> list[int]:
     """Replicas on brokers not `online` for `listener`, and those that the controller marks as offline."""
-    there = set(online(snapshot, info.replicas, listener)).difference(info.offline)
-    return [broker for broker in info.replicas if broker not in there]
+    live = set(online(snapshot, info.replicas, listener)).difference(info.offline)
+    return [broker for broker in info.replicas if broker not in live]
 
 
 def unknown_topic(name: str) -> int:
@@ -77,7 +77,7 @@ def topic_uuid(snapshot: Snapshot, name: str) -> UUID:
     return UUID(bytes=snapshot.topics[name].id) if name in snapshot.topics else NO_ID
 
 
-def asked_id(topic: Any) -> bytes | None:
+def requested_id(topic: Any) -> bytes | None:
     """The 16-byte id by which a request names a topic, None when it has none (older versions, all zeros)."""
-    given = getattr(topic, "topic_id", None)
-    return given.bytes if given is not None and given.int else None
+    topic_id = getattr(topic, "topic_id", None)
+    return topic_id.bytes if topic_id is not None and topic_id.int else None

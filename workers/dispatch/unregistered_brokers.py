@@ -22,26 +22,26 @@ _SILENT_S = 60.0  # after which an address is logged again
 _MOST = 100  # addresses logged in that time
 
 
-class Looks:
+class AddressLookups:
     """Requests to look up the registered brokers again: one at a time, and at most one a second.
 
-    `ask(answered)` sends one and must call `answered` once.
+    `send(answered)` sends one and must call `answered` once.
     """
 
-    def __init__(self, ask: Callable[[Callable[[], None]], None]) -> None:
-        self._ask = ask
-        self._ask_at = -math.inf
-        self._asked = False  # a request is unanswered
+    def __init__(self, send: Callable[[Callable[[], None]], None]) -> None:
+        self._send = send
+        self._next_at = -math.inf
+        self._in_flight = False  # a request is unanswered
 
-    def wish(self) -> None:
+    def request(self) -> None:
         """A request was refused: look up the brokers again."""
         now = time.monotonic()
-        if now >= self._ask_at and not self._asked:
-            self._ask_at, self._asked = now + _PAUSE_S, True
-            self._ask(self._answered)
+        if now >= self._next_at and not self._in_flight:
+            self._next_at, self._in_flight = now + _PAUSE_S, True
+            self._send(self._answered)
 
     def _answered(self) -> None:
-        self._asked = False
+        self._in_flight = False
 
 
 class UnregisteredBrokers:
@@ -51,7 +51,7 @@ class UnregisteredBrokers:
         """`admitted()`: the addresses in force. `forward` sends a request to the controller process."""
         self._admitted = admitted
         self._forward = forward
-        self._looks = Looks(self._ask)
+        self._lookups = AddressLookups(self._send)
         self._named: set[str] = set()
         self._forget_at = -math.inf
 
@@ -60,10 +60,10 @@ class UnregisteredBrokers:
         if replica < 0 or self._admitted().allows(listener, host):
             return False
         self._warn(time.monotonic(), listener, host)
-        self._looks.wish()
+        self._lookups.request()
         return True
 
-    def _ask(self, answered: Callable[[], None]) -> None:
+    def _send(self, answered: Callable[[], None]) -> None:
         self._forward(internal.LOOK_FOR_BROKERS, 0, internal.encode({}), lambda _flags, _body: answered())
 
     def _warn(self, now: float, listener: str, host: str) -> None:
@@ -74,6 +74,6 @@ class UnregisteredBrokers:
             return
         self._named.add(host)
         log.warning(
-            "a follower's request from %s on listener %s is refused: it is no registered broker's address there "
-            "(if it is one: %s)", host, listener, ALLOWED,
+            "rejected a follower's request from %s on listener %s: not the address of a registered broker "
+            "(if it is one, set %s)", host, listener, ALLOWED,
         )  # fmt: skip

@@ -22,7 +22,7 @@ LOST = -1
 Answered = Callable[[int, bytes], None]
 
 _QUEUE_LIMIT = 10_000
-_PATIENCE_S = 15.0  # for a process that is starting
+_TIMEOUT_S = 15.0  # for a process that is starting
 
 
 class Upstream:
@@ -49,7 +49,7 @@ class Upstream:
         self._queued.clear()
         return True
 
-    def ask(self, request: Forwarded, answered: Answered) -> None:
+    def send(self, request: Forwarded, answered: Answered) -> None:
         """Send `request` (with a new token); calls `answered(flags, body)` once, with LOST if the process died.
 
         The caller polls for writability while `channel.wants_write`: a large request does not leave at once.
@@ -91,7 +91,7 @@ class Upstream:
 
     def tick(self) -> None:
         """Called periodically: if no process has listened for too long, answer the unsent requests with LOST."""
-        if self.channel is not None or time.monotonic() - self._since < _PATIENCE_S:
+        if self.channel is not None or time.monotonic() - self._since < _TIMEOUT_S:
             return
         queued, self._queued = self._queued, []
         for token, _ in queued:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Protocol
 from odradek.workers.dispatch.services import Services
 
 if TYPE_CHECKING:
+    from odradek.workers.fetch.fetch_sessions import FetchSessionCache
     from odradek.workers.fetch.fetch_targets import FetchTargets
     from odradek.workers.fetch.follower_progress import FollowerProgress
-    from odradek.workers.fetch.sessions import Sessions
 
 
 class FetchServices(Services, Protocol):
     """What Fetch needs of a worker. `by_rack`: consumers may be sent to a follower in their rack (KIP-392)."""
 
     fetch_targets: FetchTargets
-    sessions: Sessions
+    sessions: FetchSessionCache
     followers: FollowerProgress
     fetch_max_bytes: int
     by_rack: bool

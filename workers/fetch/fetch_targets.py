@@ -43,7 +43,7 @@ class FetchTarget:
         self.partition = partition
         self._slot = partition.slot
         self.slots = [partition.slot]
-        self.form = fetch_single.Form(version, part.topic, part.partition, committed)
+        self.form = fetch_single.ResponseTemplate(version, part.topic, part.partition, committed)
         self.most = most
         self._committed = committed
         self._followers = version >= nearest_replica.FIRST
@@ -67,7 +67,7 @@ class FetchTarget:
         self._sequence = sequence
         return found
 
-    def goes_on(self, piece: FileSlice) -> bool:
+    def has_more(self, piece: FileSlice) -> bool:
         """Whether there are more records behind `piece`, the last result of `find`."""
         return self._end is not None and piece.following < self._end
 

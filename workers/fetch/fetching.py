@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
     from odradek.workers.fetch.downconvert import Budget
     from odradek.workers.fetch.fetch_services import FetchServices
-    from odradek.workers.fetch.sessions import Session
+    from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.net.connection import Connection
 
 log = logging.getLogger(__name__)
@@ -49,11 +49,11 @@ class SegmentsChanged(Exception):
 
 
 class Fetch:
-    """One request being answered; parked if it finds too little (workers.dispatch.purgatory.Parked)."""
+    """One request being answered; delayed if it finds too little (workers.dispatch.purgatory.DelayedOperation)."""
 
     __slots__ = (
         "_budget",
-        "_following",
+        "_follower_partitions",
         "_rack",
         "_results",
         "_unknown",
@@ -74,7 +74,7 @@ class Fetch:
 
     def __init__(
         self, services: FetchServices, connection: Connection, version: int, correlation: int, request: FetchRequest,
-        session: Session | None,
+        session: FetchSession | None,
     ) -> None:  # fmt: skip
         self.services = services
         self.connection = connection
@@ -87,12 +87,12 @@ class Fetch:
         self.finished = self.queued = False
         self.slots: list[Slot] = []
         self._results: list[FetchResult] = []
-        self._unknown = 0  # partitions that were not in the metadata when the request was parked
+        self._unknown = 0  # partitions that were not in the metadata when the request was delayed
         self._budget: Budget  # set where records are converted
         self._rack = request.rack.decode("utf-8", "replace") if request.rack and services.by_rack else ""
 
     def start(self) -> None:
-        """Answer now if there is enough data or no time to wait, else park."""
+        """Answer now if there is enough data or no time to wait, else wait in the purgatory."""
         self._decide(*self._read())
 
     def begin(self) -> None:
@@ -102,7 +102,7 @@ class Fetch:
     def _starting(self) -> Iterator[None]:
         try:
             found = yield from (self._reading() if self.version >= CONVERTED else self._converting())
-            if not self.connection.closed:  # else it would be parked without a client
+            if not self.connection.closed:  # else it would be delayed without a client
                 self._decide(*found)
         except Exception as fault:
             log.exception("%r: Fetch failed", self.connection)
@@ -125,7 +125,7 @@ class Fetch:
         return self.request.max_wait_ms
 
     def find_slots(self) -> list[Slot]:
-        """The slots of its partitions by the current metadata (workers.dispatch.purgatory.Parked)."""
+        """The slots of its partitions by the current metadata (workers.dispatch.purgatory.DelayedOperation)."""
         found: dict[Slot, None] = {}
         for part in self.parts:
             partition = self.services.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
@@ -133,7 +133,7 @@ class Fetch:
                 found[partition.slot] = None
         return list(found)
 
-    def look(self) -> bool:
+    def try_complete(self) -> bool:
         self._results, size, failed = self._read()
         return failed or size >= self.request.min_bytes or _unknown(self._results) > self._unknown
 
@@ -144,7 +144,7 @@ class Fetch:
         self._answer(self._read()[0])
 
     def fail(self, fault: Exception) -> None:
-        self.services.drop(self.connection, "an error of the broker")
+        self.services.drop(self.connection, "closed after an internal error")
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
         """The results for all parts, their bytes, and whether any of them is a reason not to wait for more.
@@ -271,9 +271,9 @@ class Fetch:
         session_id = 0
         if session is not None:
             if session.epoch != 0:
-                results = session.news(results)
+                results = session.changed_partitions(results)
             else:
-                session.news(results)
+                session.changed_partitions(results)
             session_id = session.id
             session.advance()
         frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)

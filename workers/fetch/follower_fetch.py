@@ -1,7 +1,7 @@
 """A follower's fetches from this broker: they read up to the log end, and report the follower's progress.
 
 Most partitions that a follower fetches are idle. So a fetch session (KIP-227) remembers the sequence of a partition's
-slot at which there was nothing more to send: a request, and each look while it waits, then costs one comparison for
+slot at which there was nothing more to send: a request, and each try while it waits, then costs one comparison for
 each idle partition. A follower that fetches without a session gets a full answer each time.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from odradek.storage.files.openfile import FileSlice
     from odradek.storage.log.partition import Partition
     from odradek.workers.fetch.fetch_services import FetchServices
-    from odradek.workers.fetch.sessions import Key, Session
-    from odradek.workers.fetch.throttling import Sending
+    from odradek.workers.fetch.fetch_sessions import FetchSession, Key
+    from odradek.workers.fetch.throttling import LeaderThrottle
     from odradek.workers.net.connection import Connection
 
 
@@ -37,71 +37,71 @@ _BETWEEN_S = 0.5  # between fetches of an idle follower (replica.fetch.wait.max.
 _NO_WORDS = memoryview(bytes(8)).cast("q")
 
 
-class Followed:
+class FollowerPartition:
     """One partition: the follower's request, and the slot's sequence when there was no more to send (`seen`)."""
 
     __slots__ = ("at", "part", "partition", "seen", "words")
 
     def __init__(self, part: FetchPart) -> None:
-        self.ask(part)
-        self.place(None)
+        self.update(part)
+        self.set_partition(None)
 
-    def ask(self, part: FetchPart) -> None:
+    def update(self, part: FetchPart) -> None:
         """The follower has progressed to the offset of `part`."""
         self.part = part
         self.seen = _NEVER
 
-    def place(self, partition: Partition | None) -> None:
+    def set_partition(self, partition: Partition | None) -> None:
         """Set the partition by the current metadata; None: not on this broker."""
         self.partition = partition
         self.words, self.at = (_NO_WORDS, 0) if partition is None else (partition.slot.words, partition.slot.at)
         self.seen = _NEVER
 
 
-class Following:
+class FollowerPartitions:
     """The partitions that a follower fetches, in the order in which they are served, and the results found."""
 
     def __init__(self, services: FetchServices, broker: int, by_id: bool) -> None:
         self._services = services
         self._by_id = by_id
-        self._followed: dict[Key, Followed] = {}
+        self._partitions: dict[Key, FollowerPartition] = {}
         self._found: dict[Key, FetchResult] = {}
-        self._fresh: list[Followed] = []
+        self._requested: list[FollowerPartition] = []
         self._slots: list[Slot] | None = None  # the last result of `slots`
         self._metadata: Mark | None = None
         self._refresh_s = services.config["replica.lag.time.max.ms"] / 2000 - _BETWEEN_S
         self._refreshed = time.monotonic()
-        self._throttle: Sending | None = None
-        self.held_back = False  # the throttle held back records at the last look
+        self._throttle: LeaderThrottle | None = None
+        self.throttled = False  # the throttle withheld records at the last read
         self.broker = broker
 
     def update(self, parts: Iterable[FetchPart], forgotten: Iterable[Key]) -> None:
         """Apply the additions, changes and removals of a request."""
         for part in parts:
-            self.ask(part)
+            self.update_one(part)
         for key in forgotten:
             self._slots = None
-            self._followed.pop(key, None)
+            self._partitions.pop(key, None)
             self._found.pop(key, None)
 
-    def ask(self, part: FetchPart) -> Followed:
+    def update_one(self, part: FetchPart) -> FollowerPartition:
         """Apply a request for one partition."""
         key = (part.topic, part.partition)
-        known = self._followed.get(key)
-        if known is not None:
-            known.ask(part)
+        followed = self._partitions.get(key)
+        if followed is not None:
+            followed.update(part)
         else:
-            self._followed[key] = known = Followed(part)
+            self._partitions[key] = followed = FollowerPartition(part)
             self._slots = None
-            known.place(self._services.partition_of(part.topic, part.partition, self._by_id))
-        self._fresh.append(known)
-        return known
+            followed.set_partition(self._services.partition_of(part.topic, part.partition, self._by_id))
+        self._requested.append(followed)
+        return followed
 
     def slots(self) -> list[Slot]:
         """The slots of the partitions."""
         self._follow_metadata()
         if self._slots is None:
-            self._slots = [known.partition.slot for known in self._followed.values() if known.partition is not None]
+            self._slots = [one.partition.slot for one in self._partitions.values() if one.partition is not None]
         return self._slots
 
     def _follow_metadata(self) -> None:
@@ -109,42 +109,42 @@ class Following:
         if self._metadata is not services.snapshot.mark:
             self._metadata, self._slots = services.snapshot.mark, None
             self._throttle = services.followers.throttling.get()
-            for (topic, index), known in self._followed.items():
+            for (topic, index), followed in self._partitions.items():
                 partition = services.partition_of(topic, index, self._by_id)
-                if partition is not known.partition or partition is None:
-                    known.place(partition)
+                if partition is not followed.partition or partition is None:
+                    followed.set_partition(partition)
 
     # -- the follower's progress
 
     def arrived(self) -> None:
         """A request arrived: record the progress in the partitions it names, and periodically in all others too."""
         self._follow_metadata()
-        fresh, self._fresh = self._fresh, []
+        requested, self._requested = self._requested, []
         now = time.monotonic()
         if now < self._refreshed + self._refresh_s:
-            moved: Iterable[Followed] = fresh
+            moved: Iterable[FollowerPartition] = requested
         else:
-            self._refreshed, moved = now, self._followed.values()
-        for known in moved:
-            self._note(known)
+            self._refreshed, moved = now, self._partitions.values()
+        for followed in moved:
+            self._record_progress(followed)
 
-    def _note(self, known: Followed) -> None:
-        part, partition = known.part, known.partition
+    def _record_progress(self, followed: FollowerPartition) -> None:
+        part, partition = followed.part, followed.partition
         if partition is None:
             return
         values = partition.slot.read()
-        if self._objection(partition, values, part) is None:
+        if self._check_offset(partition, values, part) is None:
             leo, epoch = values[slots.F_LEO], values[slots.F_LEADER_EPOCH]
-            self._services.followers.note(Progress(partition, self.broker, part.offset, part.log_start, leo, epoch))
+            self._services.followers.record(Progress(partition, self.broker, part.offset, part.log_start, leo, epoch))
 
-    def _objection(self, partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
+    def _check_offset(self, partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
         """Why the follower cannot continue from its offset: an error, or where its log and this one diverge."""
         error = refusal(partition, values, part.leader_epoch)
         if error:
             return failed(part, error)
         if replicas.find(partition.slot, self.broker) < 0:  # as Kafka's Partition.followerReplicaOrThrow
-            known = part.leader_epoch >= 0
-            return failed(part, errors.UNKNOWN_LEADER_EPOCH if known else errors.NOT_LEADER_OR_FOLLOWER)
+            sends_epoch = part.leader_epoch >= 0
+            return failed(part, errors.UNKNOWN_LEADER_EPOCH if sends_epoch else errors.NOT_LEADER_OR_FOLLOWER)
         leo = values[slots.F_LEO]
         if part.offset < values[slots.F_LOG_START]:
             return failed(part, errors.OFFSET_OUT_OF_RANGE)
@@ -168,72 +168,73 @@ class Following:
 
     # -- records for the follower
 
-    def look(self, most: int) -> tuple[int, bool]:
+    def read(self, most: int) -> tuple[int, bool]:
         """Look at partitions that may have changed: (bytes of records found, whether to answer at once)."""
         self._follow_metadata()
         total, urgent = 0, False
-        throttle, self.held_back = self._throttle, False
-        for known in [known for known in self._followed.values() if known.words[known.at] != known.seen]:
-            part = known.part
-            if throttle is not None and throttle.holds_back(known.partition, self.broker):
-                result = self._look_at(known, 0, whole=False)
-                self.held_back = self.held_back or known.words[known.at] != known.seen
+        throttle, self.throttled = self._throttle, False
+        for followed in [one for one in self._partitions.values() if one.words[one.at] != one.seen]:
+            part = followed.part
+            if throttle is not None and throttle.throttles(followed.partition, self.broker):
+                result = self._look_at(followed, 0, whole=False)
+                self.throttled = self.throttled or followed.words[followed.at] != followed.seen
             else:
-                result = self._look_at(known, min(part.max_bytes, max(most - total, 0)), not total)
+                result = self._look_at(followed, min(part.max_bytes, max(most - total, 0)), not total)
             self._found[part.topic, part.partition] = result
             urgent = urgent or result.error != errors.NONE or result.diverging is not None
             total += fetch.size_of(result.payloads)
         return total, urgent
 
-    def _look_at(self, known: Followed, limit: int, whole: bool) -> FetchResult:
-        part, partition = known.part, known.partition
+    def _look_at(self, followed: FollowerPartition, limit: int, whole: bool) -> FetchResult:
+        part, partition = followed.part, followed.partition
         if partition is None:
             return failed(part, elsewhere(self._services.snapshot, part.topic, part.partition, self._by_id))
-        sequence = known.words[known.at]  # before the values are read
+        sequence = followed.words[followed.at]  # before the values are read
         try:
-            found = tried(partition, self._read, known, sequence, limit, whole)
+            found = tried(partition, self._read, followed, sequence, limit, whole)
         except SegmentsChanged:
             return _result(part, partition.slot.read())
         return failed(part, errors.KAFKA_STORAGE_ERROR) if found is None else found
 
     def _read(
-        self, partition: Partition, values: tuple[int, ...], known: Followed, sequence: int, limit: int, whole: bool
-    ) -> FetchResult:
-        part = known.part
-        objection = self._objection(partition, values, part)
-        if objection is not None:
-            return objection
+        self, partition: Partition, values: tuple[int, ...], followed: FollowerPartition, sequence: int, limit: int,
+        whole: bool,
+    ) -> FetchResult:  # fmt: skip
+        part = followed.part
+        refused = self._check_offset(partition, values, part)
+        if refused is not None:
+            return refused
         if part.offset == values[slots.F_LEO]:
-            known.seen = sequence
+            followed.seen = sequence
             return _result(part, values)
         piece = None
         if limit > 0 or whole:
             piece = read.fetch(partition, values, part.offset, values[slots.F_LEO], limit, whole)
         return _result(part, values, () if piece is None else (piece,))
 
-    def unknown(self, told: dict[Key, tuple[int, int]]) -> bool:
-        """Whether a result has a high watermark or log start other than `told`, which the follower knows."""
-        return any(told.get(key) != (result.hw, result.log_start) for key, result in self._found.items())
+    def has_unsent(self, last_sent: dict[Key, tuple[int, int]]) -> bool:
+        """Whether a result has a high watermark or log start other than `last_sent`, which the follower knows."""
+        return any(last_sent.get(key) != (result.hw, result.log_start) for key, result in self._found.items())
 
-    def rests_but(self, known: Followed) -> bool:
-        """Whether all partitions other than `known` are idle, and nothing is throttled."""
+    def others_are_idle(self, followed: FollowerPartition) -> bool:
+        """Whether all partitions other than `followed` are idle, and nothing is throttled."""
         if self._found or self._throttle is not None:
             return False
-        return all(one.words[one.at] == one.seen for one in self._followed.values() if one is not known)
+        return all(one.words[one.at] == one.seen for one in self._partitions.values() if one is not followed)
 
-    def served(self, key: Key) -> Followed:
+    def move_to_end(self, key: Key) -> FollowerPartition:
         """A partition's records are sent: move it to the end of the order."""
-        known = self._followed[key] = self._followed.pop(key)
-        return known
+        followed = self._partitions[key] = self._partitions.pop(key)
+        return followed
 
-    def take(self) -> list[FetchResult]:
+    def take_results(self) -> list[FetchResult]:
         """The results found since the last call."""
         found, self._found = self._found, {}
         for key, result in found.items():
-            if result.payloads and key in self._followed:
-                known = self.served(key)
+            if result.payloads and key in self._partitions:
+                followed = self.move_to_end(key)
                 if self._throttle is not None:
-                    self._throttle.sent(known.partition, result.payloads)
+                    self._throttle.sent(followed.partition, result.payloads)
         return list(found.values())
 
 
@@ -241,8 +242,8 @@ def _result(
     part: FetchPart, values: tuple[int, ...], payloads: tuple[FileSlice, ...] = (),
     diverging: tuple[int, int] | None = None,
 ) -> FetchResult:  # fmt: skip
-    known = (*ends(values), values[slots.F_LOG_START])
-    return FetchResult(part.topic, part.partition, errors.NONE, *known, payloads, None, diverging)
+    offsets = (*ends(values), values[slots.F_LOG_START])
+    return FetchResult(part.topic, part.partition, errors.NONE, *offsets, payloads, None, diverging)
 
 
 class FollowerFetch(Fetch):
@@ -253,46 +254,46 @@ class FollowerFetch(Fetch):
 
     def __init__(
         self, services: FetchServices, connection: Connection, version: int, correlation: int, request: FetchRequest,
-        session: Session | None,
+        session: FetchSession | None,
     ) -> None:  # fmt: skip
         super().__init__(services, connection, version, correlation, request, session)
-        self._following = self._join()
+        self._follower_partitions = self._join()
 
-    def _join(self) -> Following:
+    def _join(self) -> FollowerPartitions:
         """The follower's partitions, with this request applied."""
         session, request = self.session, self.request
-        following = None if session is None else session.following
-        if following is None or following.broker != request.replica:
-            following = Following(self.services, request.replica, self.version >= fetch.TOPIC_IDS)
-            following.update(self.parts, ())
+        partitions = None if session is None else session.follower_partitions
+        if partitions is None or partitions.broker != request.replica:
+            partitions = FollowerPartitions(self.services, request.replica, self.version >= fetch.TOPIC_IDS)
+            partitions.update(self.parts, ())
         else:
-            following.update(request.parts, request.forgotten)
+            partitions.update(request.parts, request.forgotten)
         if session is not None:
-            session.following = following
-        return following
+            session.follower_partitions = partitions
+        return partitions
 
     def start(self) -> None:
-        self._following.arrived()
+        self._follower_partitions.arrived()
         super().start()
 
     def _wait_ms(self) -> int:
         """No ring announces that a throttle allows more: the follower has to fetch again."""
         longest = super()._wait_ms()
-        return min(longest, PAUSE_MS) if self._following.held_back else longest
+        return min(longest, PAUSE_MS) if self._follower_partitions.throttled else longest
 
     def find_slots(self) -> list[Slot]:
-        return self._following.slots()
+        return self._follower_partitions.slots()
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
         """As `Fetch._read`; results are kept until the answer."""
-        following, session = self._following, self.session
-        size, urgent = following.look(min(self.request.max_bytes, self.services.fetch_max_bytes))
-        if session is not None and following.unknown(session.told):
-            self.services.followers.untold(self)
+        partitions, session = self._follower_partitions, self.session
+        size, urgent = partitions.read(min(self.request.max_bytes, self.services.fetch_max_bytes))
+        if session is not None and partitions.has_unsent(session.last_sent):
+            self.services.followers.schedule_progress(self)
         return [], size, urgent
 
     def _answer(self, results: list[FetchResult]) -> None:
-        super()._answer(self._following.take())
+        super()._answer(self._follower_partitions.take_results())
 
     def send_progress(self) -> None:
         """Stop waiting: send the high watermark or log start that the follower does not know."""

@@ -2,7 +2,7 @@
 
 A follower that fetches from an offset has all records below it. Its progress goes into its row (ipc.replicas) and may
 advance the high watermark; the controller process adds a follower that has caught up to the ISR
-(broker.controller.member.isr).
+(broker.controller.member.isr_keeper).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TELL_S = 0.05
+PROGRESS_DELAY_S = 0.05
 _RING_PAUSE_S = 0.1
-_STANDING, _LOG_START = 1, 3  # indexes of these words in a row (ipc.replicas)
+_ISR_STATUS, _LOG_START = 1, 3  # indexes of these words in a row (ipc.replicas)
 
 
 class Progress(NamedTuple):
@@ -58,53 +58,53 @@ class FollowerProgress:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._later: dict[tuple[Partition, int], Progress] = {}
-        self._untold: dict[WaitingFetch, float] = {}
+        self._deferred: dict[tuple[Partition, int], Progress] = {}
+        self._scheduled: dict[WaitingFetch, float] = {}
         self._next_ring = 0.0
         self.throttling = Throttling(services)
         self.epochs = EpochCaches()
 
     # -- progress
 
-    def note(self, progress: Progress) -> None:
+    def record(self, progress: Progress) -> None:
         """Record a follower's progress, now or when the partition's lock is free."""
         key = progress.partition, progress.broker
-        if key not in self._later:
-            if self._noted(progress) or self._noted_soon(progress):
+        if key not in self._deferred:
+            if self._recorded(progress) or self._recorded_soon(progress):
                 return
-            if not self._later:
+            if not self._deferred:
                 self._services.again(self._retry)
-        self._later[key] = progress
+        self._deferred[key] = progress
 
-    def _noted_soon(self, progress: Progress) -> bool:
+    def _recorded_soon(self, progress: Progress) -> bool:
         """Another process's append holds the lock for some 20 µs."""
         for _ in range(QUICK_TRIES):
             os.sched_yield()
-            if self._noted(progress):
+            if self._recorded(progress):
                 return True
         return False
 
     def _retry(self) -> bool:
-        later, self._later = self._later, {}
-        for key, progress in later.items():
-            if not self._noted_or_dropped(progress):
+        deferred, self._deferred = self._deferred, {}
+        for key, progress in deferred.items():
+            if not self._recorded_or_dropped(progress):
                 progress.partition.record_wait()
-                self._later[key] = progress
-        return not self._later
+                self._deferred[key] = progress
+        return not self._deferred
 
-    def _noted_or_dropped(self, progress: Progress) -> bool:
-        """`_noted`, but an error loses only this progress: the follower's next fetch repeats it.
+    def _recorded_or_dropped(self, progress: Progress) -> bool:
+        """`_recorded`, but an error loses only this progress: the follower's next fetch repeats it.
 
-        If `_retry` raised it, the entries that were put back into `_later` before it would never be retried, and `note`
-        would only add to them.
+        If `_retry` raised it, the entries that were put back into `_deferred` before it would never be retried, and
+        `record` would only add to them.
         """
         try:
-            return self._noted(progress)
+            return self._recorded(progress)
         except Exception:
             log.exception("cannot record the fetch offset of broker %d for %r", progress.broker, progress.partition)
             return True
 
-    def _noted(self, progress: Progress) -> bool:
+    def _recorded(self, progress: Progress) -> bool:
         """Record the progress; False while another process has the lock."""
         partition, slot = progress.partition, progress.partition.slot
         before = slot.sequence
@@ -115,13 +115,13 @@ class FollowerProgress:
         except (Gone, OSError):
             return True
         try:
-            self._note(progress, values)
+            self._record(progress, values)
         finally:
             # Mostly only the row has changed: nothing waits for that. Followers do not wait for the high watermark.
             partition.release(slots.NOTHING if slot.sequence == before else slots.ANYTHING)
         return True
 
-    def _note(self, progress: Progress, values: Fields) -> None:
+    def _record(self, progress: Progress, values: Fields) -> None:
         """The caller holds the lock."""
         slot, offset = progress.partition.slot, progress.offset
         row = replicas.find(slot, progress.broker)
@@ -132,7 +132,7 @@ class FollowerProgress:
         replicas.record_fetch(slot, values, row, offset, progress.log_start, progress.leo, now_ms)
         if log_start != progress.log_start:
             slot.publish(values)  # DeleteRecords may wait for it
-        if slot.words[row + _STANDING] == replicas.OUT:
+        if slot.words[row + _ISR_STATUS] == replicas.OUT:
             if offset >= values[slots.F_HW] and offset >= values[slots.F_EPOCH_START]:
                 self._ring_controller()
         elif offset > values[slots.F_HW]:
@@ -150,20 +150,20 @@ class FollowerProgress:
 
     # -- high watermarks and log starts
 
-    def untold(self, fetch: WaitingFetch) -> None:
+    def schedule_progress(self, fetch: WaitingFetch) -> None:
         """`fetch` waits for records while its follower does not know the high watermark or the log start."""
-        self._untold.setdefault(fetch, time.monotonic())
+        self._scheduled.setdefault(fetch, time.monotonic())
 
-    def told(self, fetch: WaitingFetch) -> None:
+    def cancel_progress(self, fetch: WaitingFetch) -> None:
         """`fetch` is answered, and its follower fetches again."""
-        self._untold.pop(fetch, None)
+        self._scheduled.pop(fetch, None)
 
     def tick(self) -> None:
-        """Answer fetches that have waited for TELL_S: a steady stream of records carries the high watermark earlier."""
-        due = time.monotonic() - TELL_S
-        for fetch, since in list(self._untold.items()):
+        """Answer fetches that have waited for PROGRESS_DELAY_S. Steady records carry the high watermark earlier."""
+        due = time.monotonic() - PROGRESS_DELAY_S
+        for fetch, since in list(self._scheduled.items()):
             if fetch.connection.delayed is not fetch or fetch.finished:
-                del self._untold[fetch]
+                del self._scheduled[fetch]
             elif since <= due:
-                del self._untold[fetch]
+                del self._scheduled[fetch]
                 fetch.send_progress()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
     from odradek.protocol.records.columns import Data
     from odradek.workers.fetch.fetch_services import FetchServices
+    from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.fetch.fetch_targets import FetchTarget, Found
-    from odradek.workers.fetch.sessions import Session
     from odradek.workers.net.connection import Connection
 
 _I64 = struct.Struct(">q")
@@ -44,7 +44,7 @@ class RepeatedFetch(Fetch):
 
     def __init__(
         self, services: FetchServices, connection: Connection, version: int, request: FetchRequest, target: FetchTarget,
-        frame: tuple[bytes, bytes], session: Session | None = None,
+        frame: tuple[bytes, bytes], session: FetchSession | None = None,
     ) -> None:  # fmt: skip
         super().__init__(services, connection, version, 0, request, session)
         self._front, self._back = frame
@@ -58,7 +58,7 @@ class RepeatedFetch(Fetch):
         self._found: Found | None = None
 
     def take(self, version: int, correlation: int, buffer: memoryview, head: int, end: int) -> bool:
-        """Answer or park the request in buffer[head:end], if it equals this one except for the offset."""
+        """Answer or delay the request in buffer[head:end], if it equals this one except for the offset."""
         data: Data = buffer.obj  # type: ignore[assignment]  # no slice: a memoryview has no find()
         front = self._front
         at = head + len(front)
@@ -78,17 +78,17 @@ class RepeatedFetch(Fetch):
     def start(self) -> None:
         waits = self._waits and not self.services.draining
         if waits and self._at_end():
-            self._park()
+            self._delay()
             return
         found = self._find()
         if found is None:
             super().start()
         elif waits and not self._suffices(found):
-            self._park()
+            self._delay()
         else:
             self._reply(found)
 
-    def _park(self) -> None:
+    def _delay(self) -> None:
         self.deadline = time.monotonic() + self._wait
         self.slots = self._watched()
         self.connection.delayed = self
@@ -97,15 +97,15 @@ class RepeatedFetch(Fetch):
     def _watched(self) -> list[Slot]:
         return self._target.slots
 
-    def look(self) -> bool:
+    def try_complete(self) -> bool:
         if self._at_end():
             return False
         found = self._find()
-        return super().look() if found is None else self._suffices(found)
+        return super().try_complete() if found is None else self._suffices(found)
 
     def _suffices(self, found: Found) -> bool:
         """Whether there are enough bytes, or the next records are in another segment (Fetch._read)."""
-        return found[0] >= self._least or (found[2] is not None and self._target.goes_on(found[2]))
+        return found[0] >= self._least or (found[2] is not None and self._target.has_more(found[2]))
 
     def answer(self) -> None:
         if self._found is None:
@@ -125,7 +125,7 @@ class RepeatedFetch(Fetch):
         return super().find_slots()
 
     def _at_end(self) -> bool:
-        """Whether nothing has changed since the last look reached the end."""
+        """Whether nothing has changed since the last read reached the end."""
         return self._target.at_end(self._offset) and self._metadata is self.services.snapshot.mark
 
     def _find(self) -> Found | None:

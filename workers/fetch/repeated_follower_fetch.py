@@ -15,15 +15,15 @@ from odradek.ipc.slots import F_EPOCH_NOTED, F_LEO, F_LOG_START
 from odradek.workers.dispatch.partition_check import refusal
 from odradek.workers.fetch.fetch_targets import NOT_PLAIN, FetchTarget
 from odradek.workers.fetch.follower_fetch import FollowerFetch
-from odradek.workers.fetch.repeated_in_session import InSession
+from odradek.workers.fetch.repeated_session_fetch import RepeatedSessionFetch
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchPart
     from odradek.storage.log.partition import Partition
+    from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.fetch.fetch_targets import Found
-    from odradek.workers.fetch.follower_fetch import Following
-    from odradek.workers.fetch.sessions import Session
+    from odradek.workers.fetch.follower_fetch import FollowerPartitions
 
 
 class FollowerTarget(FetchTarget):
@@ -36,7 +36,7 @@ class FollowerTarget(FetchTarget):
         self._last_epoch = part.last_epoch
 
     def _upto(self, values: tuple[int, ...], offset: int) -> int:
-        """As `Following._objection`, without the check that the broker is a follower."""
+        """As `FollowerPartitions._check_offset`, without the check that the broker is a follower."""
         if (
             refusal(self.partition, values, self._epoch)
             or not values[F_LOG_START] <= offset <= values[F_LEO]
@@ -46,36 +46,39 @@ class FollowerTarget(FetchTarget):
         return values[F_LEO]
 
 
-class RepeatedFollowerFetch(InSession, FollowerFetch):
+class RepeatedFollowerFetch(RepeatedSessionFetch, FollowerFetch):
     """A follower's last request, waiting or answered."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_followed",)
 
-    def _join(self) -> Following:
+    def _join(self) -> FollowerPartitions:
         """The session's partitions, as the remembered request left them."""
         assert self.session is not None
-        following: Following | None = self.session.following
-        assert following is not None
-        return following
+        follower_partitions: FollowerPartitions | None = self.session.follower_partitions
+        assert follower_partitions is not None
+        return follower_partitions
 
-    def _is_there(self, session: Session) -> bool:
-        return session.following is self._following and self._key in session.parts
+    def _is_current(self, session: FetchSession) -> bool:
+        return session.follower_partitions is self._follower_partitions and self._key in session.parts
 
-    def _goes_on(self, epoch: int, offset: int) -> bool:
-        if not super()._goes_on(epoch, offset):
+    def _continues(self, epoch: int, offset: int) -> bool:
+        if not super()._continues(epoch, offset):
             return False
-        self._known = self._following.ask(self._session.parts[self._key])
-        self.services.followers.told(self)
+        self._followed = self._follower_partitions.update_one(self._session.parts[self._key])
+        self.services.followers.cancel_progress(self)
         return True
 
     def start(self) -> None:
-        self._following.arrived()
+        self._follower_partitions.arrived()
         super().start()
 
     def _is_alone(self) -> bool:
         """Whether only this partition needs an answer, and the broker is one of its followers."""
-        following = self._following
-        return following.rests_but(self._known) and replicas.find(self._target.partition.slot, following.broker) >= 0
+        partitions = self._follower_partitions
+        return (
+            partitions.others_are_idle(self._followed)
+            and replicas.find(self._target.partition.slot, partitions.broker) >= 0
+        )
 
     def _at_end(self) -> bool:
         return super()._at_end() and self._is_alone()
@@ -86,25 +89,25 @@ class RepeatedFollowerFetch(InSession, FollowerFetch):
         self._found = None
         return None
 
-    def look(self) -> bool:
-        found = super().look()
+    def try_complete(self) -> bool:
+        found = super().try_complete()
         if not found and self._found is not None:
-            self._rest()
+            self._schedule_progress()
         return found
 
-    def _park(self) -> None:
-        self._rest()
-        super()._park()
+    def _delay(self) -> None:
+        self._schedule_progress()
+        super()._delay()
 
-    def _rest(self) -> None:
+    def _schedule_progress(self) -> None:
         """No more records now: the follower may still need a new high watermark or log start soon."""
-        if self._session.told.get(self._key) != self._target.known:
-            self.services.followers.untold(self)
+        if self._session.last_sent.get(self._key) != self._target.known:
+            self.services.followers.schedule_progress(self)
 
     def _watched(self) -> list[Slot]:
-        return self._following.slots()
+        return self._follower_partitions.slots()
 
     def _reply(self, found: Found) -> None:
         if found[0]:
-            self._following.served(self._key)
+            self._follower_partitions.move_to_end(self._key)
         super()._reply(found)

@@ -29,9 +29,9 @@ class Throttling:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._metadata: Mark | None = None
-        self._throttle: Sending | None = None
+        self._throttle: LeaderThrottle | None = None
 
-    def get(self) -> Sending | None:
+    def get(self) -> LeaderThrottle | None:
         """The throttle to check before records are sent."""
         services = self._services
         if self._metadata is not services.snapshot.mark:
@@ -39,18 +39,18 @@ class Throttling:
             found = throttles.in_force(
                 throttles.LEADER, services.snapshot, services.config, services.shared.traffic, services.role
             )
-            self._throttle = None if found is None else Sending(found)
+            self._throttle = None if found is None else LeaderThrottle(found)
         return self._throttle
 
 
-class Sending:
+class LeaderThrottle:
     """A throttle that is in force."""
 
     def __init__(self, throttle: Throttle) -> None:
         self._throttle = throttle
 
-    def holds_back(self, partition: Partition | None, broker: int) -> bool:
-        """Whether the follower on `broker` gets no records of a partition now."""
+    def throttles(self, partition: Partition | None, broker: int) -> bool:
+        """Whether a partition's replica on `broker` gets no records now."""
         return (
             partition is not None
             and self._throttle.covers(partition.topic, partition.index)

@@ -19,7 +19,7 @@ _TRICKLE = 1024  # bytes between two checks
 _REQUEST = 500  # bytes of a request without its records, roughly
 
 
-class Repeated(Protocol):
+class RepeatedRequest(Protocol):
     """A connection's last request of a kind that clients repeat, and that is answered without being decoded again."""
 
     key: int  # of its API
@@ -61,8 +61,8 @@ class Connection:
         self.mask = 0  # the events that its socket is watched for
         self.last_active = 0
         self.seen: tuple[bytes, int] = (b"", 0)  # see `trickles`
-        self.target: Any = None  # of the last Produce request (workers.produce.targets)
-        self.repeated: Repeated | None = None
+        self.target: Any = None  # of the last Produce request (workers.produce.produce_targets)
+        self.repeated: RepeatedRequest | None = None
 
     def __repr__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

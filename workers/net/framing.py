@@ -75,7 +75,7 @@ class Framing:
     """Takes the requests of all connections of a worker.
 
     `handler` handles them; `watch(connection, read)` starts or stops watching for received bytes; `spend(connection)`
-    accounts for the time of a request (workers.net.slices).
+    accounts for the time of a request (workers.net.time_slices).
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Framing:
             return
         except Exception:  # a bug costs this connection, not the others
             log.exception("%r: %s failed", connection, self._handler.name_of(key))
-            self._handler.drop(connection, "an error of the broker")
+            self._handler.drop(connection, "closed after an internal error")
             return
         if at < end and connection.state != CLOSED:
             self._keep(connection, view, at, end)
@@ -225,7 +225,9 @@ class Framing:
         if end - at >= 4:
             (size,) = _SIZE.unpack_from(view, at)
             if not LEAST_FRAME <= size <= self._largest:
-                self._handler.drop(connection, f"a frame of {size} bytes (socket.request.max.bytes)")
+                self._handler.drop(
+                    connection, f"closed: invalid request size {size} (socket.request.max.bytes={self._largest})"
+                )
                 return
             if size > BIG_FRAME and end - at >= BIG_HELD:
                 connection.big_fill, connection.big_size = end - at, size + 4

@@ -18,7 +18,7 @@ from odradek.workers.net.busy_poll import BusyPoll
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.framing import Framing
 from odradek.workers.net.sending import Sender
-from odradek.workers.net.slices import Slices
+from odradek.workers.net.time_slices import TimeSlices
 
 _READABLE = int(select.EPOLLIN)
 _IN, _OUT, _RDHUP = int(select.EPOLLIN | select.EPOLLRDHUP), int(select.EPOLLOUT), int(select.EPOLLRDHUP)
@@ -43,7 +43,7 @@ class Loop:
         self._poll = BusyPoll(self._epoll.poll, spin_us).wait
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._garbage: list[Connection] = []
-        self.slices = Slices(self._resume)
+        self.slices = TimeSlices(self._resume)
         self.framing = Framing(handler, self._watch_input, self.slices.spend, largest)
         self.sender = Sender(handler.drop, self._watch_room, self.framing.resume)
         self.connections: dict[int, Connection] = {}
@@ -133,7 +133,7 @@ class Loop:
         elif event & _IN:
             self._receive(connection)
         elif event & _GONE:
-            self._handler.drop(connection, "hung up")
+            self._handler.drop(connection, "reset by the client")
 
     def _receive(self, connection: Connection) -> None:
         """Receive, and take whole requests, unless framing has the connection wait."""

@@ -2,7 +2,7 @@
 
 The pager probes slices far behind the log's end with preadv(RWF_NOWAIT), one byte every STRIDE. Where a page is missing
 it asks the kernel to read the whole slice ahead (posix_fadvise, which does not wait), and probes the slice again every
-millisecond until it is cached. A file system without RWF_NOWAIT (tmpfs) counts as cached. After PATIENCE_S the slice is
+millisecond until it is cached. A file system without RWF_NOWAIT (tmpfs) counts as cached. After TIMEOUT_S the slice is
 sent as it is: under memory pressure pages may be evicted as fast as they are read.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
 
 STRIDE = 1 << 18  # the kernel reads ahead and evicts in large pieces; each probe costs three microseconds
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 _BYTE = bytearray(1)
 
 
@@ -43,7 +43,7 @@ class Pager:
         self.waits += 1
         for piece in cold:
             os.posix_fadvise(piece.file.fd, piece.position, piece.size, os.POSIX_FADV_WILLNEED)
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
 
         def again() -> bool:
             if time.monotonic() < until and not all(cached(piece) for piece in cold):

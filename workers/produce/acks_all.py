@@ -1,6 +1,6 @@
 """Waiting for followers: acks=all is answered once the high watermark has passed the batch.
 
-The batches of one append wait together, parked like a fetch (workers.dispatch.purgatory). The process that moves the
+The batches of one append wait together, like a delayed fetch (workers.dispatch.purgatory). The process that moves the
 high watermark publishes it and rings: a worker that serves a follower's fetch, or the controller process that shrinks
 the ISR. The batches are refused when this broker no longer leads, or leads again after another broker did: their fate
 is unknown then. Only what the answers need is kept, no records. When batches time out after a long wait, a log line
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.storage.log.partition import Partition
     from odradek.workers.dispatch.services import Services
-    from odradek.workers.produce.batching import Batching, Pending
+    from odradek.workers.produce.batching import Batching, PendingBatch
 
 log = logging.getLogger(__name__)
 
@@ -39,15 +39,15 @@ class AcksAll:
         self.batching = batching
         self.next_explanation = 0.0  # the earliest time for the next one
 
-    def wait(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
+    def wait(self, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
         """Decide the appended `batches` once the followers have them; `led_since`: the slot's value at the append."""
-        waiting = Replicated(self, partition, batches, led_since)
-        if not waiting.look():
+        waiting = DelayedProduce(self, partition, batches, led_since)
+        if not waiting.try_complete():
             self.services.purgatory.watch(waiting)
 
 
-class Replicated:
-    """Batches of one append, until the last one is decided (workers.dispatch.purgatory.Parked)."""
+class DelayedProduce:
+    """Batches of one append, until the last one is decided (workers.dispatch.purgatory.DelayedOperation)."""
 
     __slots__ = (
         "_acks_all",
@@ -66,32 +66,32 @@ class Replicated:
 
     waits_for = slots.ANYTHING
 
-    def __init__(self, acks_all: AcksAll, partition: Partition, batches: list[Pending], led_since: int) -> None:
+    def __init__(self, acks_all: AcksAll, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
         self._acks_all = acks_all
         self._partition = partition
         self._led_since = led_since
         self._since = time.monotonic()
-        self._sequence = -1  # of the slot at the last look
+        self._sequence = -1  # of the slot at the last try
         self.slots = [partition.slot]
         self.finished = self.queued = False
         for batch in batches:
             batch.view = _NO_RECORDS
         self._keep(batches)
 
-    def _keep(self, batches: list[Pending]) -> None:
+    def _keep(self, batches: list[PendingBatch]) -> None:
         """Keep the batches that still wait; a retried batch may end before those ahead of it."""
         self._batches = batches
         ends = [batch.base_offset + batch.count for batch in batches]
         self._first_end, self._last_end = min(ends), max(ends)
         self.deadline = min(self._deadline(batch) for batch in batches)
 
-    def _deadline(self, batch: Pending) -> float:
+    def _deadline(self, batch: PendingBatch) -> float:
         return self._since + batch.target.timeout_ms / 1000
 
     def find_slots(self) -> list[Slot]:
         return self.slots
 
-    def look(self) -> bool:
+    def try_complete(self) -> bool:
         """Decide the batches that can be decided; returns whether those were all."""
         slot = self._partition.slot
         if slot.words[slot.at] == self._sequence:
@@ -119,14 +119,14 @@ class Replicated:
         error = refusal(self._partition, values, -1)
         return error or (errors.NONE if values[slots.F_LED_SINCE] == self._led_since else errors.NOT_LEADER_OR_FOLLOWER)
 
-    def _decided(self, batches: list[Pending], rest: list[Pending]) -> bool:
+    def _decided(self, batches: list[PendingBatch], rest: list[PendingBatch]) -> bool:
         if rest:
             self._keep(rest)
         self._acks_all.batching.finish(batches)
         return not rest
 
     def answer(self) -> None:
-        """`look` has decided all batches; the end of the round answers them."""
+        """`try_complete` has decided all batches; the end of the round answers them."""
 
     def fail(self, fault: Exception) -> None:
         """The batches are in the log, but it is unknown whether the followers have them."""
@@ -135,7 +135,7 @@ class Replicated:
 
     def expire(self) -> None:
         """Time out the batches that have waited as long as their requests allow; none yet, if the worker drains."""
-        if self.look():
+        if self.try_complete():
             return
         now = time.monotonic()
         late = [batch for batch in self._batches if self._deadline(batch) <= now]
@@ -154,9 +154,9 @@ class Replicated:
         ends = {r.broker: r.leo for r in replicas.read(partition.slot) if r.isr_status != replicas.OUT}
         info = snapshot.partition(partition.topic, partition.index)
         log.warning(
-            "%r: acks=all timed out after %.0f s: the high watermark is %d, %d is waited for, the log ends at %d; "
-            "followers that count end at %s (-1: has not fetched yet), ISR size %d, min.insync.replicas=%d, "
-            "leader epoch %d; metadata version %d: ISR %s, controller %d",
+            "%r: acks=all timed out after %.0f s: high watermark %d, required %d, log end %d; "
+            "log ends of followers in or joining the ISR %s (-1: has not fetched yet), ISR size %d, "
+            "min.insync.replicas=%d, leader epoch %d; metadata version %d: ISR %s, controller %d",
             partition, waited, state.hw, end, state.leo, ends, state.isr_count, state.min_isr,
             state.leader_epoch, snapshot.version, info and list(info.isr), snapshot.controller_id,
         )  # fmt: skip

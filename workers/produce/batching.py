@@ -31,14 +31,14 @@ from odradek.storage.log.partition import QUICK_TRIES, Busy, Gone, Partition
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.workers.net.connection import Connection
-    from odradek.workers.produce.targets import ProduceTarget
+    from odradek.workers.produce.produce_targets import ProduceTarget
 
 log = logging.getLogger(__name__)
 
 ALONE = -1  # in place of `led_since`: there are no followers to wait for
 
 
-class Pending(Batch):
+class PendingBatch(Batch):
     """A batch with what its answer needs: its connection, its destination (`target`), whether it is decided."""
 
     __slots__ = ("connection", "correlation", "done", "reply", "target")
@@ -49,7 +49,7 @@ class Pending(Batch):
         self.connection = connection
         self.correlation = correlation
         self.target = target
-        self.reply = target.reply  # encodes the answer when there is no error; None: see produce.answering
+        self.reply = target.reply  # encodes the answer when there is no error; None: see produce_responses
         self.done = False
         self.error = errors.NONE
         self.base_offset = self.log_start = self.producer_id = -1
@@ -60,7 +60,7 @@ class Pending(Batch):
         return len(self.view)
 
 
-Append = Callable[[Partition, list[Pending], int], None]
+Append = Callable[[Partition, list[PendingBatch], int], None]
 
 
 class Batching:
@@ -69,7 +69,7 @@ class Batching:
     def __init__(self) -> None:
         self._sync: Append = _nowhere
         self._replicate: Append = _nowhere
-        self._verify: Callable[[Partition, list[Pending]], None] = _nowhere
+        self._verify: Callable[[Partition, list[PendingBatch]], None] = _nowhere
         self.touched: list[Partition] = []
         self.deferred: list[Partition] = []
         self.settling: list[Connection] = []
@@ -77,7 +77,7 @@ class Batching:
         self.messages = 0
         self.lock_waits = 0
 
-    def connect(self, sync: Append, replicate: Append, verify: Callable[[Partition, list[Pending]], None]) -> None:
+    def connect(self, sync: Append, replicate: Append, verify: Callable[[Partition, list[PendingBatch]], None]) -> None:
         """Set what takes over batches of one append, with its `led_since`, that must wait.
 
         `sync`: for an fsync (workers.produce.fsync). `replicate`: for followers (workers.produce.acks_all). `verify`:
@@ -85,7 +85,7 @@ class Batching:
         """
         self._sync, self._replicate, self._verify = sync, replicate, verify
 
-    def add(self, partition: Partition, batch: Pending) -> None:
+    def add(self, partition: Partition, batch: PendingBatch) -> None:
         """Collect one checked batch."""
         pending = partition.pending
         if partition.deferred:
@@ -164,7 +164,7 @@ class Batching:
         self.finish(batches)
         return True
 
-    def _left_out(self, partition: Partition, batches: list[Pending]) -> list[Pending]:
+    def _left_out(self, partition: Partition, batches: list[PendingBatch]) -> list[PendingBatch]:
         """Hand over the batches that the append left out for verification; returns the others."""
         held = [batch for batch in partition.unverified if not batch.error]
         partition.unverified = []
@@ -172,7 +172,7 @@ class Batching:
         left_out = set(held)
         return [batch for batch in batches if batch not in left_out]
 
-    def go_on(self, partition: Partition, batches: list[Pending]) -> None:
+    def go_on(self, partition: Partition, batches: list[PendingBatch]) -> None:
         """Append these batches, which are outside the receive buffer, before all others of the partition."""
         if not partition.pending and not partition.deferred:
             self.touched.append(partition)
@@ -188,7 +188,7 @@ class Batching:
         partition.deferred = True
         self.deferred.append(partition)
 
-    def stored(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
+    def stored(self, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
         """The batches are as durable on this broker as required; those with acks=all now wait for its followers."""
         if led_since != ALONE:
             waiting = [batch for batch in batches if batch.target.acks_all and not batch.error]
@@ -197,7 +197,7 @@ class Batching:
                 batches = [batch for batch in batches if batch.error or not batch.target.acks_all]
         self.finish(batches)
 
-    def finish(self, batches: Sequence[Pending]) -> None:
+    def finish(self, batches: Sequence[PendingBatch]) -> None:
         """The batches are decided: their connections can answer."""
         settling = self.settling
         for batch in batches:
@@ -218,11 +218,11 @@ def _nowhere(*_: object) -> None:
     raise AssertionError("Batching.connect was not called")
 
 
-def _any_stored(batches: list[Pending]) -> bool:
+def _any_stored(batches: list[PendingBatch]) -> bool:
     return not all(batch.error for batch in batches)
 
 
-def _safe(values: Fields, batches: list[Pending]) -> list[Pending]:
+def _safe(values: Fields, batches: list[PendingBatch]) -> list[PendingBatch]:
     """The batches that may be stored: all but those with acks=all if fewer than min.insync.replicas are in sync."""
     if values[F_STATE] != LEADER or values[F_ISR_COUNT] >= values[F_MIN_ISR]:
         return batches
@@ -230,7 +230,7 @@ def _safe(values: Fields, batches: list[Pending]) -> list[Pending]:
     return [batch for batch in batches if not batch.target.acks_all]
 
 
-def refuse(batches: list[Pending], error: int) -> None:
+def refuse(batches: list[PendingBatch], error: int) -> None:
     """Decide all of `batches` with `error`."""
     for batch in batches:
         batch.refuse(error)

@@ -11,16 +11,16 @@ from odradek.protocol.batch import HEADER, HEADER_SIZE, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from odradek.protocol.records.errors import RecordError
-    from odradek.protocol.records.validate import Rules
+    from odradek.protocol.records.validate import ValidationRules
     from odradek.storage.config import LogConfig
     from odradek.storage.log.partition import Partition
-    from odradek.workers.produce.batching import Pending
+    from odradek.workers.produce.batching import PendingBatch
 
 _WITHOUT_START = (errors.CORRUPT_MESSAGE, errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
 """Errors of a log that Kafka answers without the log start, as it does errors of the request itself."""
 
 
-def prepare(pending: Pending, partition: Partition, version: int) -> bool:
+def prepare(pending: PendingBatch, partition: Partition, version: int) -> bool:
     """Replace the batch's view by the bytes to store; False when the batch was refused instead."""
     from odradek.protocol.records import validate
     from odradek.protocol.records.errors import RecordError
@@ -43,16 +43,16 @@ def prepare(pending: Pending, partition: Partition, version: int) -> bool:
         return False
 
 
-def _refuse(pending: Pending, error: RecordError) -> None:
+def _refuse(pending: PendingBatch, error: RecordError) -> None:
     pending.refuse(error.code, str(error))
     pending.record_errors = tuple(error.record_errors or ())
 
 
-def _rules(config: LogConfig, now_ms: int) -> Rules:
+def _rules(config: LogConfig, now_ms: int) -> ValidationRules:
     from odradek.protocol.records import codecs, validate
 
     codec = 0 if config.compression_type == "uncompressed" else codecs.BY_NAME.get(config.compression_type)
-    return validate.Rules(
+    return validate.ValidationRules(
         now_ms=now_ms,
         codec=codec,
         level=_level(config, codec),
@@ -76,7 +76,7 @@ def _level(config: LogConfig, codec: int | None) -> int | None:
     }.get(codec)
 
 
-def _take_header(pending: Pending, batch: bytearray, config: LogConfig, now_ms: int) -> bool:
+def _take_header(pending: PendingBatch, batch: bytearray, config: LogConfig, now_ms: int) -> bool:
     from odradek.protocol.records.errors import RecordError
 
     view = memoryview(batch)

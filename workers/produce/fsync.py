@@ -21,7 +21,7 @@ from odradek.storage.log.partition import Busy, Gone, Partition
 from odradek.workers.produce.batching import refuse
 
 if TYPE_CHECKING:
-    from odradek.workers.produce.batching import Batching, Pending
+    from odradek.workers.produce.batching import Batching, PendingBatch
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class _Group:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.runs: list[tuple[list[Pending], int]] = []  # (batches, led_since), one append each
+        self.runs: list[tuple[list[PendingBatch], int]] = []  # (batches, led_since), one append each
         self.flush: Flush | None = None  # None: it could not start
         self.error: Exception | None = None
 
@@ -55,7 +55,7 @@ class Syncer:
         """A descriptor that is readable when `collect` has work."""
         return self._event
 
-    def submit(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
+    def submit(self, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
         """Pass the appended `batches` to `Batching.stored` once they are on the disk."""
         group = self._next.get(partition)
         if group is None:

@@ -9,9 +9,9 @@ from odradek.workers.dispatch.services import Services
 if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
     from odradek.workers.produce.batching import Batching
+    from odradek.workers.produce.produce_targets import ProduceTargets
     from odradek.workers.produce.producer_ids import ProducerIds
     from odradek.workers.produce.record_check import RecordCheck
-    from odradek.workers.produce.targets import ProduceTargets
     from odradek.workers.produce.verification import Verification
 
 
@@ -25,7 +25,7 @@ class ProduceServices(Services, Protocol):
     producer_ids: ProducerIds
 
     def spend(self, connection: Connection) -> None:
-        """Account for an expensive request (workers.net.slices)."""
+        """Account for an expensive request (workers.net.time_slices)."""
 
     def kept(self, view: memoryview, at: int, end: int) -> tuple[memoryview, int, int]:
         """view[at:end] where it outlives this round (workers.net.framing)."""

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.storage.log.partition import Partition
     from odradek.workers.dispatch.services import Services
-    from odradek.workers.produce.batching import Batching, Pending
+    from odradek.workers.produce.batching import Batching, PendingBatch
 
 ABORTABLE = 11  # the first version of Produce with TRANSACTION_ABORTABLE
 ENABLED = "transaction.partition.verification.enable"
 EXPIRATION_MS = "producer.id.expiration.ms"
 MOST_HELD = 64 << 20
-_BESIDE = 1 << 10  # bytes of a batch and its question without the records, roughly
+_BESIDE = 1 << 10  # bytes of a batch and its request without the records, roughly
 
 _NOT_NOW = {
     errors.CONCURRENT_TRANSACTIONS,
@@ -45,7 +45,7 @@ _NOT_NOW = {
 _NOT_ADDED = {errors.TRANSACTION_ABORTABLE, errors.INVALID_TXN_STATE}
 
 
-class Question(NamedTuple):
+class VerificationRequest(NamedTuple):
     """Whether the transaction of this producer has this partition."""
 
     partition: Partition
@@ -60,7 +60,7 @@ class Verification:
     def __init__(self, services: Services, batching: Batching) -> None:
         self._services = services
         self._batching = batching
-        self._waiting: dict[Question, list[Pending]] = {}
+        self._waiting: dict[VerificationRequest, list[PendingBatch]] = {}
         self._held = 0  # bytes of all waiting batches
         self._snapshot: Snapshot | None = None  # the one that `_enabled` was read from
         self._enabled = False
@@ -77,7 +77,7 @@ class Verification:
     def _setting(self, name: str) -> Any:
         return self._services.snapshot.broker_config(name, self._services.config["broker.id"])
 
-    def hold(self, partition: Partition, batches: list[Pending]) -> None:
+    def hold(self, partition: Partition, batches: list[PendingBatch]) -> None:
         """Hold the batches that the append left out, in this order."""
         for batch in batches:
             if self._held + batch.size + _BESIDE > MOST_HELD:
@@ -85,18 +85,18 @@ class Verification:
             else:
                 self._hold(partition, batch)
 
-    def _hold(self, partition: Partition, batch: Pending) -> None:
+    def _hold(self, partition: Partition, batch: PendingBatch) -> None:
         batch.view = memoryview(bytearray(batch.view))
         self._held += batch.size + _BESIDE
         transactional_id: bytes = batch.target.transactional_id or b""
-        question = Question(partition, transactional_id, batch.producer_id, batch.epoch)
-        waiting = self._waiting.setdefault(question, [])
+        request = VerificationRequest(partition, transactional_id, batch.producer_id, batch.epoch)
+        waiting = self._waiting.setdefault(request, [])
         waiting.append(batch)
         if len(waiting) == 1:
-            self._ask(question)
+            self._request(request)
 
-    def _ask(self, question: Question) -> None:
-        partition, raw_id, producer_id, epoch = question
+    def _request(self, request: VerificationRequest) -> None:
+        partition, raw_id, producer_id, epoch = request
         body = {
             "transactional_id": raw_id.decode("utf-8", "replace"),  # as InitProducerId reads it
             "producer": [producer_id, epoch],
@@ -105,23 +105,23 @@ class Verification:
 
         def answered(flags: int, data: bytes) -> None:
             found = internal.decode(data)["error"] if flags == forward.OK else errors.COORDINATOR_NOT_AVAILABLE
-            self._decided(question, found)
+            self._decided(request, found)
 
-        asked = Forwarded(0, internal.VERIFY, 0, None, "", "", internal.encode(body))
-        self._services.ask(self._services.coordinator, asked, answered)
+        forwarded = Forwarded(0, internal.VERIFY, 0, None, "", "", internal.encode(body))
+        self._services.send_to(self._services.coordinator, forwarded, answered)
 
-    def _decided(self, question: Question, error: int) -> None:
+    def _decided(self, request: VerificationRequest, error: int) -> None:
         """Append the batches, with the guard of the first one, or refuse them."""
-        batches = self._waiting.pop(question)
+        batches = self._waiting.pop(request)
         self._held -= sum(batch.size + _BESIDE for batch in batches)
         if error:
-            self._refuse(question.partition, batches, error)
+            self._refuse(request.partition, batches, error)
             return
         for batch in batches:
             batch.guard = batches[0].guard
-        self._batching.go_on(question.partition, batches)
+        self._batching.go_on(request.partition, batches)
 
-    def _refuse(self, partition: Partition, batches: list[Pending], error: int) -> None:
+    def _refuse(self, partition: Partition, batches: list[PendingBatch], error: int) -> None:
         until_s = time.monotonic() + self._setting(EXPIRATION_MS) / 1000
         for batch in batches:
             partition.lowest_sequences.record(batch.producer_id, batch.epoch, batch.sequence, until_s)

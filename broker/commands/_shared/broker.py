@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from odradek.broker import config as configuration
-from odradek.broker.config import BrokerConfig, ConfigFault
+from odradek.broker.config import BrokerConfig, InvalidConfig
 from odradek.broker.errors import NotRunning
 from odradek.broker.process import process
 from odradek.ipc import roles
@@ -54,7 +54,7 @@ def _running(run_dir: Path) -> BrokerConfig | None:
     try:
         config = configuration.saved(run_dir)
         locks = process.role_locks(config)
-    except (ConfigFault, OSError):
+    except (InvalidConfig, OSError):
         return None
     try:
         return config if locks.alive(roles.SUPERVISOR) else None

@@ -12,7 +12,7 @@ import click
 from odradek.broker import config as configuration
 from odradek.broker.commands._shared.tables import print_json, rows
 from odradek.broker.controller import adoption_plan
-from odradek.broker.controller.adoption_plan import TakeOver, TopicTakeOver
+from odradek.broker.controller.adoption_plan import AdoptionPlan, TopicAdoption
 from odradek.broker.errors import OdradekError
 from odradek.cluster.tree.embedded import FILE_NAME
 from odradek.cluster.tree.znodes import uuid_text
@@ -59,7 +59,7 @@ def _identity(directories: Sequence[str]) -> tuple[int, str | None]:
     return nodes[0] if nodes else 0, clusters[0] if clusters else None
 
 
-def _document(plan: TakeOver) -> dict[str, Any]:
+def _document(plan: AdoptionPlan) -> dict[str, Any]:
     return {
         "topics": [_topic(topic) for topic in plan.topics],
         "dynamicBrokerConfigs": {"" if key is None else str(key): found for key, found in plan.broker_configs.items()},
@@ -68,7 +68,7 @@ def _document(plan: TakeOver) -> dict[str, Any]:
     }
 
 
-def _topic(topic: TopicTakeOver) -> dict[str, Any]:
+def _topic(topic: TopicAdoption) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topicId": uuid_text(topic.id) if topic.id else None,

@@ -28,7 +28,7 @@ def run(options: Mapping[str, Any], properties: Mapping[str, str], show: Format)
     """Print messages until a limit in the options, Ctrl-C or SIGTERM; returns the exit code."""
     register()
     consumer = _consumer(options, properties)
-    printing = Printing(show, skip=options["skip_message_on_error"])
+    printing = RecordPrinter(show, skip=options["skip_message_on_error"])
     try:
         _subscribe(consumer, options)
         for records in _batches(consumer, options["timeout_ms"], options["max_messages"]):
@@ -41,7 +41,7 @@ def run(options: Mapping[str, Any], properties: Mapping[str, str], show: Format)
     return FAILED if printing.failed else OK
 
 
-def _end(consumer: KafkaConsumer, printing: Printing, options: Mapping[str, Any]) -> None:
+def _end(consumer: KafkaConsumer, printing: RecordPrinter, options: Mapping[str, Any]) -> None:
     consumer.close()
     click.echo(f"Processed a total of {printing.count} messages", err=True)
     if options["enable_systest_events"]:
@@ -98,7 +98,7 @@ def _batches(consumer: KafkaConsumer, timeout_ms: int, most: int) -> Iterator[Se
             sys.stdout.flush()
 
 
-class Printing:
+class RecordPrinter:
     """Writes records to standard output and counts them."""
 
     def __init__(self, show: Format, *, skip: bool) -> None:

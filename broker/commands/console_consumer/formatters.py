@@ -31,7 +31,7 @@ def formatter(name: str, properties: Mapping[str, str]) -> Format:
 
 
 @dataclass
-class Layout:
+class DefaultMessageFormatter:
     """Kafka's DefaultMessageFormatter: the requested parts, with separators between them."""
 
     parts: tuple[str, ...] = ("value",)
@@ -92,9 +92,9 @@ class Layout:
         return decode(data) if decode else data
 
 
-def _layout(properties: Mapping[str, str]) -> Layout:
-    """A Layout for `--property` settings. Raises UsageError."""
-    layout, shown = Layout(), {"value"}
+def _layout(properties: Mapping[str, str]) -> DefaultMessageFormatter:
+    """A DefaultMessageFormatter for `--property` settings. Raises UsageError."""
+    layout, shown = DefaultMessageFormatter(), {"value"}
     for name, value in properties.items():
         action, _, part = name.partition(".")
         if action == "print" and part in _PRINTED:

@@ -39,7 +39,7 @@ def lines(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 
 @dataclass(frozen=True)
-class Reader:
+class LineMessageReader:
     """The layout of key, headers and value in a line; Kafka's LineMessageReader (KIP-798, KIP-810)."""
 
     parse_key: bool = False
@@ -93,23 +93,23 @@ def _shown(text: bytes) -> str:
     return repr(text[:80])[1:]
 
 
-def reader(properties: Mapping[str, str]) -> Reader:
-    """A Reader for `--property` settings. Raises UsageError when two separators are the same."""
+def reader(properties: Mapping[str, str]) -> LineMessageReader:
+    """A LineMessageReader for `--property` settings. Raises UsageError when two separators are the same."""
     named: dict[str, Any] = {}
     for name, value in properties.items():
         field = name.replace(".", "_")
-        if field not in Reader.__dataclass_fields__ or field == "plain":
+        if field not in LineMessageReader.__dataclass_fields__ or field == "plain":
             click.echo(f"WARN {name} is not a property of the line reader", err=True)
         elif field in ("parse_key", "parse_headers", "ignore_error"):
             named[field] = value.strip().lower() == "true"
         else:
             named[field] = value.encode()
-    made = Reader(**named)
+    made = LineMessageReader(**named)
     _check_distinct(made)
     return made
 
 
-def _check_distinct(made: Reader) -> None:
+def _check_distinct(made: LineMessageReader) -> None:
     names = ("headers_delimiter", "headers_separator", "headers_key_separator")
     parts = {name: getattr(made, name) for name in names}
     if len(set(parts.values())) < len(names):

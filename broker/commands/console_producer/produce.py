@@ -19,7 +19,7 @@ from odradek.broker.commands._shared.client import Cluster
 from odradek.broker.commands._shared.codecs import register
 from odradek.broker.commands._shared.properties import acks, client_config, codec, meant_for
 from odradek.broker.commands._shared.tables import progress, progress_done
-from odradek.broker.commands.console_producer.lines import LineError, Reader, lines
+from odradek.broker.commands.console_producer.lines import LineError, LineMessageReader, lines
 from odradek.broker.errors import FAILED, OK, OdradekError
 
 BATCH_BYTES = 256 << 10
@@ -44,12 +44,12 @@ _MERGED = {
 }
 
 
-def run(options: Mapping[str, Any], properties: Mapping[str, str], how: Reader) -> int:
+def run(options: Mapping[str, Any], properties: Mapping[str, str], how: LineMessageReader) -> int:
     """Send standard input; returns the exit code."""
     register()
     config = producer_config(options, properties)
     _fit_to_topic(config, options, properties)
-    sending = Sending(config, options, how)
+    sending = RecordSender(config, options, how)
     try:
         _send_all(sending, sys.stdin.buffer, prompt=sys.stdin.isatty())
     finally:
@@ -57,7 +57,7 @@ def run(options: Mapping[str, Any], properties: Mapping[str, str], how: Reader) 
     return FAILED if sending.failures else OK
 
 
-def _send_all(sending: Sending, stream: BinaryIO, *, prompt: bool) -> None:
+def _send_all(sending: RecordSender, stream: BinaryIO, *, prompt: bool) -> None:
     if prompt:
         click.echo(">", nl=False, err=True)
     for batch in lines(stream):
@@ -122,10 +122,10 @@ def _keep_order(config: dict[str, Any]) -> None:
         config.setdefault("max_in_flight_requests_per_connection", 1)
 
 
-class Sending:
+class RecordSender:
     """Sends records, and tracks the bytes in flight and the failures."""
 
-    def __init__(self, config: dict[str, Any], options: Mapping[str, Any], how: Reader) -> None:
+    def __init__(self, config: dict[str, Any], options: Mapping[str, Any], how: LineMessageReader) -> None:
         if not how.plain:
             config |= {"key_serializer": _NullSerializer(), "value_serializer": _NullSerializer()}
             _allow_null_headers()

@@ -36,8 +36,8 @@ def run(options: Mapping[str, Any], properties: Mapping[str, str]) -> int:
     if not options["hide_header"]:
         first = "time, threadId" if options["show_detailed_stats"] else "start.time, end.time"
         click.echo(f"{first}, {_COLUMNS}")
-    measure = Measure(options)
-    joining = _Joining(measure)
+    measure = ConsumerStats(options)
+    joining = _RebalanceTimer(measure)
     consumer.subscribe([options["topic"]], listener=joining)
     try:
         measure.read(consumer)
@@ -63,10 +63,10 @@ def _consumer(options: Mapping[str, Any], properties: Mapping[str, str]) -> Kafk
     return open_consumer(options["bootstrap_server"], config)
 
 
-class _Joining(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
+class _RebalanceTimer(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
     """Measures the time from a revocation (or the start) to the next assignment."""
 
-    def __init__(self, measure: Measure) -> None:
+    def __init__(self, measure: ConsumerStats) -> None:
         self._measure = measure
         self._since = time.time()
 
@@ -77,7 +77,7 @@ class _Joining(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python
         self._measure.joined(time.time() - self._since)
 
 
-class Measure:
+class ConsumerStats:
     """Messages and bytes read, in total and since the last line; times in seconds."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
     checksum: int
 
 
-class Found(NamedTuple):
+class ReplicaResponse(NamedTuple):
     """One replica's response from an offset on."""
 
     high_watermark: int
@@ -83,13 +83,13 @@ def _offsets(cluster: Cluster, partitions: Mapping[Partition, Any], timestamp: i
 def _fetch(
     cluster: Cluster, replicas: Mapping[Partition, list[int]], offsets: Mapping[Partition, int],
     options: Mapping[str, Any],
-) -> dict[Partition, dict[int, Found]]:  # fmt: skip
+) -> dict[Partition, dict[int, ReplicaResponse]]:  # fmt: skip
     """The records of each replica by its broker; none where a broker does not answer or returns an error."""
     brokers = sorted({broker for one in replicas.values() for broker in one})
     requests = {
         broker: _request({o: offsets[o] for o in replicas if broker in replicas[o]}, options) for broker in brokers
     }
-    found = {one: dict.fromkeys(of, Found(-1, [])) for one, of in replicas.items()}
+    found = {one: dict.fromkeys(of, ReplicaResponse(-1, [])) for one, of in replicas.items()}
     for broker, response in cluster.send_each(requests).items():
         if isinstance(response, KafkaError):
             _say(f"broker {broker} does not respond: {response}")
@@ -123,13 +123,13 @@ def _request(offsets: Mapping[Partition, int], options: Mapping[str, Any]) -> An
     )  # fmt: skip
 
 
-def _found(broker: int, topic: str, part: Any) -> Found:
+def _found(broker: int, topic: str, part: Any) -> ReplicaResponse:
     if part.error_code:
         _say(
             f"partition {topic}-{part.partition_index}: replica {broker} returned an error: {explain(part.error_code)}"
         )
-        return Found(-1, [])
-    return Found(part.high_watermark, list(_batches(bytes(part.records or b""))))
+        return ReplicaResponse(-1, [])
+    return ReplicaResponse(part.high_watermark, list(_batches(bytes(part.records or b""))))
 
 
 def _batches(data: bytes) -> Iterator[Batch]:
@@ -147,7 +147,7 @@ def _batches(data: bytes) -> Iterator[Batch]:
         position += 12 + size
 
 
-def _compare(partition: Partition, of_each: Mapping[int, Found], offset: int) -> int:
+def _compare(partition: Partition, of_each: Mapping[int, ReplicaResponse], offset: int) -> int:
     """Report differences; returns the offset after the last batch below all replicas' high watermarks."""
     comparable = [
         [(broker, batch) for batch in takewhile(_committed(found), found.batches)] for broker, found in of_each.items()
@@ -160,7 +160,7 @@ def _compare(partition: Partition, of_each: Mapping[int, Found], offset: int) ->
     return offset
 
 
-def _committed(found: Found) -> Any:
+def _committed(found: ReplicaResponse) -> Any:
     return lambda batch: batch.last_offset < found.high_watermark
 
 
@@ -179,7 +179,7 @@ def _check(partition: Partition, first: int, expected: Batch, broker: int, batch
         )
 
 
-def _report(found: Mapping[Partition, Mapping[int, Found]], offsets: Mapping[Partition, int]) -> None:
+def _report(found: Mapping[Partition, Mapping[int, ReplicaResponse]], offsets: Mapping[Partition, int]) -> None:
     """Print the partition with the largest lag, and its lag."""
     lags = {
         one: max(replica.high_watermark for replica in of_each.values()) - offsets[one]

@@ -20,7 +20,7 @@ from odradek.broker.commands.status.overview import Dir, Node, Overview, Row, ov
 from odradek.broker.errors import OdradekError
 from odradek.broker.listeners import bracket
 
-PATIENCE_MS = 3000  # for a response
+TIMEOUT_MS = 3000  # for a response
 _TRIES = 5  # attempts, as some brokers may not answer
 _SESSION_MS, _CONNECT_MS = 6000, 2000  # with ZooKeeper
 
@@ -41,8 +41,8 @@ def connect(bootstrap: str) -> Cluster:
 
 
 def _hasty(server: str) -> Cluster:
-    made = Cluster(server, {"request.timeout.ms": str(PATIENCE_MS)}, PATIENCE_MS)
-    made.admin._manager.config["socket_connection_setup_timeout_ms"] = PATIENCE_MS  # not an option of the client
+    made = Cluster(server, {"request.timeout.ms": str(TIMEOUT_MS)}, TIMEOUT_MS)
+    made.admin._manager.config["socket_connection_setup_timeout_ms"] = TIMEOUT_MS  # not an option of the client
     return made
 
 

@@ -18,8 +18,14 @@ from odradek.broker.controller.elected.state_loader import LoadedState
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests, Done, Errors
 from odradek.broker.interbroker.peers import CLIENT_ID
 from odradek.cluster.decisions import broker_request_batch
-from odradek.cluster.decisions.broker_request_batch import LeaderAndIsr, Metadata, Replica, Requests, Stop
-from odradek.cluster.decisions.controller_state import Leadership
+from odradek.cluster.decisions.broker_request_batch import (
+    BrokerRequestBatch,
+    LeaderAndIsr,
+    Replica,
+    StopReplica,
+    UpdateMetadata,
+)
+from odradek.cluster.decisions.controller_state import ControllerContext
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, raw_broker
 from odradek.cluster.tree.znodes import Partition
 from odradek.protocol import interbroker
@@ -64,8 +70,8 @@ class BrokerRequests:
         self._waiting: list[tuple[float, Callable[[], None]]] = []
 
     @property
-    def _leadership(self) -> Leadership:
-        return self._loaded.leadership
+    def _context(self) -> ControllerContext:
+        return self._loaded.context
 
     def send_changes(
         self, partitions: Sequence[Partition], new: Collection[Partition | Replica] = (),
@@ -74,39 +80,39 @@ class BrokerRequests:
         """Send the changed state of some partitions, and have some replicas `stop` (True: and be deleted)."""
         self._send_pending_full_state()
         if partitions or stop:
-            self._send_requests(broker_request_batch.requests(self._leadership, partitions, new=new, stop=stop))
+            self._send_requests(broker_request_batch.requests(self._context, partitions, new=new, stop=stop))
 
     def send_full_state(self, brokers: Collection[int]) -> None:
         """Send the full state to new brokers; send the others the new list of live brokers."""
-        full = {broker for broker in brokers if broker_request_batch.is_full(self._leadership, broker)}
+        full = {broker for broker in brokers if broker_request_batch.is_full(self._context, broker)}
         self._need_full_state = (self._need_full_state | set(brokers)) - full
-        self._send_requests(broker_request_batch.full_state(self._leadership, brokers), full=full)
+        self._send_requests(broker_request_batch.full_state(self._context, brokers), full=full)
 
     def _send_pending_full_state(self) -> None:
         """Send the full state to brokers that have not had it yet, or may have logs of a topic since recreated."""
-        if self._leadership.recreated:
-            self._leadership.recreated.clear()
-            self._need_full_state.update(self._leadership.live)
-        waiting = self._need_full_state & self._leadership.live.keys()
-        due = {broker for broker in waiting if broker_request_batch.is_full(self._leadership, broker)}
+        if self._context.recreated:
+            self._context.recreated.clear()
+            self._need_full_state.update(self._context.live)
+        waiting = self._need_full_state & self._context.live.keys()
+        due = {broker for broker in waiting if broker_request_batch.is_full(self._context, broker)}
         if due:
             self.send_full_state(due)
 
     def send_metadata(self, partitions: Sequence[Partition] = ()) -> None:
         """Send the live brokers and the state of some partitions."""
-        self._send_requests(broker_request_batch.requests(self._leadership, shown=partitions))
+        self._send_requests(broker_request_batch.requests(self._context, shown=partitions))
 
     def stop_replicas(
         self, stop: Mapping[Replica, bool], shown: Sequence[Partition], stopped: Stopped | None = None
     ) -> None:  # fmt: skip
         """Stop replicas, and send metadata of `shown`; `stopped` is called with each broker's StopReplica result."""
         self._send_pending_full_state()
-        self._send_requests(broker_request_batch.requests(self._leadership, stop=stop, shown=shown), stopped)
+        self._send_requests(broker_request_batch.requests(self._context, stop=stop, shown=shown), stopped)
 
     def probe_log_dirs(self, broker: int) -> None:
         """Resend LeaderAndIsr for all replicas of a broker: its response says which are offline."""
-        if broker in self._leadership.live:
-            self._send_requests({broker: broker_request_batch.log_dir_probe(self._leadership, broker)})
+        if broker in self._context.live:
+            self._send_requests({broker: broker_request_batch.log_dir_probe(self._context, broker)})
 
     # -- acknowledgements
 
@@ -123,7 +129,7 @@ class BrokerRequests:
         """Run what is due (monotonic seconds)."""
         if not self._waiting:
             return
-        live, peers = self._leadership.live, self._brokers.peers
+        live, peers = self._context.live, self._brokers.peers
         all_have = all(peers[broker].idle for broker in live if broker in peers)
         due = [action for deadline, action in self._waiting if all_have or deadline <= now]
         self._waiting = [] if all_have else [entry for entry in self._waiting if entry[0] > now]
@@ -133,9 +139,9 @@ class BrokerRequests:
     # -- sending
 
     def _send_requests(
-        self, told: Mapping[int, Requests], stopped: Stopped | None = None, full: Collection[int] = ()
+        self, told: Mapping[int, BrokerRequestBatch], stopped: Stopped | None = None, full: Collection[int] = ()
     ) -> None:  # fmt: skip
-        epoch = self._leadership.controller_epoch
+        epoch = self._context.controller_epoch
         for broker, requests in told.items():
             term = ControllerTerm(self._own, epoch, self._brokers.epochs.get(broker, -1), full=broker in full)
             if requests.leader_and_isr:
@@ -162,7 +168,7 @@ class BrokerRequests:
             lambda answer: done(answer.error_code, request_builder.leader_and_isr_errors(answer, parts)),
         )  # fmt: skip
 
-    def _send_update_metadata(self, broker: int, term: ControllerTerm, parts: Sequence[Metadata]) -> None:
+    def _send_update_metadata(self, broker: int, term: ControllerTerm, parts: Sequence[UpdateMetadata]) -> None:
         """Name all registered brokers, also suspected ones: librdkafka takes a second longer to leave an old leader
         that is missing from the metadata."""
         nodes = dict(sorted(self._brokers.nodes.items()))
@@ -175,7 +181,7 @@ class BrokerRequests:
             lambda: request_builder.update_metadata(term, parts, nodes), _log_rejection,
         )  # fmt: skip
 
-    def _send_stop_replica(self, broker: int, term: ControllerTerm, stops: Sequence[Stop], done: Done) -> None:
+    def _send_stop_replica(self, broker: int, term: ControllerTerm, stops: Sequence[StopReplica], done: Done) -> None:
         if broker == self._own:
             self._own_requests.stop_replica(term, stops, done)
             return
@@ -202,14 +208,14 @@ class BrokerRequests:
         peer.send(encode, lambda frame: answered(interbroker.response(name, version, frame)[1]))
 
 
-def _partition_update(one: LeaderAndIsr | Metadata, is_new: bool = False) -> PartitionUpdate:
+def _partition_update(one: LeaderAndIsr | UpdateMetadata, is_new: bool = False) -> PartitionUpdate:
     return PartitionUpdate(
         one.partition[0], one.topic_id or NO_ID, one.partition[1], one.controller_epoch, one.leader, one.leader_epoch,
         list(one.isr), one.partition_epoch, list(one.replicas), is_new,
     )  # fmt: skip
 
 
-def _metadata_update(one: Metadata) -> PartitionUpdate:
+def _metadata_update(one: UpdateMetadata) -> PartitionUpdate:
     return _partition_update(one)._replace(offline=list(one.offline_replicas))
 
 

@@ -16,7 +16,7 @@ from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.interbroker.peers import REFUSED, Peer, PeerPool
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Stat, Tree
-from odradek.cluster.tree.znodes import BrokerNode, Malformed
+from odradek.cluster.tree.znodes import BrokerNode, MalformedNode
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +106,6 @@ def read_registered(tree: Tree, watch: bool = False) -> dict[int, tuple[BrokerNo
             continue
         try:
             registered[znodes.decode_broker_id(name)] = znodes.decode_broker(node[0]), node[1]
-        except Malformed as error:
+        except MalformedNode as error:
             log.error("ignoring %s/%s: %s", znodes.BROKER_IDS, name, error)
     return registered

@@ -19,7 +19,7 @@ from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.interbroker.peers import REFUSED, Peer, PeerPool
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree
-from odradek.cluster.tree.znodes import Malformed
+from odradek.cluster.tree.znodes import MalformedNode
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class Candidate:
             return
         try:
             address = zookeeper_session.address_of(znodes.decode_broker(data), self._config)
-        except Malformed as error:
+        except MalformedNode as error:
             log.error("registration of broker %d, the controller, is invalid: %s", holder, error)
             self._watch(None)
             return

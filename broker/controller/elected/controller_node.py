@@ -27,7 +27,7 @@ from odradek.cluster.tree.tree import (
     TreeError,
     TreeUnavailable,
 )
-from odradek.cluster.tree.znodes import Malformed
+from odradek.cluster.tree.znodes import MalformedNode
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class ControllerLease:
         try:
             holder = znodes.decode_controller(data)
             return holder if holder != self._broker or stat.owner == self._tree.session else SOMEBODY
-        except Malformed as error:
+        except MalformedNode as error:
             log.error("%s: %s", znodes.CONTROLLER, error)
             return SOMEBODY
 

@@ -1,7 +1,7 @@
 """The elected controller: carries out the decisions of `cluster.decisions.controller_state` while this broker is
 controller.
 
-    events from watches of the tree and connections to peers → facts into Leadership → decisions
+    events from watches of the tree and connections to peers → facts into ControllerContext → decisions
     → conditional writes of state nodes → LeaderAndIsr to brokers with a replica, UpdateMetadata to all
 
 The tree is the truth (broker.controller.elected.state_loader, broker.controller.elected.fenced_writes): after a refused
@@ -35,10 +35,10 @@ from odradek.broker.controller.elected.topic_ids import TopicIds
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.interbroker.peers import PeerPool
 from odradek.cluster.decisions.broker_request_batch import Replica
-from odradek.cluster.decisions.controller_state import Change, Leadership
+from odradek.cluster.decisions.controller_state import Change, ControllerContext
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Event, Tree, TreeError
-from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.znodes import MalformedNode, Partition
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +84,9 @@ class Elected:
         return self._tree
 
     @property
-    def leadership(self) -> Leadership:
+    def context(self) -> ControllerContext:
         """The known state."""
-        return self._loaded.leadership
+        return self._loaded.context
 
     @property
     def waiting(self) -> bool:
@@ -130,7 +130,7 @@ class Elected:
             return
         try:
             action()
-        except (TreeError, Malformed) as error:
+        except (TreeError, MalformedNode) as error:
             log.warning("%r", error)
             self.reconnected()
 
@@ -142,24 +142,24 @@ class Elected:
         self._loaded.take_notices(self.fenced.epoch_check)
         self._read_brokers()
         self._lives.read()
-        self.leadership.started(self.brokers.alive())
-        self.leadership.died(self.brokers.suspected, suspected=True)
+        self.context.started(self.brokers.alive())
+        self.context.died(self.brokers.suspected, suspected=True)
         self.deletions.read()
         self._stale = False
         with self._done_or_stale():
             self._begin()
         log.info(
             "controller %d, epoch %d: %d brokers, %d partitions, ready after %.0f ms",
-            self._own, self._lease.epoch, len(self.leadership.live), len(self.leadership.partition_states),
+            self._own, self._lease.epoch, len(self.context.live), len(self.context.partition_states),
             (time.monotonic() - began) * 1000,
         )  # fmt: skip
 
     def _begin(self) -> None:
         """Decide and send requests, based on the state just read."""
-        self._exclude(self._loaded.restarted_members(self._lives.unsettled(self.leadership.live)))
+        self._exclude(self._loaded.restarted_members(self._lives.unsettled(self.context.live)))
         resumed = self._loaded.restarted_leaders()
-        self.settle(lambda: self.leadership.raise_epochs(resumed))
-        self.broker_requests.send_full_state(set(self.leadership.live))
+        self.settle(lambda: self.context.raise_epochs(resumed))
+        self.broker_requests.send_full_state(set(self.context.live))
         self.replace_failed()
         self._record_lives()
         self.topics.make_all_new()
@@ -173,16 +173,16 @@ class Elected:
         """Start over soon after a failure in ZooKeeper, which may happen without a lost connection."""
         try:
             yield
-        except (TreeError, Malformed):
+        except (TreeError, MalformedNode):
             self._stale = True
             raise
 
     def _exclude(self, replicas: dict[int, set[Partition]]) -> None:
         """Treat these replicas of live brokers as offline: out of the ISR, and no leader if another replica can be."""
-        self.leadership.offline = replicas
+        self.context.offline = replicas
         if replicas:
             self.replace_failed()
-        self.leadership.offline = {}
+        self.context.offline = {}
 
     def event(self, event: Event) -> None:
         """Handle a fired watch."""
@@ -240,7 +240,7 @@ class Elected:
             self.attempt(action)
 
     def _fail(self, brokers: Collection[int], suspected: bool = False) -> None:
-        self.leadership.died(brokers, suspected)
+        self.context.died(brokers, suspected)
         self.deletions.interrupted(brokers)
         changed = self.replace_failed()
         if not changed:
@@ -248,9 +248,9 @@ class Elected:
         log.info("brokers %s failed: %d partitions changed", sorted(brokers), changed)
 
     def _welcome(self, brokers: Collection[int]) -> None:
-        self.leadership.started({broker: self.brokers.epochs[broker] for broker in brokers})
+        self.context.started({broker: self.brokers.epochs[broker] for broker in brokers})
         self.broker_requests.send_full_state(brokers)
-        self.settle(lambda: self.leadership.brokers_started(self._unclean))
+        self.settle(lambda: self.context.brokers_started(self._unclean))
         self._record_lives()
         self.topics.make_all_new()
         self.deletions.start_ready()
@@ -260,17 +260,17 @@ class Elected:
     def _record_lives(self) -> None:
         """Record the lives of the live brokers, whose state changes are written; nothing if the view is stale."""
         if not self._stale and not self._term_ended():
-            self._lives.record(self.leadership.live, self.brokers.epochs)
+            self._lives.record(self.context.live, self.brokers.epochs)
 
     def replace_failed(self) -> int:
         """Elect leaders and shrink ISRs where brokers have failed; the number of changed partitions."""
-        return self.settle(lambda: self.leadership.brokers_failed(self._unclean))
+        return self.settle(lambda: self.context.brokers_failed(self._unclean))
 
     def configs_changed(self, topics: Collection[str]) -> None:
         """unclean.leader.election.enable may have changed for these topics: elect leaders for leaderless partitions."""
         if not self._stale:
             waiting = [name for name in topics if self._unclean(name)]
-            self.settle(lambda: self.leadership.brokers_started(self._unclean, waiting))
+            self.settle(lambda: self.context.brokers_started(self._unclean, waiting))
 
     def _unclean(self, topic: str) -> bool:
         return bool(self._setting(topic, "unclean.leader.election.enable"))
@@ -288,7 +288,7 @@ class Elected:
             changes = decide()
             if not changes or self._term_ended():
                 return changed
-            done, refused = self.fenced.write(self.leadership, changes)
+            done, refused = self.fenced.write(self.context, changes)
             self.broker_requests.send_changes(done, done if new else (), stop)
             changed += len(done)
             if not refused:
@@ -304,6 +304,6 @@ class Elected:
     def refused(self, changes: Sequence[Change]) -> list[Partition]:
         """Write changes that the caller sends; returns the partitions whose state had changed, read again."""
         with self._done_or_stale():
-            refused = self.fenced.write(self.leadership, changes)[1]
+            refused = self.fenced.write(self.context, changes)[1]
             self._loaded.read_states(refused)
         return refused

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from odradek.cluster.decisions.controller_state import Change, Leadership
+from odradek.cluster.decisions.controller_state import Change, ControllerContext
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import (
     BadVersion,
@@ -37,7 +37,7 @@ class Fenced:
         self._tree = tree
         self._on_fenced = on_fenced
 
-    def write(self, leadership: Leadership, changes: Sequence[Change]) -> tuple[list[Partition], list[Partition]]:
+    def write(self, context: ControllerContext, changes: Sequence[Change]) -> tuple[list[Partition], list[Partition]]:
         """(written, refused because the node has another version). TreeUnavailable."""
         self._make_parents(changes)
         done: list[Partition] = []
@@ -50,7 +50,7 @@ class Fenced:
                     refused.append(change.partition)
                 else:
                     version = 0 if change.before is None else getattr(result[-1], "version", 0)
-                    leadership.written(change, version)
+                    context.written(change, version)
                     done.append(change.partition)
         return done, refused
 

@@ -35,7 +35,7 @@ class Elections:
 
     def _rebalance(self) -> None:
         most = self._config["leader.imbalance.per.broker.percentage"]
-        moves = admin_requests.imbalanced(self._term.leadership, most)
+        moves = admin_requests.imbalanced(self._term.context, most)
         if moves:
             log.info("moving the leadership of %d partitions to their preferred replicas", len(moves))
             self.elect(moves, unclean=False)
@@ -43,13 +43,13 @@ class Elections:
     def elect(self, partitions: Collection[Partition], unclean: bool) -> dict[Partition, ApiError]:
         """Elect preferred leaders, or any live replica if `unclean`; returns the refused partitions."""
         elections = admin_requests.unclean if unclean else admin_requests.preferred
-        refused = elections(self._term.leadership, partitions).refused
-        self._term.settle(lambda: elections(self._term.leadership, partitions).changes)
+        refused = elections(self._term.context, partitions).refused
+        self._term.settle(lambda: elections(self._term.context, partitions).changes)
         return refused
 
     def controlled_shutdown(self, broker: int, epoch: int) -> list[Partition]:
         """Move leadership off `broker`, which is about to stop; returns the partitions it still leads. ApiError."""
-        state = self._term.leadership
+        state = self._term.context
         admin_requests.check_shutdown(state, broker, epoch)
         state.shutting_down.add(broker)
         self.replace(broker)
@@ -59,7 +59,7 @@ class Elections:
 
     def replace(self, broker: int) -> None:
         """Move leadership off a stopping broker where possible, and remove it from ISRs."""
-        state = self._term.leadership
+        state = self._term.context
         stopped = state.controlled_shutdown(broker).stopped
         stop = {(partition, broker): False for partition in stopped}  # instead of the new leader epochs
         changed = self._term.settle(lambda: state.controlled_shutdown(broker).changes, stop=stop)

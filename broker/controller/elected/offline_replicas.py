@@ -45,7 +45,7 @@ class OfflineReplicas:
     def record_response(self, broker: int, asked: Sequence[Partition], errors: Errors) -> None:
         """Keep a broker's response to LeaderAndIsr."""
         failed = {partition for partition, code in errors.items() if code == KAFKA_STORAGE_ERROR}
-        if failed or self._responses or self._term.leadership.offline.get(broker):
+        if failed or self._responses or self._term.context.offline.get(broker):
             self._responses.append((broker, failed, set(asked) - errors.keys()))
 
     def forget(self, broker: int) -> None:
@@ -55,7 +55,7 @@ class OfflineReplicas:
     def settle(self) -> None:
         """Elect leaders in place of offline replicas, and inform every broker. Raises TreeUnavailable."""
         answers, self._responses = self._responses, []
-        offline = self._term.leadership.offline
+        offline = self._term.context.offline
         before = {broker: set(replicas) for broker, replicas in offline.items()}
         moved: set[Partition] = set()
         for answer in answers:
@@ -69,7 +69,7 @@ class OfflineReplicas:
 
     def _apply(self, broker: int, failed: Collection[Partition], fine: Collection[Partition]) -> set[Partition]:
         """The partitions whose replica on `broker` has changed state."""
-        state = self._term.leadership
+        state = self._term.context
         if broker not in state.live:
             return set()
         before = state.offline.get(broker, set())

@@ -16,7 +16,7 @@ from odradek.cluster.decisions.reassignment import Assignment, Step
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import BadVersion, NoNode, Set
-from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.znodes import MalformedNode, Partition
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +31,14 @@ class Reassignments:
 
     def under_way(self) -> dict[Partition, Assignment]:
         """All reassignments in progress."""
-        return reassignment.moving(self._term.leadership)
+        return reassignment.moving(self._term.context)
 
     def request(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
         """Start reassigning partitions to their targets, or cancel (None); returns the refused partitions."""
         refused = {}
         for partition, target in targets.items():
             try:
-                planned = reassignment.plan(self._term.leadership, partition, target)
+                planned = reassignment.plan(self._term.context, partition, target)
             except ApiError as error:
                 refused[partition] = error
                 continue
@@ -51,7 +51,7 @@ class Reassignments:
         """Retry on a changed state; `stop` accumulates, as a retry does not know the replicas dropped before."""
         stop: dict[Replica, bool] = {}
         for _ in range(_TRIES):
-            step = reassignment.begin(self._term.leadership, partition, planned)
+            step = reassignment.begin(self._term.context, partition, planned)
             stop |= step.stop
             if self._do(step._replace(stop=stop)):
                 return
@@ -60,14 +60,14 @@ class Reassignments:
         """Complete the reassignments whose targets are in sync."""
         for partition in partitions:
             for _ in range(_TRIES):
-                step = reassignment.finish(self._term.leadership, partition)
+                step = reassignment.finish(self._term.context, partition)
                 if step is None or self._do(step):
                     break
 
     def resume(self) -> None:
         """Continue all: this controller was elected, or brokers have started."""
         for partition in self.under_way():
-            step = reassignment.resume(self._term.leadership, partition)
+            step = reassignment.resume(self._term.context, partition)
             if step is not None:
                 self._do(step)
                 self.advance([partition])
@@ -95,7 +95,7 @@ class Reassignments:
             except BadVersion as error:
                 fenced.check_refusal(error)
                 continue
-            except (NoNode, Malformed):  # deleted, or malformed by another writer
+            except (NoNode, MalformedNode):  # deleted, or malformed by another writer
                 return
-            self._term.leadership.put_topic(topic, node)
+            self._term.context.put_topic(topic, node)
             return

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from odradek.cluster.decisions.broker_request_batch import LeaderAndIsr, Metadata, Stop
+from odradek.cluster.decisions.broker_request_batch import LeaderAndIsr, StopReplica, UpdateMetadata
 from odradek.cluster.metadata.view import FULL, ControllerTerm
 from odradek.cluster.tree.znodes import BrokerNode, Partition
 from odradek.protocol import interbroker
@@ -18,7 +18,7 @@ _NO_ID = UUID(int=0)
 _ANY_TYPE = 0
 
 Fields = dict[str, Any]
-One = TypeVar("One", LeaderAndIsr, Metadata)
+One = TypeVar("One", LeaderAndIsr, UpdateMetadata)
 
 
 def leader_and_isr(term: ControllerTerm, parts: Sequence[LeaderAndIsr], nodes: Mapping[int, BrokerNode]) -> Fields:
@@ -49,7 +49,7 @@ def _leader_and_isr_fields(one: LeaderAndIsr) -> Any:
     )  # fmt: skip
 
 
-def update_metadata(term: ControllerTerm, parts: Sequence[Metadata], nodes: Mapping[int, BrokerNode]) -> Fields:
+def update_metadata(term: ControllerTerm, parts: Sequence[UpdateMetadata], nodes: Mapping[int, BrokerNode]) -> Fields:
     """The fields of UpdateMetadata."""
     request = interbroker.message_class("UpdateMetadataRequest")
     return _term_fields(term) | {
@@ -64,7 +64,7 @@ def update_metadata(term: ControllerTerm, parts: Sequence[Metadata], nodes: Mapp
     }
 
 
-def _metadata_fields(one: Metadata) -> Any:
+def _metadata_fields(one: UpdateMetadata) -> Any:
     state = interbroker.message_class("UpdateMetadataRequest").TopicState.PartitionState
     return state(
         partition_index=one.partition[1], controller_epoch=one.controller_epoch, leader=one.leader,
@@ -82,7 +82,7 @@ def _broker(number: int, node: BrokerNode) -> Any:
     return broker(id=number, endpoints=ends, rack=node.rack)
 
 
-def stop_replica(term: ControllerTerm, stops: Iterable[Stop]) -> Fields:
+def stop_replica(term: ControllerTerm, stops: Iterable[StopReplica]) -> Fields:
     """The fields of StopReplica."""
     topic = interbroker.message_class("StopReplicaRequest").TopicState
     by_name: dict[str, list[Any]] = defaultdict(list)

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from odradek.broker.controller.elected.fenced_writes import Fenced
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree
-from odradek.cluster.tree.znodes import Malformed
+from odradek.cluster.tree.znodes import MalformedNode
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class SettledLives:
         data = self._tree.find(znodes.LIVES)
         try:
             self._known = None if data is None else znodes.decode_lives(data)
-        except Malformed as error:
+        except MalformedNode as error:
             log.error("%s is invalid, rewriting it: %s", znodes.LIVES, error)
             self._known = None
 

@@ -1,4 +1,4 @@
-"""Reads topics and partition states from the tree into the elected controller's Leadership."""
+"""Reads topics and partition states from the tree into the elected controller's ControllerContext."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from odradek.broker.controller.elected.topic_ids import TopicIds
-from odradek.cluster.decisions.controller_state import LeaderIsrAndControllerEpoch, Leadership
+from odradek.cluster.decisions.controller_state import ControllerContext, LeaderIsrAndControllerEpoch
 from odradek.cluster.rules import topicnames
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import Delete, Operation, Stat, Tree
-from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.znodes import MalformedNode, Partition
 
 log = logging.getLogger(__name__)
 
@@ -20,22 +20,22 @@ class LoadedState:
     """One controller term. Methods raise TreeUnavailable."""
 
     def __init__(self, tree: Tree, epoch: int, ids: TopicIds) -> None:
-        self.leadership = Leadership(epoch)
+        self.context = ControllerContext(epoch)
         self._tree = tree
         self._ids = ids
         self._written: dict[Partition, int] = {}  # mzxid of each state's last write
 
     def reload(self) -> None:
         """Reload everything from the tree; keep only which topics are being deleted."""
-        former = self.leadership
-        self.leadership = Leadership(former.controller_epoch, former.lives)
-        self.leadership.deleting, self.leadership.malformed_topics = former.deleting, former.malformed_topics
+        former = self.context
+        self.context = ControllerContext(former.controller_epoch, former.lives)
+        self.context.deleting, self.context.malformed_topics = former.deleting, former.malformed_topics
         self.read_topics(self.topics())
 
     def topics(self) -> list[str]:
         """The names of all topics, watched from now on."""
         names = self._tree.children(znodes.TOPICS, watch=True)
-        self.leadership.malformed_topics.intersection_update(names)
+        self.context.malformed_topics.intersection_update(names)
         return names
 
     def read_topics(self, names: Iterable[str]) -> list[str]:
@@ -43,7 +43,7 @@ class LoadedState:
         names = list(names)
         found = self._tree.get_many([znodes.topic_path(name) for name in names], watch=True)
         there = [name for name, node in zip(names, found, strict=True) if node and self._load_topic(name, *node)]
-        self.read_states([(name, index) for name in there for index in self.leadership.topics[name].replicas])
+        self.read_states([(name, index) for name in there for index in self.context.topics[name].replicas])
         return there
 
     def _load_topic(self, name: str, data: bytes, stat: Stat) -> bool:
@@ -51,14 +51,14 @@ class LoadedState:
         try:
             wrong = topicnames.problem(name)
             if wrong:
-                raise Malformed(wrong)
-            self.leadership.put_topic(name, self._ids.identified(name, data, stat.version))
-        except Malformed as error:
+                raise MalformedNode(wrong)
+            self.context.put_topic(name, self._ids.identified(name, data, stat.version))
+        except MalformedNode as error:
             log.error("ignoring topic %r: its node in ZooKeeper is invalid: %s", name, error)
             if not wrong:  # with an invalid name no broker has a log of it
-                self.leadership.malformed_topics.add(name)
+                self.context.malformed_topics.add(name)
             return False
-        self.leadership.malformed_topics.discard(name)
+        self.context.malformed_topics.discard(name)
         return True
 
     def read_states(self, partitions: Sequence[Partition]) -> None:
@@ -71,12 +71,12 @@ class LoadedState:
     def _load_state(self, partition: Partition, data: bytes, stat: Stat) -> None:
         try:
             partition_state = LeaderIsrAndControllerEpoch.read(znodes.decode_state(data), stat.version)
-        except Malformed as error:
+        except MalformedNode as error:
             log.error("ignoring %s-%d: its state in ZooKeeper is invalid: %s", *partition, error)
-            self.leadership.malformed_states.add(partition)
+            self.context.malformed_states.add(partition)
             return
-        self.leadership.malformed_states.discard(partition)
-        self.leadership.put(partition, partition_state)
+        self.context.malformed_states.discard(partition)
+        self.context.put(partition, partition_state)
         self._written[partition] = stat.mzxid
 
     def take_notices(self, epoch_check: Operation) -> list[Partition]:
@@ -95,9 +95,9 @@ class LoadedState:
         a restarted follower that is `unsettled`: a write about its former life may have landed since.
         """
         reborn: defaultdict[int, set[Partition]] = defaultdict(set)
-        for partition, now in self.leadership.partition_states.items():
+        for partition, now in self.context.partition_states.items():
             new = self._restarted_since_write(partition, now.isr) | set(now.isr).intersection(unsettled) - {now.leader}
-            if new and self.leadership.live_replicas(partition, now.isr) - new:
+            if new and self.context.live_replicas(partition, now.isr) - new:
                 for broker in new:
                     reborn[broker].add(partition)
         return dict(reborn)
@@ -108,10 +108,10 @@ class LoadedState:
         A log that lost its end in a power failure must not replace those records in the same epoch: a replica that
         copied them could not detect the difference (KIP-101). An active controller would have started another epoch.
         """
-        states = [(one, self.leadership.partition_states.get(one)) for one in self.leadership.partitions()]
+        states = [(one, self.context.partition_states.get(one)) for one in self.context.partitions()]
         return {one: now.leader_epoch for one, now in states if now and self._restarted_since_write(one, [now.leader])}
 
     def _restarted_since_write(self, partition: Partition, brokers: Iterable[int]) -> set[int]:
         """The brokers that have restarted since the partition's state was written."""
         written = self._written.get(partition, 0)
-        return {broker for broker in brokers if self.leadership.live.get(broker, 0) > written}
+        return {broker for broker in brokers if self.context.live.get(broker, 0) > written}

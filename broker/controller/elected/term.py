@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from odradek.broker.controller.elected.broker_requests import BrokerRequests
 from odradek.broker.controller.elected.fenced_writes import Fenced
 from odradek.cluster.decisions.broker_request_batch import Replica
-from odradek.cluster.decisions.controller_state import Change, Leadership
+from odradek.cluster.decisions.controller_state import Change, ControllerContext
 from odradek.cluster.tree.tree import Tree
 from odradek.cluster.tree.znodes import Partition
 
@@ -26,7 +26,7 @@ class Term(Protocol):
         """The metadata tree."""
 
     @property
-    def leadership(self) -> Leadership:
+    def context(self) -> ControllerContext:
         """The known state; another object after each start over."""
 
     def settle(self, decide: Decide, new: bool = False, stop: Mapping[Replica, bool] | None = None) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.elected.term import Term
 from odradek.broker.controller.replicas.controller_requests import Errors
-from odradek.cluster.decisions.controller_state import Leadership
+from odradek.cluster.decisions.controller_state import ControllerContext
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Delete, NoNode, Operation, TreeError, TreeUnavailable
@@ -56,8 +56,8 @@ class Deletions:
         self._numbers = itertools.count()
 
     @property
-    def _leadership(self) -> Leadership:
-        return self._term.leadership
+    def _context(self) -> ControllerContext:
+        return self._term.context
 
     def when_deleted(self, topic: str, done: Done) -> Callable[[], object]:
         """Call `done(None)` when the topic's nodes are gone, unless the returned function is called before."""
@@ -73,11 +73,11 @@ class Deletions:
 
     def _read_marks(self) -> None:
         names = self._term.tree.children(znodes.DELETE_TOPICS, watch=True)
-        self._malformed_topics = self._leadership.malformed_topics.intersection(names)
+        self._malformed_topics = self._context.malformed_topics.intersection(names)
         for name in names:
-            if name not in self._leadership.topics and name not in self._malformed_topics:
+            if name not in self._context.topics and name not in self._malformed_topics:
                 self._drop_node(f"{znodes.DELETE_TOPICS}/{name}")
-        self._leadership.deleting = {name for name in names if name in self._leadership.topics}
+        self._context.deleting = {name for name in names if name in self._context.topics}
 
     def changed(self) -> None:
         """Handle new deletion requests."""
@@ -93,8 +93,8 @@ class Deletions:
         """Start the requested deletions. Those in progress continue: else each request would resend all others."""
         self._read_marks()
         for topic, begun in list(self._pending.items()):
-            deleting = topic in self._leadership.deleting
-            if not deleting or begun.refused or self._leadership.topics[topic] != begun.node:
+            deleting = topic in self._context.deleting
+            if not deleting or begun.refused or self._context.topics[topic] != begun.node:
                 del self._pending[topic]
         self.start_ready()
 
@@ -104,24 +104,24 @@ class Deletions:
         Even if they had answered: a log on a failed disk is back after a restart with the disk repaired.
         """
         for topic in list(self._pending):
-            if topic not in self._leadership.topics or not self._brokers(topic).isdisjoint(brokers):
+            if topic not in self._context.topics or not self._brokers(topic).isdisjoint(brokers):
                 del self._pending[topic]
 
     def start_ready(self) -> None:
         """Start deleting every topic whose brokers are all live."""
-        for topic in sorted(self._leadership.deleting - self._pending.keys()):
+        for topic in sorted(self._context.deleting - self._pending.keys()):
             brokers = self._brokers(topic)
-            if brokers <= self._leadership.live.keys():
+            if brokers <= self._context.live.keys():
                 self._begin(topic, brokers)
             else:
-                log.info("deletion of topic %s waits for brokers %s", topic, brokers - self._leadership.live.keys())
+                log.info("deletion of topic %s waits for brokers %s", topic, brokers - self._context.live.keys())
 
     def _brokers(self, topic: str) -> set[int]:
-        node = self._leadership.topics.get(topic)
+        node = self._context.topics.get(topic)
         return {broker for some in node.replicas.values() for broker in some} if node else set()
 
     def _begin(self, topic: str, brokers: set[int]) -> None:
-        node = self._leadership.topics[topic]
+        node = self._context.topics[topic]
         self._pending[topic], replicas = _Begun(node, set(brokers)), node.replicas
         stop = {((topic, index), broker): True for index, some in replicas.items() for broker in some}
         shown = [(topic, index) for index in replicas]
@@ -150,7 +150,7 @@ class Deletions:
             self._delete(below[start : start + _TOGETHER])
         self._drop_node(f"{znodes.TOPIC_CONFIGS}/{topic}")
         self._delete([removal[-1] for removal in removals if removal])
-        self._leadership.drop_topic(topic)
+        self._context.drop_topic(topic)
         self._pending.pop(topic, None)
         log.info("deleted topic %s", topic)
         for done in list(self._waiting.pop(topic, {}).values()):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from typing import Any, TypeVar
 
 from odradek.broker.controller.elected.elected import Elected
-from odradek.broker.controller.member.dynamic_configs import TreeConfigs
+from odradek.broker.controller.member.dynamic_configs import DynamicConfigs
 from odradek.cluster import admin_writes
 from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.planning import TopicPlan
@@ -21,7 +21,7 @@ from odradek.cluster.metadata.view import View
 from odradek.cluster.rules.errors import ApiError, Outcomes
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree.tree import NodeExists, NoNode, NotDone, TooLarge, TreeError, TreeUnavailable
-from odradek.cluster.tree.znodes import Malformed, Partition
+from odradek.cluster.tree.znodes import MalformedNode, Partition
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.protocol.errors import (
     INVALID_REQUEST,
@@ -46,7 +46,7 @@ class Administration(ABC):
         self._tree = tree
         self._store = store
         self._view = view
-        self._configs = TreeConfigs(view, tree, self._configs_changed)
+        self._configs = DynamicConfigs(view, tree, self._configs_changed)
 
     @property
     @abstractmethod
@@ -84,7 +84,7 @@ class Administration(ABC):
             return write()
         except TreeError as error:
             raise self._unwritable(error) from error
-        except Malformed as error:
+        except MalformedNode as error:
             raise ApiError(UNKNOWN_SERVER_ERROR, f"A znode is malformed: {error}") from error
 
     def _unwritable(self, error: TreeError) -> ApiError:
@@ -173,7 +173,7 @@ class Administration(ABC):
 
     def partitions(self) -> list[Partition]:
         """All partitions that are not being deleted. ApiError NOT_CONTROLLER."""
-        return list(self._require_elected().leadership.partitions())
+        return list(self._require_elected().context.partitions())
 
     def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
         """Elect preferred leaders (or any) for partitions; returns the outcome of each."""

@@ -31,7 +31,7 @@ from odradek.cluster.tree.tree import NoNode, Tree, TreeUnavailable
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 1.0  # between reads of the tree, however many requests wait
-_PATIENCE_S = 10.0  # for names of registered brokers that currently fail to resolve
+_TIMEOUT_S = 10.0  # for names of registered brokers that currently fail to resolve
 _STALE_S = 5.0  # after which names are resolved again when the controller announces brokers
 _RETRY_S = 5.0  # after which failed names are resolved again
 _REFRESH_S = 30.0  # after which everything is refreshed while there are other brokers
@@ -49,7 +49,7 @@ class _Waiting(NamedTuple):
     since: float  # monotonic seconds
 
 
-class Admission:
+class BrokerAddresses:
     """Keeps the addresses in `view.admitted`; `changed()` is called when they change."""
 
     def __init__(self, config: Any, view: View, tree: Tree, poller: Poller, changed: Callable[[], None]) -> None:
@@ -196,12 +196,14 @@ class Admission:
         now = time.monotonic()
         for one in asking:
             takes = self._view.admitted.allows(self._listener, one.host)
-            judged = looked and one.since <= self._refreshed_at and (not self._failed or now >= one.since + _PATIENCE_S)
+            judged = looked and one.since <= self._refreshed_at and (not self._failed or now >= one.since + _TIMEOUT_S)
             if not takes and not judged:
                 self._waiting.append(one)
                 continue
             if not takes:
-                log.warning("refused: %s is no registered broker's address (if it is one: %s)", one.host, ALLOWED)
+                log.warning(
+                    "rejected %s: not the address of a registered broker (if it is one, set %s)", one.host, ALLOWED
+                )
             one.then(takes)
 
 

@@ -42,11 +42,11 @@ _STAYING, _ASKING, _RESIGNING, _GONE = range(4)
 class ControlledShutdown:
     """One broker's controlled shutdown."""
 
-    def __init__(self, me: Process, candidate: Candidate, controller_requests: ControllerRequests) -> None:
-        self._me = me
+    def __init__(self, process: Process, candidate: Candidate, controller_requests: ControllerRequests) -> None:
+        self._process = process
         self._candidate = candidate
         self._controller_requests = controller_requests
-        self._own = me.config["broker.id"]
+        self._own = process.config["broker.id"]
         self._state = _STAYING
         self._tries = 0
         self._try_at = math.inf
@@ -65,9 +65,9 @@ class ControlledShutdown:
             return
         self._state, self._try_at = _ASKING, 0.0
         self._candidate.withdraw()
-        self._tries = self._me.config["controlled.shutdown.max.retries"] + 1
+        self._tries = self._process.config["controlled.shutdown.max.retries"] + 1
         registered = self._controller_requests.broker_epoch > 0
-        if not (registered and self._me.config["controlled.shutdown.enable"]):
+        if not (registered and self._process.config["controlled.shutdown.enable"]):
             self._leave()
 
     def tick(self, now: float) -> None:
@@ -76,7 +76,7 @@ class ControlledShutdown:
             return
         if self._last_controller is not None and self._candidate.holder_peer is None:
             self._last_controller = None
-            self._vacated("the controller that was asked has gone")
+            self._vacated("the controller failed before it answered")
             return
         if not self._tries:
             log.warning("controlled shutdown failed: the partitions this broker leads wait for elections")
@@ -90,7 +90,7 @@ class ControlledShutdown:
         elected, self._last_controller = self._candidate.elected, self._candidate.holder_peer
         if elected is not None and not self._vacant and self._others(elected):
             self._candidate.release()
-            self._vacated("another broker is to be the controller")
+            self._vacated("waiting for another broker to become the controller")
         elif elected is not None:
             self._request_locally(elected)
         elif self._last_controller is not None:
@@ -115,7 +115,7 @@ class ControlledShutdown:
 
     def _others(self, elected: Elected) -> set[int]:
         """Brokers that can be controller after this one."""
-        return elected.leadership.live.keys() - elected.leadership.shutting_down - {self._own}
+        return elected.context.live.keys() - elected.context.shutting_down - {self._own}
 
     def _request_locally(self, elected: Elected) -> None:
         try:
@@ -151,11 +151,11 @@ class ControlledShutdown:
 
     def _retry(self, why: str, longest_s: float = math.inf) -> None:
         log.info("controlled shutdown: %s", why)
-        pause = min(longest_s, self._me.config["controlled.shutdown.retry.backoff.ms"] / 1000)
+        pause = min(longest_s, self._process.config["controlled.shutdown.retry.backoff.ms"] / 1000)
         self._try_at = time.monotonic() + (pause if self._tries else 0)
 
     def _leave(self) -> None:
         self._state = _GONE
         self._candidate.withdraw()
         self._candidate.release()
-        self._me.mark_left_cluster()
+        self._process.mark_left_cluster()

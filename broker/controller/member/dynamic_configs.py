@@ -14,12 +14,12 @@ from odradek.cluster.configs.configtypes import ConfigError, ConfigKey, parse_va
 from odradek.cluster.metadata.view import View
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree
-from odradek.cluster.tree.znodes import Malformed
+from odradek.cluster.tree.znodes import MalformedNode
 
 log = logging.getLogger(__name__)
 
 
-class TreeConfigs:
+class DynamicConfigs:
     """Configs of the view's topics, updated by `read`. Methods raise TreeUnavailable."""
 
     def __init__(self, view: View, tree: Tree, changed: Callable[[Collection[str]], None]) -> None:
@@ -88,7 +88,7 @@ def broker_config(broker: str, data: bytes | None) -> dict[str, str]:
 def _usable(path: str, data: bytes | None, key_of: Callable[[str], ConfigKey | None]) -> dict[str, str]:
     try:
         configs = znodes.decode_config(data)
-    except Malformed as error:
+    except MalformedNode as error:
         log.error("ignoring %s: %s", path, error)
         return {}
     return {name: text for name, text in configs.items() if _is_usable(path, key_of(name), text)}

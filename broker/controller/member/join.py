@@ -14,8 +14,8 @@ from odradek.broker.controller.elected.brokers import read_registered
 from odradek.broker.controller.member.dynamic_configs import topic_config
 from odradek.broker.controller.member.member import Member
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.replica_manager import Replicas
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.process import Process
@@ -25,7 +25,7 @@ from odradek.cluster.rules import topicnames
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree, TreeError
-from odradek.cluster.tree.znodes import BrokerNode, Malformed, PartitionState, TopicNode
+from odradek.cluster.tree.znodes import BrokerNode, MalformedNode, PartitionState, TopicNode
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 from odradek.ipc.locks import PartitionLocks
 
@@ -34,33 +34,37 @@ log = logging.getLogger(__name__)
 _NOT_YET = PartitionState(NO_LEADER, -1, [], 0)
 
 
-def join(me: Process, former: Snapshot | None) -> Member:
+def join(process: Process, former: Snapshot | None) -> Member:
     """Create this process's member. Raises like `zookeeper_session.open_tree`.
 
     `former`: the snapshot that a former controller process published into this broker's memory; its session and slots
     are taken over. On failure that session stays open: the broker keeps serving, the next process takes the session
     over, and the registration lasts until then.
     """
-    tree = zookeeper_session.open_tree(me.config, zookeeper_session.former_session(me.run_dir) if former else None)
+    tree = zookeeper_session.open_tree(
+        process.config, zookeeper_session.former_session(process.run_dir) if former else None
+    )
     try:
-        return _join(me, tree, former)
-    except (TreeError, Malformed) as error:
+        return _join(process, tree, former)
+    except (TreeError, MalformedNode) as error:
         if former is None:
             tree.close()
-        raise zookeeper_session.failed(me.config, error) from None
+        raise zookeeper_session.failed(process.config, error) from None
 
 
-def _join(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
-    store = ClusterState(tree, me.config["broker.id"])
+def _join(process: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
+    store = ClusterState(tree, process.config["broker.id"])
     view = View(store.broker, store.prepare(None))
     start = store.count_start()
-    registration = _registration(me)
+    registration = _registration(process)
     _load(tree, view, znodes.decode_broker(registration), former)
-    dirs = PartitionDirs(me.config.log_dirs, CheckpointLocks(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
-    book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
-    replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
+    dirs = PartitionDirs(
+        process.config.log_dirs, CheckpointLocks(process.run_dir), process.shared.failed_dirs, process.shared.fail_dir
+    )
+    slot_allocator = SlotAllocator(process.shared, PartitionLocks(Path(process.run_dir) / "partition.lock"), start)
+    replicas = ReplicaManager(view, dirs, slot_allocator, process.shared, process.run_dir, process.config)
     replicas.open(former)
-    member = Member(me, tree, store, view, replicas, registration, former is not None)
+    member = Member(process, tree, store, view, replicas, registration, former is not None)
     member.controller_requests.least_epoch = _least_epoch(tree, store.broker)
     if former is not None:
         member.controller_requests.restore_progress(former.controller_progress)
@@ -79,12 +83,12 @@ def _least_epoch(tree: Tree, broker: int) -> int:
     return tree.get(znodes.STARTS)[1].mzxid
 
 
-def _registration(me: Process) -> bytes:
+def _registration(process: Process) -> bytes:
     """The data for `/brokers/ids/<n>`."""
-    endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in me.config.advertised}
-    known = listeners.parse_protocol_map(me.config["listener.security.protocol.map"])
+    endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in process.config.advertised}
+    known = listeners.parse_protocol_map(process.config["listener.security.protocol.map"])
     protocols = {name: known.get(name, name) for name in endpoints}
-    return znodes.encode_broker(endpoints, protocols, me.config["broker.rack"], time.time_ns() // 1_000_000)
+    return znodes.encode_broker(endpoints, protocols, process.config["broker.rack"], time.time_ns() // 1_000_000)
 
 
 def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> None:
@@ -102,9 +106,14 @@ def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> N
             continue
         try:
             _load_topic(tree, view, name, znodes.decode_topic(node[0]))
-        except Malformed as error:
+        except MalformedNode as error:
             known = former is not None and name in former.topics
-            log.error("topic %s is %s: ZooKeeper has %s", name, "what it was" if known else "passed over", error)
+            log.error(
+                "topic %s: its node in ZooKeeper is invalid (%s): %s",
+                name,
+                error,
+                "keeping the last valid one" if known else "ignoring the topic",
+            )
             if former is not None and known:
                 _keep_former(view, former.topics[name])
         if name in view.topics:

@@ -3,7 +3,7 @@
     start     recover local logs → register in ZooKeeper → run for controller (broker.controller.elected.candidate)
     requests  LeaderAndIsr, StopReplica, UpdateMetadata of the elected controller
               (broker.controller.replicas.controller_requests)
-    ISRs      of the partitions that this broker leads (broker.controller.member.isr)
+    ISRs      of the partitions that this broker leads (broker.controller.member.isr_keeper)
     configs   read from the tree, again after each change (broker.controller.member.dynamic_configs)
     stop      move leadership to other brokers, then leave (broker.controller.member.controlled_shutdown)
 
@@ -23,12 +23,12 @@ from typing import Any
 from odradek.broker.controller.elected.candidate import Candidate
 from odradek.broker.controller.elected.elected import Elected
 from odradek.broker.controller.member.admin import Administration
-from odradek.broker.controller.member.broker_addresses import Admission
+from odradek.broker.controller.member.broker_addresses import BrokerAddresses
 from odradek.broker.controller.member.controlled_shutdown import ControlledShutdown
-from odradek.broker.controller.member.isr import IsrKeeper
-from odradek.broker.controller.member.log_dir_failures import FailedDirs
+from odradek.broker.controller.member.isr_keeper import IsrKeeper
+from odradek.broker.controller.member.log_dir_events import LogDirEvents
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
-from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.broker.interbroker import zookeeper_session
 from odradek.broker.interbroker.peers import PeerPool, Poller
 from odradek.broker.process import sd_notify
@@ -38,7 +38,7 @@ from odradek.cluster.metadata.view import View
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeError, TreeUnavailable
-from odradek.cluster.tree.znodes import Malformed
+from odradek.cluster.tree.znodes import MalformedNode
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 log = logging.getLogger(__name__)
@@ -51,14 +51,14 @@ class Member(Administration):
     """The controller process's metadata owner in a cluster; controller.metadata_owner is the standalone one."""
 
     def __init__(
-        self, me: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: Replicas,
+        self, process: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: ReplicaManager,
         registration: bytes, successor: bool,
     ) -> None:  # fmt: skip
         """`registration`: data of its node; `successor`: this process follows one that died, in the same broker."""
-        super().__init__(me.config, tree, store, view)
+        super().__init__(process.config, tree, store, view)
         self.changed = True
-        self.slot_book = replicas.slot_book
-        self._me = me
+        self.slot_allocator = replicas.slot_allocator
+        self._process = process
         self._replicas = replicas
         self._registration = registration
         self._registered = False
@@ -68,10 +68,10 @@ class Member(Administration):
         self._retry_at = 0.0
         self._serves_by = math.inf
         self.controller_requests = ControllerRequests(view, replicas, self._view_changed, self._verify_epoch)
-        self._failed_dirs = FailedDirs(me.shared, tree, view.broker, successor)
-        self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
+        self._failed_dirs = LogDirEvents(process.shared, tree, view.broker, successor)
+        self._isr = IsrKeeper(view, replicas, tree, process.config["replica.lag.time.max.ms"], self._view_changed)
         self._peer_pool: PeerPool
-        self._admission: Admission
+        self._admission: BrokerAddresses
         self._candidate: Candidate
         self._controlled_shutdown: ControlledShutdown
 
@@ -80,11 +80,11 @@ class Member(Administration):
     def attach(self, poller: Poller) -> None:
         """Register this member's event poller with the loop."""
         self._peer_pool = PeerPool(poller, self.config["controller.socket.timeout.ms"])
-        self._admission = Admission(self.config, self._view, self._tree, poller, self._set_changed)
+        self._admission = BrokerAddresses(self.config, self._view, self._tree, poller, self._set_changed)
         self._candidate = Candidate(
             self.config, self._tree, self.controller_requests, self._peer_pool, self._topic_setting, self._guarded
         )  # fmt: skip
-        self._controlled_shutdown = ControlledShutdown(self._me, self._candidate, self.controller_requests)
+        self._controlled_shutdown = ControlledShutdown(self._process, self._candidate, self.controller_requests)
         poller.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
 
     def begin(self) -> None:
@@ -174,7 +174,7 @@ class Member(Administration):
         """Run `action`; if ZooKeeper is unavailable or has malformed nodes, retry all on reconnection, or soon."""
         try:
             action()
-        except (TreeError, Malformed) as error:
+        except (TreeError, MalformedNode) as error:
             log.warning("%r", error)
             self._retry_at = time.monotonic() + _AGAIN_S
 
@@ -187,12 +187,12 @@ class Member(Administration):
         self._candidate.close()
         self._peer_pool.close()
         self._admission.close()
-        if self._me.shared.draining:
+        if self._process.shared.draining:
             self._tree.close()
-            zookeeper_session.forget_session(self._me.run_dir)
+            zookeeper_session.forget_session(self._process.run_dir)
 
     def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
-        """Call `then` with whether a connection to `listener` from `host` is another broker's; see Admission."""
+        """Call `then` with whether a connection to `listener` from `host` is another broker's; see BrokerAddresses."""
         self._admission.admit(listener, host, size, then)
 
     def look_for_brokers(self) -> None:
@@ -250,7 +250,7 @@ class Member(Administration):
         self._candidate.resign()
         credentials = self._tree.credentials
         if credentials is not None:
-            zookeeper_session.save_session(self._me.run_dir, credentials)
+            zookeeper_session.save_session(self._process.run_dir, credentials)
 
     def _catch_up(self) -> None:
         """Do what is still outstanding: registration, election, configs."""
@@ -279,7 +279,7 @@ class Member(Administration):
 
     def _register(self) -> None:
         path = f"{znodes.BROKER_IDS}/{self._view.broker}"
-        if not self._me.shared.draining:
+        if not self._process.shared.draining:
             self._create(path)
         stat = self._tree.exists(path)
         if stat is None or stat.owner != self._tree.session:
@@ -302,8 +302,8 @@ class Member(Administration):
 
     def _serve(self) -> None:
         self._serves_by = math.inf
-        if not self._me.shared.draining:
-            self._me.running()
+        if not self._process.shared.draining:
+            self._process.running()
 
     def _create(self, path: str) -> None:
         try:
@@ -313,11 +313,11 @@ class Member(Administration):
 
     def _leave_if_draining(self) -> None:
         """If the broker stops, start the shutdown; a successor first finds its predecessor's registration."""
-        if self._me.shared.draining and (self._registered or not self._successor):
+        if self._process.shared.draining and (self._registered or not self._successor):
             self._controlled_shutdown.begin()
 
     def _not_registered(self) -> None:
-        if self._me.shared.draining:
+        if self._process.shared.draining:
             self._controlled_shutdown.begin()
         else:
             log.warning("broker.id %d is registered by another broker: waiting", self._view.broker)

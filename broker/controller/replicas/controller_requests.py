@@ -25,8 +25,8 @@ from functools import partial
 from typing import Any
 
 from odradek.broker.controller.replicas import stray_replicas
-from odradek.broker.controller.replicas.replica_manager import Replicas
-from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
+from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, StopReplica
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.snapshot import ControllerProgress
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
@@ -54,7 +54,7 @@ _SLICE_S = 0.025  # of a turn of the loop, plus one step
 _SHOWN = 5  # refused partitions named in a log line
 
 
-class _Order:
+class _Request:
     def __init__(
         self, steps: Iterable[tuple[tuple[str, int], Step]], done: Done, progress: ControllerProgress | None = None
     ) -> None:  # fmt: skip
@@ -71,7 +71,7 @@ class ControllerRequests:
     """
 
     def __init__(
-        self, view: View, replicas: Replicas, changed: Callable[[], None],
+        self, view: View, replicas: ReplicaManager, changed: Callable[[], None],
         verify_epoch: VerifyEpoch = lambda epoch: True,
     ) -> None:  # fmt: skip
         """`verify_epoch` is called for each epoch newer than all before: any sender may claim to be elected."""
@@ -84,7 +84,7 @@ class ControllerRequests:
         self._verify_epoch = verify_epoch
         self._unverified: list[tuple[int, Callable[[], None]]] = []  # sizes and requests of epochs not verified yet
         self._newest = -1  # number of this controller's newest request
-        self._queue: deque[_Order] = deque()
+        self._queue: deque[_Request] = deque()
 
     @property
     def waiting(self) -> bool:
@@ -93,13 +93,13 @@ class ControllerRequests:
 
     def when_done(self, action: Callable[[], None]) -> None:
         """Call `action` when all requests accepted so far are carried out."""
-        self._enqueue(_Order((), lambda _error, _errors: action()))
+        self._enqueue(_Request((), lambda _error, _errors: action()))
 
     def resign(self, done: Callable[[], None]) -> None:
         """Stop leading all partitions that others can lead, then call `done`."""
         here = [(topic, index) for topic, index, _ in self._replicas]
         steps = [(one, partial(self._replicas.resign, *one)) for one in here]
-        self._enqueue(_Order(steps, lambda _error, _errors: done()))
+        self._enqueue(_Request(steps, lambda _error, _errors: done()))
 
     def restore_progress(self, progress: ControllerProgress) -> None:
         """Continue after the last request that the former process carried out and published."""
@@ -116,7 +116,7 @@ class ControllerRequests:
         steps = [((one.topic, one.number), self._become_step(one, term.full)) for one in updates]
         self._accept(term, _unless_faulty(steps, faults), done)
 
-    def stop_replica(self, term: ControllerTerm, stops: Sequence[Stop], done: Done) -> None:
+    def stop_replica(self, term: ControllerTerm, stops: Sequence[StopReplica], done: Done) -> None:
         """StopReplica: stop some replicas, and delete some of their logs."""
         faults = [(one.partition, validation.place_fault(*one.partition)) for one in stops]
         steps = [(one.partition, self._stop_step(one)) for one in stops]
@@ -135,7 +135,7 @@ class ControllerRequests:
         self._accept(term, [(_WHOLE, self._set_brokers_step(brokers)), *steps, shown], done)
 
     def _check(self, updates: Sequence[PartitionUpdate], fault: Callable[[PartitionUpdate], Fault]) -> Faults:
-        room = validation.Room(self._view.topics)
+        room = validation.PartitionLimit(self._view.topics)
         faults = [((one.topic, one.number), fault(one)) for one in updates]
         return [(one, wrong if wrong[0] else room.fault(*one)) for one, wrong in faults]
 
@@ -165,9 +165,9 @@ class ControllerRequests:
         self._newest = max(term.number, self._newest if term.epoch == self.controller_epoch else -1)
         self.controller_epoch = term.epoch
         self._view.controller_id = term.controller
-        self._enqueue(_Order(steps, done, (self.controller_epoch, self._newest)))
+        self._enqueue(_Request(steps, done, (self.controller_epoch, self._newest)))
 
-    def _enqueue(self, order: _Order) -> None:
+    def _enqueue(self, order: _Request) -> None:
         """Queue a request; behind others it waits for the next `tick`, as they have used this turn's time."""
         self._queue.append(order)
         if len(self._queue) == 1:
@@ -194,7 +194,7 @@ class ControllerRequests:
 
         return become
 
-    def _stop_step(self, stop: Stop) -> Step:
+    def _stop_step(self, stop: StopReplica) -> Step:
         return lambda: self._replicas.stop(*stop.partition, stop.leader_epoch, stop.delete)
 
     def _set_brokers_step(self, brokers: list[dict[str, Any]]) -> Step:
@@ -248,7 +248,7 @@ class ControllerRequests:
             if time.monotonic() >= until:
                 return
 
-    def _go_on(self, order: _Order, until: float) -> bool:
+    def _go_on(self, order: _Request, until: float) -> bool:
         while order.steps:
             key, step = order.steps[0]
             try:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from odradek.broker.process.checkpoint_lock import CheckpointLocks, FormerLines
+from odradek.broker.process.checkpoint_lock import CheckpointLocks, DeletedPartitionLines
 from odradek.cluster.metadata.view import NO_ID
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints, disks, names
@@ -45,7 +45,7 @@ class PartitionDirs:
         """`failed` returns the numbers of unusable log directories, `fail` marks one as such (ipc.shm)."""
         self.log_dirs = tuple(log_dirs)
         self._failed = failed
-        self._former = FormerLines(log_dirs, turns)
+        self._former = DeletedPartitionLines(log_dirs, turns)
         self._known: set[tuple[str, int]] = set()  # partitions that once had records, by the checkpoints
         self._where: dict[tuple[str, int], int] = {}
         self._late: dict[tuple[str, int], Rename] = {}  # renames that failed

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.broker_request_batch import DURING_DELETE
+from odradek.cluster.free_slots import SlotsExhausted
 from odradek.cluster.metadata.rows import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID, PartitionUpdate, Row, View, is_same
-from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
@@ -36,7 +36,7 @@ from odradek.protocol.errors import (
 from odradek.storage.config import LogConfig
 from odradek.storage.files import disks
 from odradek.storage.log import leader_or_follower
-from odradek.storage.log.log import Log, Place
+from odradek.storage.log.log import Log, PartitionLocation
 from odradek.storage.log.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
@@ -52,15 +52,15 @@ class _Recovering(Exception):
     """The log was found only through LeaderAndIsr, and is not recovered yet."""
 
 
-class Replicas:
+class ReplicaManager:
     """The replicas on this broker; rows of `view` have their slots and log directories."""
 
     def __init__(
-        self, view: View, dirs: PartitionDirs, book: SlotBook, shared: Shared, run_dir: Path, config: Any
+        self, view: View, dirs: PartitionDirs, slot_allocator: SlotAllocator, shared: Shared, run_dir: Path, config: Any
     ) -> None:  # fmt: skip
         self.view = view
         self.dirs = dirs
-        self.slot_book = book
+        self.slot_allocator = slot_allocator
         self.to_free: list[int] = []
         self._config = config
         self._slots = shared.slots
@@ -70,12 +70,12 @@ class Replicas:
         self._traced: set[tuple[str, int]] = set()  # those of them whose error has been logged with a trace
         self._retry_at = math.inf
 
-    def _resolve(self, topic: str, index: int) -> Place | None:
+    def _resolve(self, topic: str, index: int) -> PartitionLocation | None:
         row = self.view.row(topic, index)
         if row is None or row[SLOT] == NOWHERE:
             return None
         topic_id = bytes.fromhex(self.view.topics[topic]["id"])
-        return Place(topic_id, row[SLOT], row[INCARNATION], self.dirs.log_dirs[row[LOG_DIR]])
+        return PartitionLocation(topic_id, row[SLOT], row[INCARNATION], self.dirs.log_dirs[row[LOG_DIR]])
 
     def __iter__(self) -> Iterator[tuple[str, int, Row]]:
         for name, topic in self.view.topics.items():
@@ -101,12 +101,12 @@ class Replicas:
             for index, row in enumerate(topic["partitions"]):
                 info = places.get((name, index))
                 same = info is not None and former is not None and former.topics[name].id == topic_id
-                if same and info is not None and self.slot_book.matches(info.slot, info.incarnation):
+                if same and info is not None and self.slot_allocator.matches(info.slot, info.incarnation):
                     row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
                 elif self._is_found(name, index, row, topic_id):
                     self._open_found(name, index, row, topic_id, used=same)  # same: a crash cut its removal short
         if former:
-            self.to_free.extend(self.slot_book.leftovers({row[SLOT] for _, _, row in self}))
+            self.to_free.extend(self.slot_allocator.leftovers({row[SLOT] for _, _, row in self}))
 
     def _identify(self, name: str, topic: dict[str, Any], former: Snapshot | None) -> bytes:
         """The topic's id; if its node has none yet (elected.topic_ids), the last known one or the one on disk."""
@@ -146,7 +146,7 @@ class Replicas:
         self._give_slot(name, row, state, used)
 
     def _give_slot(self, name: str, row: Row, state: int, used: bool = False) -> None:
-        row[SLOT], row[INCARNATION] = self.slot_book.open(
+        row[SLOT], row[INCARNATION] = self.slot_allocator.open(
             SlotState(
                 state=state, leader_epoch=_NEVER_TOLD, min_isr=self._min_isr(name, row), isr_count=0,
                 log_dir=row[LOG_DIR], hw_quorum=len(row[REPLICAS]), led_since=-1, recovers_to=slots.FOLLOWER,
@@ -205,7 +205,9 @@ class Replicas:
         if isinstance(error, _Recovering):
             log.info("%s-%d becomes leader or follower once its log is recovered", *key)
         elif isinstance(error, (OSError, SlotsExhausted, Busy)):
-            log.error("%s-%d: cannot become leader or follower: %s", *key, str(error) or "its lock is taken")
+            log.error(
+                "%s-%d: cannot become leader or follower: %s", *key, str(error) or "another process holds its lock"
+            )
         elif key not in self._traced:
             self._traced.add(key)
             log.error("%s-%d: cannot become leader or follower, retrying", *key, exc_info=error)
@@ -375,12 +377,12 @@ class Replicas:
 
     def put_away(self, topic: str, index: int, row: Row, rename: Callable[[str, int], None]) -> None:
         """Take a replica out of use, and `rename` its directory. Busy: retry."""
-        if not self.slot_book.try_lock(row[SLOT]):
+        if not self.slot_allocator.try_lock(row[SLOT]):
             raise Busy
-        self.slot_book.mark_deleting(row[SLOT])
+        self.slot_allocator.mark_deleting(row[SLOT])
         if (topic, index) in self.dirs:
             self.dirs.put_away(topic, index, rename)
-        for role in self.slot_book.unlock(row[SLOT]):
+        for role in self.slot_allocator.unlock(row[SLOT]):
             self._log.ring(role)
         self.to_free.append(row[SLOT])
         self._cancel_retry(topic, index)
@@ -407,12 +409,12 @@ class Replicas:
     def _set_min_isr(self, name: str) -> bool:
         for row in self.view.topics[name]["partitions"]:
             slot, wanted = row[SLOT], self._min_isr(name, row)
-            if slot == NOWHERE or self.slot_book.min_isr(slot) == wanted:
+            if slot == NOWHERE or self.slot_allocator.min_isr(slot) == wanted:
                 continue
-            if not self.slot_book.try_lock(slot):
+            if not self.slot_allocator.try_lock(slot):
                 return False
-            self.slot_book.set_min_isr(slot, wanted)
-            for role in self.slot_book.unlock(slot):
+            self.slot_allocator.set_min_isr(slot, wanted)
+            for role in self.slot_allocator.unlock(slot):
                 self._log.ring(role)
         return True
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from odradek.cluster.slotalloc import SlotAllocator, SlotsExhausted
+from odradek.cluster.free_slots import FreeSlots, SlotsExhausted
 from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.producers import ProducerTable
@@ -21,17 +21,17 @@ from odradek.ipc.slots import SlotState
 _USED = (slots.RECOVERING, slots.LEADER, slots.FOLLOWER, slots.OFFLINE, slots.DELETING)
 
 
-class SlotBook:
+class SlotAllocator:
     """Slots of one broker's shared memory."""
 
     def __init__(self, shared: Shared, locks: PartitionLocks, start: int) -> None:
-        """`start` is this controller's start number (see slotalloc)."""
+        """`start` is this controller's start number (see free_slots)."""
         self._table = shared.slots
         self._prefix = shared.prefix
         self._locks = locks
         if not shared.metadata.version:
             self._forget()
-        self._free = SlotAllocator(self._table.capacity, start, self._table.numbers(*_USED))
+        self._free = FreeSlots(self._table.capacity, start, self._table.numbers(*_USED))
 
     def _forget(self) -> None:
         """Free all slots: no snapshot has any; a dead controller's would never be recovered."""

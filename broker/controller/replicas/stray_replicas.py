@@ -17,18 +17,18 @@ from odradek.cluster.metadata.rows import NOWHERE, SLOT
 from odradek.cluster.metadata.view import NO_ID
 
 if TYPE_CHECKING:
-    from odradek.broker.controller.replicas.replica_manager import Replicas
+    from odradek.broker.controller.replicas.replica_manager import ReplicaManager
     from odradek.cluster.metadata.view import PartitionUpdate
 
 
-def set_aside_former_topic(replicas: Replicas, update: PartitionUpdate) -> None:
+def set_aside_former_topic(replicas: ReplicaManager, update: PartitionUpdate) -> None:
     """Set aside all logs of a topic with the update's name and another id. Busy: retry."""
     topics = replicas.view.topics
     if update.topic in topics and topics[update.topic]["id"] != NO_ID.hex() and not replicas.same_topic(update):
         _forget(replicas, update.topic)
 
 
-def set_aside_strays(replicas: Replicas, updates: Sequence[PartitionUpdate]) -> None:
+def set_aside_strays(replicas: ReplicaManager, updates: Sequence[PartitionUpdate]) -> None:
     """Set aside all logs for which this broker has no replica according to `updates`. Busy: retry."""
     own = {(one.topic, one.number) for one in updates if replicas.view.broker in one.replicas}
     for topic in replicas.view.topics.keys() - {one.topic for one in updates}:
@@ -42,7 +42,7 @@ def set_aside_strays(replicas: Replicas, updates: Sequence[PartitionUpdate]) -> 
             replicas.dirs.put_away(topic, index, replicas.dirs.set_aside)
 
 
-def _forget(replicas: Replicas, topic: str) -> None:
+def _forget(replicas: ReplicaManager, topic: str) -> None:
     for index, row in enumerate(replicas.view.topics[topic]["partitions"]):
         if row[SLOT] != NOWHERE:
             replicas.put_away(topic, index, row, replicas.dirs.set_aside)

@@ -68,7 +68,7 @@ def _is_known(state: ClusterState, topic: str, partition: int) -> bool:
 def _name_others(dirs: PartitionDirs, unknown: list[tuple[str, int]]) -> None:
     if unknown:
         log.warning(
-            "%d directories are of partitions that %s does not have, and are not served: their topics were deleted, or "
+            "ignoring %d directories of partitions that %s does not have: their topics were deleted, or "
             "are newer than that file. Move them out of log.dirs, or delete them while the broker is stopped: %s",
             len(unknown), FILE_NAME, ", ".join(str(dirs.directory(*key)) for key in sorted(unknown)),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from odradek.broker import config as configuration
 from odradek.broker.controller import adopt_log_dirs
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.errors import BootError
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.configs.adopted_configs import UNKNOWN_RETENTION
@@ -136,7 +136,7 @@ def make_own(run_dir: Path) -> Callable[[ClusterState, PartitionDirs], None]:
     def make(state: ClusterState, dirs: PartitionDirs) -> None:
         shared = Shared.create(f"/odradek-test{secrets.token_hex(4)}-", 1, 4)
         try:
-            book = SlotBook(shared, PartitionLocks(run_dir / "partition.lock"), 1)
+            book = SlotAllocator(shared, PartitionLocks(run_dir / "partition.lock"), 1)
             owner = MetadataOwner(state, dirs, book, configuration.resolve({}), lambda role: None)
             list(owner.create_topic(TopicPlan("own", {0: [0], 1: [0]}, {})))
         finally:

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker import config as configuration
 from odradek.broker.controller import adoption_plan
-from odradek.broker.controller.adoption_plan import TakeOver, TopicTakeOver
+from odradek.broker.controller.adoption_plan import AdoptionPlan, TopicAdoption
 from odradek.cluster.configs.adopted_configs import MARK, UNKNOWN_RETENTION
 from odradek.cluster.rules.topicnames import TRANSACTIONS
 from odradek.storage.dirs import boot_id
@@ -48,12 +48,12 @@ def metadata(log_dir: Path, *batches: Sequence[bytes], voters: Sequence[int] = (
     return directory
 
 
-def plan(*log_dirs: Path, broker: int = 0, **given: str) -> TakeOver:
+def plan(*log_dirs: Path, broker: int = 0, **given: str) -> AdoptionPlan:
     settings = {name.replace("_", "."): value for name, value in given.items()}
     return adoption_plan.plan([str(folder) for folder in log_dirs], broker, configuration.resolve(settings))
 
 
-def topic(found: TakeOver, name: str) -> TopicTakeOver:
+def topic(found: AdoptionPlan, name: str) -> TopicAdoption:
     return next(one for one in found.topics if one.name == name)
 
 

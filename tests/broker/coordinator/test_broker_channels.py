@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.coordinator.broker_channels import NewestConnections, client_id
-from odradek.broker.coordinator.txn_marker_channel import Marker, Markers
-from odradek.broker.coordinator.txn_markers import NO_SOURCE, Job
-from odradek.broker.coordinator.verification_channel import Question, Verifications
+from odradek.broker.coordinator.txn_marker_channel import Marker, TxnMarkerRequests
+from odradek.broker.coordinator.txn_markers import NO_SOURCE, PendingCompleteTxn
+from odradek.broker.coordinator.verification_channel import PendingVerification, VerificationRequests
 from odradek.groups.events import Now
 from odradek.groups.transactions.events import Producer
 from odradek.protocol import interbroker
 from odradek.protocol.errors import Error
-from odradek.workers.dispatch.coordination import Wanted
+from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 
 def test_connections_follow_each_other() -> None:
@@ -48,14 +48,16 @@ def test_none_is_admitted_after_a_later_one(times: list[int]) -> None:
 # -- requests and answers
 
 
-def wanted(producer: int, commit: bool = True) -> Job:
-    return Job(Wanted(producer, 2, 3, commit, frozenset()), lambda _: None, lambda: None, NO_SOURCE, Now(0, 0))
+def wanted(producer: int, commit: bool = True) -> PendingCompleteTxn:
+    return PendingCompleteTxn(
+        TxnMarkerEntry(producer, 2, 3, commit, frozenset()), lambda _: None, lambda: None, NO_SOURCE, Now(0, 0)
+    )
 
 
 def test_markers_are_asked_for_by_transaction_and_topic() -> None:
     first, second = wanted(5), wanted(6, commit=False)
     items: list[Marker] = [(first, ("t", 1)), (second, ("t", 0)), (first, ("u", 0)), (first, ("t", 0))]
-    rows = Markers().fields(items)["markers"]
+    rows = TxnMarkerRequests().fields(items)["markers"]
     asked = [(r.producer_id, r.transaction_result, [(t.name, t.partition_indexes) for t in r.topics]) for r in rows]
     assert asked == [(5, True, [("t", [1, 0]), ("u", [0])]), (6, False, [("t", [0])])]
 
@@ -67,12 +69,12 @@ def test_a_marker_that_is_not_in_the_answer_was_not_written() -> None:
     answer = SimpleNamespace(markers=[row(producer_id=5, topics=[topic(name="t", partitions=parts)])])
     items: list[Marker] = [(wanted(5), ("t", 0)), (wanted(5), ("t", 1)), (wanted(5), ("t", 2)), (wanted(6), ("t", 0))]
     unknown = Error.UNKNOWN_SERVER_ERROR
-    found = [error for _, error in Markers().outcomes(items, answer)]
+    found = [error for _, error in TxnMarkerRequests().outcomes(items, answer)]
     assert found == [Error.NONE, Error.NOT_LEADER_OR_FOLLOWER, unknown, unknown]
 
 
-def questions(*asked: tuple[Producer, int]) -> list[Question]:
-    return [Question(producer, ("t", index), lambda _: None) for producer, index in asked]
+def questions(*asked: tuple[Producer, int]) -> list[PendingVerification]:
+    return [PendingVerification(producer, ("t", index), lambda _: None) for producer, index in asked]
 
 
 OLD, NEW, OTHER = Producer("a", 1, 3), Producer("a", 1, 4), Producer("b", 2, 0)
@@ -80,7 +82,7 @@ OLD, NEW, OTHER = Producer("a", 1, 3), Producer("a", 1, 4), Producer("b", 2, 0)
 
 def test_of_two_producers_with_one_id_the_later_is_asked_for() -> None:
     items = questions((OLD, 0), (OTHER, 1), (NEW, 2), (OLD, 3), (NEW, 1), (NEW, 2))
-    rows = Verifications().fields(items)["transactions"]
+    rows = VerificationRequests().fields(items)["transactions"]
     asked = [(r.transactional_id, r.producer_epoch, [(t.name, t.partitions) for t in r.topics]) for r in rows]
     assert sorted(asked) == [("a", 4, [("t", [2, 1])]), ("b", 0, [("t", [1])])]
     assert all(row.verify_only for row in rows)
@@ -94,7 +96,9 @@ def test_what_is_not_in_the_answer_is_not_verified() -> None:
     answer = SimpleNamespace(error_code=0, results_by_transaction=rows)
     items = questions((NEW, 0), (NEW, 1), (OTHER, 0), (OLD, 0))
     missing = Error.NOT_COORDINATOR
-    found = [error for _, error in Verifications().outcomes(items, answer)]
+    found = [error for _, error in VerificationRequests().outcomes(items, answer)]
     assert found == [Error.INVALID_TXN_STATE, missing, missing, Error.PRODUCER_FENCED]
     answer.error_code = int(Error.COORDINATOR_LOAD_IN_PROGRESS)
-    assert [error for _, error in Verifications().outcomes(items[:1], answer)] == [Error.COORDINATOR_LOAD_IN_PROGRESS]
+    assert [error for _, error in VerificationRequests().outcomes(items[:1], answer)] == [
+        Error.COORDINATOR_LOAD_IN_PROGRESS
+    ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.coordinator.controller_client import ControllerLink
+from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.cluster import internal
 from odradek.ipc import forward
 from odradek.ipc.channel import Channel, Listener
@@ -24,15 +24,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def link(tmp_path: Path) -> Iterator[ControllerLink]:
-    made = ControllerLink(tmp_path)
+def link(tmp_path: Path) -> Iterator[ControllerClient]:
+    made = ControllerClient(tmp_path)
     yield made
     assert made.channel is not None
     made.channel.close()
 
 
 @pytest.fixture
-def controller(tmp_path: Path, link: ControllerLink) -> Iterator[Channel]:
+def controller(tmp_path: Path, link: ControllerClient) -> Iterator[Channel]:
     """The other end."""
     door = Listener(tmp_path / "controller.sock")
     assert link.connect()
@@ -43,7 +43,7 @@ def controller(tmp_path: Path, link: ControllerLink) -> Iterator[Channel]:
     door.close()
 
 
-def test_brokers_are_looked_for_once_a_second_at_most(link: ControllerLink, controller: Channel, clock: Any) -> None:
+def test_brokers_are_looked_for_once_a_second_at_most(link: ControllerClient, controller: Channel, clock: Any) -> None:
     for _ in range(3):
         link.look_for_brokers()
     (asked,) = map(forward.decode, controller.receive())

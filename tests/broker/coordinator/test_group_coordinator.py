@@ -15,14 +15,14 @@ import pytest
 
 from odradek.broker import config as configuration
 from odradek.broker.coordinator import group_coordinator, internal_topic
-from odradek.broker.coordinator.controller_client import ControllerLink
+from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.broker.coordinator.internal_topic_log import TOPIC
-from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
+from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.txn_markers import MarkerWriter
 from odradek.cluster.metadata.snapshot import raw_snapshot
 from odradek.groups.events import Commit, Join, Now, Sync
-from odradek.groups.journal import build_batch
+from odradek.groups.log_writer import build_batch
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import GroupValue, OffsetValue, group_key, group_value, offset_key, offset_value
 from odradek.ipc import roles, slots
@@ -35,7 +35,7 @@ from odradek.storage.log.append import append
 from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 from odradek.workers.dispatch.catalog import Catalog
-from odradek.workers.dispatch.coordination import Wanted
+from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 from ...groups.world import drain
 from ..partitions import now_ms
@@ -58,7 +58,7 @@ class Place:
         self.catalog = Catalog(self.shared, run_dir, roles.COORDINATOR, self.config, self.config.log_dirs)
         self.now = Now(1_000, now_ms())
         row = self.shared.processes.row(roles.COORDINATOR)
-        self.coordinator = GroupCoordinator(self.catalog, self.config, ControllerLink(run_dir), row, self.now)
+        self.coordinator = GroupCoordinator(self.catalog, self.config, ControllerClient(run_dir), row, self.now)
         self.groups = self.coordinator.machine
         self.answers: list[Any] = []
 
@@ -397,12 +397,12 @@ def test_a_reset_group_is_read_behind_all_that_was_on_its_way(place: Place, tmp_
 def test_a_marker_waits_for_the_offsets_of_its_producer_alone(place: Place) -> None:
     """Other clients commit without a break, so that some offset always waits for the high watermark."""
     place.begin(isr=(OWN, OTHER))
-    links = MarkerLinks(place.config, lambda *_: None)
+    links = TxnMarkerChannels(place.config, lambda *_: None)
     writer = MarkerWriter(place.catalog, place.groups, place.coordinator.holds_markers, links, lambda *_: None)
     done: list[Any] = []
     place.groups.commit(Commit("g", "", None, -1, {TP: value(7)}, producer=(5, 0)), None, place.now)
     place.turn()
-    writer.add(Wanted(5, 0, 1, True, frozenset({(TOPIC, 0)})), done.append, lambda: None, 0, place.now)
+    writer.add(TxnMarkerEntry(5, 0, 1, True, frozenset({(TOPIC, 0)})), done.append, lambda: None, 0, place.now)
     writer.write(place.now)
     assert place.end() == 1, "the offsets that it is to commit wait themselves"
     for step in range(20):
@@ -472,11 +472,11 @@ def many_that_lose_a_topic(place: Place, monkeypatch: pytest.MonkeyPatch) -> lis
 def test_offsets_of_a_deleted_topic_go_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     names = many_that_lose_a_topic(place, monkeypatch)
     assert [place.committed(name) for name in names] == [-1, 1, 1, 1]
-    assert place.coordinator.patience(place.now) == 0.0
+    assert place.coordinator.poll_timeout(place.now) == 0.0
     for _ in names:
         place.turn()
     assert [place.committed(name) for name in names] == [-1] * 4
-    assert place.coordinator.patience(place.now) != 0.0
+    assert place.coordinator.poll_timeout(place.now) != 0.0
 
 
 def test_what_is_committed_when_a_deleted_topic_is_back_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

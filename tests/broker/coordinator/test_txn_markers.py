@@ -17,7 +17,7 @@ import pytest
 
 from odradek.broker import config as configuration
 from odradek.broker.coordinator import txn_markers
-from odradek.broker.coordinator.txn_marker_channel import MarkerLinks
+from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.txn_markers import NO_SOURCE, MarkerWriter
 from odradek.broker.interbroker import connection
 from odradek.cluster.metadata.snapshot import raw_snapshot
@@ -36,7 +36,7 @@ from odradek.storage.log.append import append
 from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
 from odradek.workers.dispatch.catalog import Catalog
-from odradek.workers.dispatch.coordination import Wanted
+from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 from ...harness.effort import lines
 from ...harness.process import nobody, wait_until
@@ -129,10 +129,10 @@ class Place:
         self.ahead_ms = 0
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
-        self.links = MarkerLinks(self.config, self._watch)
+        self.links = TxnMarkerChannels(self.config, self._watch)
         self.writer = MarkerWriter(self.catalog, Groups(), lambda *_: False, self.links, lambda *_: None)
         self.done: list[dict[Any, Error]] = []
-        self.lost: list[Wanted] = []
+        self.lost: list[TxnMarkerEntry] = []
 
     def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
         if not events:
@@ -174,7 +174,7 @@ class Place:
         return self.partition(index).state().leo
 
     def add(self, *partitions: Any, source: int = SOURCE, epoch: int = 3, producer: int = 5) -> None:
-        wanted = Wanted(producer, 0, epoch, True, frozenset(partitions))
+        wanted = TxnMarkerEntry(producer, 0, epoch, True, frozenset(partitions))
         self.writer.add(wanted, self.done.append, lambda: self.lost.append(wanted), source, self.now())
         self.turn()
 
@@ -320,7 +320,7 @@ def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
         locks.close()
     assert place.await_done(2) == [{HERE: Error.REQUEST_TIMED_OUT}, {HERE: Error.NONE}]
     assert place.end(0) == 1
-    assert not place.writer._foreign_jobs
+    assert not place.writer._foreign_txns
 
 
 def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Place) -> None:
@@ -328,7 +328,7 @@ def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Pla
 
     def add(count: int) -> None:
         for number in range(count):
-            wanted = Wanted(5, 0, 3, True, frozenset([("nowhere", number)]))
+            wanted = TxnMarkerEntry(5, 0, 3, True, frozenset([("nowhere", number)]))
             place.writer.add(wanted, place.done.append, lambda: None, NO_SOURCE, now)
 
     now = place.now()
@@ -342,7 +342,7 @@ def test_those_that_wait_cost_a_turn_next_to_nothing(place: Place, monkeypatch: 
     place.publish(-1, -1)
     now, count = place.now(), 500
     for producer in range(count):
-        wanted = Wanted(producer, 0, 3, True, frozenset({HERE}))
+        wanted = TxnMarkerEntry(producer, 0, 3, True, frozenset({HERE}))
         place.writer.add(wanted, place.done.append, lambda: None, SOURCE, now)
     place.writer.write(now)
     assert lines(lambda: place.writer.write(now)) < 5 * count
@@ -357,7 +357,7 @@ def test_many_are_written_in_slices(place: Place, monkeypatch: pytest.MonkeyPatc
     ends = []
     for turn in (lambda: place.add(HERE, THERE), lambda: place.add(HERE, producer=6), place.turn):
         turn()
-        ends.append((place.end(0) + place.end(1), place.writer.patience(place.now()) is not None))
+        ends.append((place.end(0) + place.end(1), place.writer.poll_timeout(place.now()) is not None))
     assert ends == [(1, True), (2, True), (3, False)]
     assert sorted(map(len, place.await_done(2))) == [1, 2]
 
@@ -375,7 +375,7 @@ def test_of_a_transaction_that_is_read_again_each_marker_is_written_once(place: 
     finally:
         locks.close()
     assert place.await_done(2) == [{HERE: Error.NONE}, {HERE: Error.NONE}]
-    assert place.end(0) == 2 and place.writer.patience(place.now()) is None
+    assert place.end(0) == 2 and place.writer.poll_timeout(place.now()) is None
 
 
 def test_too_few_in_sync(place: Place) -> None:
@@ -415,7 +415,7 @@ def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> No
     assert place.await_done(2) == [{HERE: Error.NONE}, {HERE: Error.TRANSACTION_COORDINATOR_FENCED}]
     other.answer = lambda *marker: Error.TRANSACTION_COORDINATOR_FENCED
     place.add(HERE, THERE, epoch=3)
-    wait_until(lambda: place.turn() or place.writer.patience(place.now()) is None, 10, "the fenced one to give up")
+    wait_until(lambda: place.turn() or place.writer.poll_timeout(place.now()) is None, 10, "the fenced one to give up")
     assert (len(place.done), place.end(0)) == (2, 2)
 
 
@@ -472,7 +472,7 @@ def test_what_is_forgotten_is_not_tried_again(place: Place, other: PlayedBroker)
     place.writer.forget(SOURCE)
     other.answer = lambda *marker: 0
     assert place.await_done() == [{THERE: Error.NONE}]
-    assert place.writer.patience(place.now()) is None
+    assert place.writer.poll_timeout(place.now()) is None
     assert other.asked[-1][0] == 6
 
 

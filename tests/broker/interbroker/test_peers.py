@@ -84,7 +84,7 @@ class PlayedClock:
 class Desk:
     """The controller's loop, and what it hears of one peer."""
 
-    def __init__(self, patience_ms: int = 30_000, clock: PlayedClock | None = None) -> None:
+    def __init__(self, timeout_ms: int = 30_000, clock: PlayedClock | None = None) -> None:
         """Without a `clock` it has the machine's."""
         self.clock = clock
         self.told: list[str] = []
@@ -92,7 +92,7 @@ class Desk:
         self.played: list[PlayedBroker] = []
         self._epoll = select.epoll()
         self._watched: dict[int, Callable[[int], None]] = {}
-        self.switchboard = PeerPool(self, patience_ms)
+        self.switchboard = PeerPool(self, timeout_ms)
         self.peer: Peer
 
     def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
@@ -172,7 +172,7 @@ def desk(clock: PlayedClock) -> Iterator[Desk]:
 @pytest.fixture
 def impatient(clock: PlayedClock) -> Iterator[Desk]:
     """It waits 300 ms for an answer."""
-    made = Desk(patience_ms=300, clock=clock)
+    made = Desk(timeout_ms=300, clock=clock)
     yield made
     made.close()
 
@@ -308,7 +308,7 @@ class TwoAddresses:
 
 
 def test_a_host_is_dead_when_all_its_addresses_refuse(desk: Desk, silent: socket.socket) -> None:
-    other, limits = desk.play(), connection.Limits(1 << 16, 1 << 20, 1000, -1)
+    other, limits = desk.play(), connection.LinkLimits(1 << 16, 1 << 20, 1000, -1)
     resolver: Any = TwoAddresses(port_of(silent), other.address[1])
     desk.peer = Peer(OTHER, ("two", 1), desk, resolver, limits, lambda _, standing: desk.told.append(standing))
     desk.turn_until(lambda: desk.told, "some standing")

@@ -14,7 +14,7 @@ from odradek.broker.controller.member import join
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.interbroker import zookeeper_session
 from odradek.cluster.tree.tree import BadVersion, NotDone, TreeError, TreeUnavailable
-from odradek.cluster.tree.znodes import Malformed
+from odradek.cluster.tree.znodes import MalformedNode
 
 FIRST, SECOND = (1, b"secret"), (2, b"another")
 
@@ -72,16 +72,16 @@ def test_a_former_registration_is_waited_for_as_long_as_its_session_lasts(
     assert 61 <= now[0] < 65
 
 
-@pytest.mark.parametrize("error", [TreeUnavailable("/"), NotDone("/"), BadVersion("/"), Malformed("nonsense")])
+@pytest.mark.parametrize("error", [TreeUnavailable("/"), NotDone("/"), BadVersion("/"), MalformedNode("nonsense")])
 @pytest.mark.parametrize("successor", [True, False])
 def test_a_session_that_is_gone_on_with_outlives_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: TreeError | Malformed, successor: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: TreeError | MalformedNode, successor: bool
 ) -> None:
     """Ending it would end the registration of a broker that serves. What may pass does not end the broker either."""
     tree = Failing(error)
     monkeypatch.setattr(zookeeper_session, "open_tree", lambda config, former: tree)
-    me: Any = SimpleNamespace(config={"broker.id": 1, "zookeeper.connect": "zk:1"}, run_dir=tmp_path)
+    process: Any = SimpleNamespace(config={"broker.id": 1, "zookeeper.connect": "zk:1"}, run_dir=tmp_path)
     with pytest.raises(OdradekError, match="ZooKeeper at zk:1") as raised:
-        join.join(me, SimpleNamespace() if successor else None)  # type: ignore[arg-type]
+        join.join(process, SimpleNamespace() if successor else None)  # type: ignore[arg-type]
     assert isinstance(raised.value, BootError) != isinstance(error, TreeUnavailable)
     assert tree.closed == (not successor)

@@ -9,16 +9,16 @@ import pytest
 
 from odradek.broker.janitor import janitor
 from odradek.broker.process import flush as flushing
-from odradek.broker.process.checkpoint_lock import CheckpointLocks, FormerLines
-from odradek.broker.process.checkpoint_writer import PICK, Checkpoints
+from odradek.broker.process.checkpoint_lock import CheckpointLocks, DeletedPartitionLines
+from odradek.broker.process.checkpoint_writer import PICK, CheckpointWriter
 from odradek.ipc import slots
 from odradek.storage.files import checkpoints
 
 from .benches import Maker, follow
 
 
-def keeper(log: Any) -> Checkpoints:
-    return Checkpoints([str(log.data)], CheckpointLocks(log.data.parent))
+def keeper(log: Any) -> CheckpointWriter:
+    return CheckpointWriter([str(log.data)], CheckpointLocks(log.data.parent))
 
 
 def test_checkpoints(bench: Maker) -> None:
@@ -63,7 +63,7 @@ def test_former_lines_are_forgotten_and_stay_so(bench: Maker) -> None:
     log.partition(0).slot.update(state=slots.RECOVERING)
     written = keeper(log)
     written.write(log.partitions, checkpoints.LOG_START)
-    FormerLines([str(log.data)], CheckpointLocks(log.data.parent)).forget("t", 0, 0)
+    DeletedPartitionLines([str(log.data)], CheckpointLocks(log.data.parent)).forget("t", 0, 0)
     for name in checkpoints.OFFSET_CHECKPOINTS:
         assert ("t", 0) not in checkpoints.read_offsets(log.data, name)
     written.write(log.partitions, checkpoints.LOG_START)

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.broker.process.checkpoint_writer import Checkpoints
+from odradek.broker.process.checkpoint_writer import CheckpointWriter
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.supervisor import shutdown
 from odradek.broker.supervisor.boot import Boot
@@ -98,7 +98,7 @@ def test_a_stop_before_any_metadata_leaves_all_as_it_was(bench: Maker, clean: bo
     try:
         booted = _boot(log)
         booted.config, booted.shared = log.config.with_clean([clean]), untold
-        Checkpoints([str(log.data)], CheckpointLocks(log.run_dir)).write(
+        CheckpointWriter([str(log.data)], CheckpointLocks(log.run_dir)).write(
             Partitions(untold, log.run_dir, log.config, roles.JANITOR), checkpoints.LOG_START
         )
         shutdown.finish(booted)
@@ -118,7 +118,7 @@ def test_a_log_that_the_metadata_does_not_name_keeps_its_lines(bench: Maker) -> 
         checkpoints.write_offsets(log.data, name, lines)
     for index in (0, 2, 3):
         (log.data / f"unread-{index}").mkdir()
-    keeper = Checkpoints([str(log.data)], CheckpointLocks(log.run_dir))
+    keeper = CheckpointWriter([str(log.data)], CheckpointLocks(log.run_dir))
     kept = {("unread", 0): 3, ("unread", 2): 0}
     for _ in range(2):
         for name, known in (
@@ -137,7 +137,7 @@ def test_a_log_that_leaves_the_metadata_keeps_its_lines(bench: Maker) -> None:
     """The controller's process was started again while its topic's node made no sense."""
     log = bench(count=2)
     log.append(0)
-    keeper = Checkpoints([str(log.data)], CheckpointLocks(log.run_dir))
+    keeper = CheckpointWriter([str(log.data)], CheckpointLocks(log.run_dir))
     keeper.write(log.partitions, checkpoints.HIGH_WATERMARK)
     raw = raw_snapshot(log.shared.metadata.version + 1, "c", 0, [], {}, {})
     log.shared.metadata.publish(raw["version"], json.dumps(raw).encode())

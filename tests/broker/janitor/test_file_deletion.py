@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.janitor import file_deletion, retention
+from odradek.broker.janitor import file_deletion, log_retention
 
 from ..partitions import now_ms
 from .benches import Maker
@@ -19,7 +19,7 @@ def test_deleted_files_wait_for_their_delay(bench: Maker) -> None:
     log = bench(segment_bytes=200, retention_ms=1, file_delete_delay_ms=60_000)
     for _ in range(3):
         log.append(timestamp=1)
-    retention.Aging().trim(log.partition(), now_ms())
+    log_retention.Retention().trim(log.partition(), now_ms())
     marked = log.files(".deleted")
     assert marked
     assert file_deletion.remove_segments(log.partition(), now_ms()) == (0, len(marked))
@@ -33,7 +33,7 @@ def test_what_cannot_be_removed_keeps_nothing_else(bench: Maker, monkeypatch: py
         log.append(timestamp=1)
     directory = Path(log.partition().directory)
     (directory / "kept.deleted").mkdir()
-    retention.Aging().trim(log.partition(), now_ms())
+    log_retention.Retention().trim(log.partition(), now_ms())
     stuck = log.files(".log.deleted")[0]
     unlink = os.unlink
 

@@ -9,58 +9,58 @@ from typing import Any
 import pytest
 
 from odradek.broker.janitor import file_deletion
-from odradek.broker.janitor.free_space import RARELY_MS, FreeSpace, Pace
-from odradek.broker.janitor.retention import Aging
+from odradek.broker.janitor.free_space import RARELY_MS, FillRate, FreeSpace
+from odradek.broker.janitor.log_retention import Retention
 
 from ..partitions import Bench
 
 MIB = 1 << 20
 
 
-def filled(pace: Pace, rate: int, seconds: float, free: int = 1000 * MIB) -> int:
-    """What is free after that time of writing `rate` bytes a second, with the looks that `pace` wants."""
+def filled(fill_rate: FillRate, rate: int, seconds: float, free: int = 1000 * MIB) -> int:
+    """What is free after that time of writing `rate` bytes a second, with the looks that `fill_rate` wants."""
     now = 100.0
-    pace.record(free, now)
+    fill_rate.record(free, now)
     end = now + seconds
     while now < end:
-        pause = pace.pause_ms(free) / 1000
+        pause = fill_rate.pause_ms(free) / 1000
         now, free = now + pause, free - int(rate * pause)
-        pace.record(free, now)
+        fill_rate.record(free, now)
     return free
 
 
 def test_looks_are_rare_while_nothing_is_written() -> None:
-    pace = Pace()
-    assert pace.pause_ms(0) == RARELY_MS
-    filled(pace, 0, 10)
-    assert pace.pause_ms(MIB) == RARELY_MS
+    fill_rate = FillRate()
+    assert fill_rate.pause_ms(0) == RARELY_MS
+    filled(fill_rate, 0, 10)
+    assert fill_rate.pause_ms(MIB) == RARELY_MS
 
 
 @pytest.mark.parametrize("rate", [MIB, 100 * MIB, 500 * MIB])
 def test_there_are_some_looks_before_a_disk_is_full(rate: int) -> None:
-    pace = Pace()
-    filled(pace, rate, 1)
+    fill_rate = FillRate()
+    filled(fill_rate, rate, 1)
     for free in (2000 * MIB, 500 * MIB, 100 * MIB):
-        assert pace.pause_ms(free) / 1000 * rate <= free / 3
+        assert fill_rate.pause_ms(free) / 1000 * rate <= free / 3
 
 
 def test_a_pause_of_the_writers_does_not_make_it_slow_at_once() -> None:
-    pace = Pace()
-    free = filled(pace, 100 * MIB, 2)
-    soon = pace.pause_ms(20 * MIB)
+    fill_rate = FillRate()
+    free = filled(fill_rate, 100 * MIB, 2)
+    soon = fill_rate.pause_ms(20 * MIB)
     assert soon < RARELY_MS / 4
-    filled(pace, 0, 0.05, free)
-    assert pace.pause_ms(20 * MIB) < RARELY_MS
-    filled(pace, 0, 10, free)
-    assert pace.pause_ms(20 * MIB) == RARELY_MS
+    filled(fill_rate, 0, 0.05, free)
+    assert fill_rate.pause_ms(20 * MIB) < RARELY_MS
+    filled(fill_rate, 0, 10, free)
+    assert fill_rate.pause_ms(20 * MIB) == RARELY_MS
 
 
 def test_what_is_deleted_by_ourselves_is_no_rate() -> None:
-    pace = Pace()
-    pace.record(10 * MIB, 100.0)
-    pace.start(50 * MIB, 100.1)
-    pace.record(50 * MIB, 100.5)
-    assert pace.pause_ms(50 * MIB) == RARELY_MS
+    fill_rate = FillRate()
+    fill_rate.record(10 * MIB, 100.0)
+    fill_rate.start(50 * MIB, 100.1)
+    fill_rate.record(50 * MIB, 100.5)
+    assert fill_rate.pause_ms(50 * MIB) == RARELY_MS
 
 
 def test_with_no_delay_what_was_renamed_a_moment_later_goes_too(tmp_path: Path) -> None:
@@ -82,7 +82,9 @@ def test_a_topic_whose_retention_is_not_known_loses_nothing_for_room(tmp_path: P
         config = bench.config.with_value("odradek.retention.free.bytes", 1 << 60)
         state = bench.partition().state()
         bench.partition().slot.publish(state._replace(hw=end))
-        look = FreeSpace(config.with_value("odradek.disk.reserve.bytes", 0), lambda: bench.partitions, Aging()).check
+        look = FreeSpace(
+            config.with_value("odradek.disk.reserve.bytes", 0), lambda: bench.partitions, Retention()
+        ).check
         look(0, str(bench.data), 1000)
         assert (bench.partition().state().log_start == 0) == (mark == "true")
     finally:

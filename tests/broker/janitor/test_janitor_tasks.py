@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.broker.janitor import janitor, retention
+from odradek.broker.janitor import janitor, log_retention
 from odradek.ipc import slots
 from odradek.storage.log.partition import Partition
 
@@ -32,12 +32,12 @@ def test_idle_producers_are_forgotten(bench: Maker) -> None:
     log = bench()
     log.append(producer=5, timestamp=now_ms() - DAY_MS)
     log.append(producer=6)
-    assert retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
+    assert log_retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
     with log.partition().locked() as values:
         table = log.partition().producers.table(values[slots.F_PSTATE_GEN])
         assert table is not None
         assert [entry.producer_id for entry in table.entries()] == [6]
-    assert retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 0
+    assert log_retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 0
     prefix = log.partition().owner.shared.prefix.removeprefix("/")
     assert len([name for name in os.listdir("/dev/shm") if name.startswith(f"{prefix}producers-")]) == 1
 
@@ -50,17 +50,17 @@ def test_producers_are_forgotten_later_where_there_is_no_memory_for_it(
     log.append(producer=5, timestamp=now_ms() - DAY_MS)
     with monkeypatch.context() as full, pytest.raises(OSError, match="has no room"):
         full.setattr(os, "posix_fallocate", broken(errno.ENOSPC))
-        retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2)
+        log_retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2)
     assert log.partition().state().pstate_gen == 1
-    assert retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
+    assert log_retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
 
 
 def test_a_fault_in_one_log_costs_no_other(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
     log = bench(count=2)
     tasks = janitor.Janitor.__new__(janitor.Janitor)  # without its bell and signals
     tasks._partitions, tasks._faulty = log.partitions, set()
-    tasks._disks = SimpleNamespace(broken=set())  # type: ignore[assignment]
-    tasks._me = SimpleNamespace(shared=log.shared, beat=lambda: None)  # type: ignore[assignment]
+    tasks._log_dir_failures = SimpleNamespace(broken=set())  # type: ignore[assignment]
+    tasks._process = SimpleNamespace(shared=log.shared, beat=lambda: None)  # type: ignore[assignment]
     done: list[int] = []
 
     def act(partition: Partition) -> None:

@@ -139,9 +139,9 @@ def test_a_boot_is_noted_though_a_log_is_damaged(bench: Maker) -> None:
 def noter(log: Bench) -> Any:
     """A janitor whose logs are recovered, without its bell and signals."""
     one: Any = janitor.Janitor.__new__(janitor.Janitor)
-    one._me = SimpleNamespace(config=log.config, shared=log.shared)
-    one._partitions, one._disks = log.partitions, SimpleNamespace(broken=())
-    one._recovering, one._noting = False, janitor.Task(janitor.NOTE_LOOK_MS, one._record_boot)
+    one._process = SimpleNamespace(config=log.config, shared=log.shared)
+    one._partitions, one._log_dir_failures = log.partitions, SimpleNamespace(broken=())
+    one._recovering, one._noting = False, janitor.PeriodicTask(janitor.NOTE_LOOK_MS, one._record_boot)
     return one
 
 

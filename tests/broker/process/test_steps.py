@@ -9,7 +9,7 @@ from typing import Any
 
 from odradek.broker.controller.controller import TICK_S, Controller
 from odradek.broker.controller.member.member import Member
-from odradek.broker.process.steps import SLICE_S, WAITS, Line, Steps
+from odradek.broker.process.steps import SLICE_S, WAITS, TaskQueue, TaskScheduler
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.metadata.rows import SLOT
 
@@ -35,14 +35,14 @@ class Clock:
 
 def test_what_is_small_is_done_at_once() -> None:
     clock = Clock()
-    steps = Steps(clock)
+    steps = TaskScheduler(clock)
     steps.begin(clock.work("a", 10, SLICE_S / 100))
     assert (len(clock.done), steps.waiting) == (10, False)
 
 
 def test_what_is_long_goes_on_by_turns() -> None:
     clock = Clock()
-    steps = Steps(clock)
+    steps = TaskScheduler(clock)
     steps.begin(clock.work("a", 8, SLICE_S / 2))
     assert (clock.done, steps.waiting) == (["a", "a"], True)
     steps.begin(clock.work("b", 3, SLICE_S))
@@ -60,7 +60,7 @@ def test_what_is_long_goes_on_by_turns() -> None:
 def test_what_a_step_begins_takes_no_slice_of_its_own() -> None:
     """Nor does what is added: a turn of the loop may bring much of it."""
     clock = Clock()
-    steps = Steps(clock)
+    steps = TaskScheduler(clock)
 
     def beginning() -> Iterator[None]:
         clock.done.append("a")
@@ -79,7 +79,7 @@ def test_what_a_step_begins_takes_no_slice_of_its_own() -> None:
 def test_work_that_waits_ends_the_turn() -> None:
     """Whatever it waits for comes with another turn of the loop, which rests until then."""
     clock, ready = Clock(), list[bool]()
-    steps = Steps(clock)
+    steps = TaskScheduler(clock)
 
     def waiting(name: str) -> Iterator[None]:
         while not ready:
@@ -107,11 +107,11 @@ def test_the_controller_rests_while_its_work_waits() -> None:
     orders: list[Callable[[], None]] = []
     member: Any = SimpleNamespace(controller_requests=SimpleNamespace(when_done=orders.append))
     one: Any = Controller.__new__(Controller)
-    one._steps = Steps()
+    one._steps = TaskScheduler()
     one.begin(Member._requests_done(member))
-    assert one._patience() == 0
+    assert one._poll_timeout() == 0
     one._steps.advance()
-    assert one._patience() == TICK_S
+    assert one._poll_timeout() == TICK_S
     orders.pop()()
     one._steps.advance()
     assert not one._steps.waiting
@@ -130,7 +130,7 @@ def test_partitions_of_a_topic_wait_for_those_before_them(tmp_path: Path) -> Non
 
 def test_a_fault_costs_the_others_nothing() -> None:
     clock = Clock()
-    steps = Steps(clock)
+    steps = TaskScheduler(clock)
 
     def faulty() -> Iterator[None]:
         clock.now += SLICE_S
@@ -146,7 +146,7 @@ def test_a_fault_costs_the_others_nothing() -> None:
 
 def test_in_line_what_was_begun_is_done_before_the_next_begins() -> None:
     clock = Clock()
-    line = Line(clock)
+    line = TaskQueue(clock)
     line.add(clock.work("a", 3, SLICE_S / 2))
     line.add(clock.work("b", 1, SLICE_S))
     assert (clock.done, line.waiting) == ([], True), "nothing is begun when it is added"
@@ -159,7 +159,7 @@ def test_in_line_what_was_begun_is_done_before_the_next_begins() -> None:
 
 def test_in_line_the_rest_of_what_was_begun_goes_before() -> None:
     clock = Clock()
-    line = Line(clock)
+    line = TaskQueue(clock)
 
     def first() -> Iterator[None]:
         yield
@@ -173,7 +173,7 @@ def test_in_line_the_rest_of_what_was_begun_goes_before() -> None:
 
 def test_in_line_a_fault_costs_the_others_nothing() -> None:
     clock = Clock()
-    line = Line(clock)
+    line = TaskQueue(clock)
 
     def faulty() -> Iterator[None]:
         yield

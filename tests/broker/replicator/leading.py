@@ -32,7 +32,7 @@ from odradek.protocol.records import batch_v2
 from odradek.storage.log import opening
 from odradek.storage.log.partition import Partition
 from odradek.storage.segment.epochs import EpochCache, diverges
-from odradek.workers.fetch.sessions import Session, Sessions
+from odradek.workers.fetch.fetch_sessions import FetchSession, FetchSessionCache
 
 TOPIC, TOPIC_ID = "t", bytes([1]) * 16
 LEADER, OWN = 1, 0
@@ -110,7 +110,7 @@ class PlayedLeader:
         self.silent = False  # no answers
         self.mangle: Callable[[bytes], bytes] = lambda frame: frame
         self.session_error = 0
-        self.sessions = Sessions(100)
+        self.sessions = FetchSessionCache(100)
         self._closed = False
         self._sock = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
@@ -130,7 +130,7 @@ class PlayedLeader:
             self.lock.notify_all()
 
     def changed(self) -> None:
-        """Have parked fetches look again."""
+        """Retry the delayed fetches."""
         with self.lock:
             self.lock.notify_all()
 
@@ -195,18 +195,18 @@ class PlayedLeader:
         while not (results := self._news(session, request.max_bytes)) and session.epoch and not self._closed:
             if not self.lock.wait(max(0.0, deadline - time.monotonic())):
                 break
-        session.told |= {(one.topic, one.partition): (one.hw, one.log_start) for one in results}
+        session.last_sent |= {(one.topic, one.partition): (one.hw, one.log_start) for one in results}
         session.advance()
         return fetch.response(13, correlation, results, 0, session.id)
 
-    def _news(self, session: Session, limit: int) -> list[FetchResult]:
+    def _news(self, session: FetchSession, limit: int) -> list[FetchResult]:
         return [
             one
             for one in self._results(session.parts, limit)
             if one.payloads
             or one.error
             or one.diverging
-            or session.told.get((one.topic, one.partition)) != (one.hw, one.log_start)
+            or session.last_sent.get((one.topic, one.partition)) != (one.hw, one.log_start)
         ]
 
     def _results(self, parts: dict[Key, FetchPart], limit: int) -> list[FetchResult]:
@@ -333,7 +333,7 @@ class Follower:
             self.turn()
 
     def turn(self) -> None:
-        self.replicator.turn(min(20.0, self.replicator._patience_ms()))
+        self.replicator.turn(min(20.0, self.replicator._poll_timeout_ms()))
 
     def close(self) -> None:
         self.replicator.close()
@@ -356,5 +356,5 @@ def throttle(follower: Follower, text: str, isr: list[int]) -> None:
 
 Maker = Callable[..., Follower]
 Jump = Callable[[int], None]
-PARKED = {"replica_fetch_wait_max_ms": 20_000}
+LONG_POLL = {"replica_fetch_wait_max_ms": 20_000}
 """For a follower whose idle fetch is not answered, and asked again, before there is something new."""

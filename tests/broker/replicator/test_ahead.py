@@ -119,7 +119,7 @@ def test_a_connection_that_breaks_under_a_fetch_ahead(
 
 def test_what_is_locked_is_kept_while_the_others_go_on(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow(count=2)
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     other = PartitionLocks(follower.run_dir / "partition.lock")
     assert other.try_lock(0)
     leader.append(0, count=2)
@@ -145,7 +145,7 @@ def test_what_is_locked_is_kept_while_the_others_go_on(follow: Maker, leader: Pl
 
 def test_what_is_kept_for_a_former_epoch_is_dropped(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     other = PartitionLocks(follower.run_dir / "partition.lock")
     assert other.try_lock(0)
     leader.append(count=2)

@@ -16,7 +16,7 @@ from .leading import LEADER, Maker, PlayedLeader, caught_up
 
 def test_a_lost_connection_comes_again(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     for number in range(2, 5):
         leader.append()
         leader.hang_up()
@@ -32,7 +32,7 @@ def test_new_metadata_end_the_wait_for_a_connection(
     monkeypatch.setattr(connection, "AGAIN_MS", 3_600_000)
     monkeypatch.setattr(connection, "LONGEST_MS", 3_600_000)
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     leader.append()
     leader.hang_up()
     follower.turn_until(lambda: follower.count_of("errors") == 1, "the loss")
@@ -122,7 +122,7 @@ _frame_room = connection.Frame.room.fget  # type: ignore[attr-defined]
 
 
 def test_a_large_buffer_is_given_back() -> None:
-    frame = connection.Frame(connection.Limits(1 << 20, 2 << 20, 1000, -1))
+    frame = connection.Frame(connection.LinkLimits(1 << 20, 2 << 20, 1000, -1))
 
     def receive(size: int) -> int:
         data = struct.pack(">i", size) + bytes(size)

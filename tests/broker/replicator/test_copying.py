@@ -10,13 +10,13 @@ from odradek.broker.supervisor import stop_limits
 from odradek.broker.supervisor.supervisor import helpers
 from odradek.ipc import roles
 
-from .leading import LEADER, OWN, PARKED, Maker, PlayedLeader, caught_up
+from .leading import LEADER, LONG_POLL, OWN, Maker, PlayedLeader, caught_up
 
 
 def test_copies_a_log_byte_by_byte(follow: Maker, leader: PlayedLeader) -> None:
     for count in (3, 1, 10):
         leader.append(count=count)
-    follower = follow(**PARKED)
+    follower = follow(**LONG_POLL)
     follower.turn_until(caught_up(follower, leader), "the leader's log end")
     leader.append(count=2)
     follower.turn_until(caught_up(follower, leader), "the leader's next batch")
@@ -24,7 +24,7 @@ def test_copies_a_log_byte_by_byte(follow: Maker, leader: PlayedLeader) -> None:
     assert follower.state().leo == 16
     assert (follower.count_of("messages_in"), follower.count_of("bytes_in")) == (16, len(follower.content()))
     assert follower.count_of("appends") == 2
-    follower.turn_until(lambda: follower.count_of("fetch_requests") == len(leader.requests) == 3, "the parked fetch")
+    follower.turn_until(lambda: follower.count_of("fetch_requests") == len(leader.requests) == 3, "the delayed fetch")
     assert follower.count_of("connections") == leader.connections == 1
 
 
@@ -47,9 +47,9 @@ def test_asks_with_its_log_end_and_last_epoch(follow: Maker, leader: PlayedLeade
 
 
 def test_records_are_on_their_way_within_the_turn(follow: Maker, leader: PlayedLeader) -> None:
-    """A parked fetch is answered, appended, and the next one is there, without another turn of the loop."""
-    follower = follow(**PARKED)
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    """A delayed fetch is answered, appended, and the next one is there, without another turn of the loop."""
+    follower = follow(**LONG_POLL)
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     leader.append()
     while not caught_up(follower, leader)():
         follower.replicator.turn(1000)

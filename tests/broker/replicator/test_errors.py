@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cluster.replication import leader_session
+from odradek.cluster.replication import partition_fetch_states
 from odradek.protocol import errors
 from odradek.storage.log import append_as_follower
 
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 def test_a_part_in_error_is_left_out_for_a_while(
     follow: Maker, leader: PlayedLeader, jump: Jump, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    monkeypatch.setattr(leader_session, "FIRST_DELAY_MS", HOUR_MS)
+    monkeypatch.setattr(partition_fetch_states, "FIRST_DELAY_MS", HOUR_MS)
     follower = follow(count=2, replica_fetch_backoff_ms=HOUR_MS, replica_socket_timeout_ms=2 * HOUR_MS)
     leader.log(0).error = error
     leader.append(0)
@@ -39,7 +39,7 @@ def test_a_part_in_error_is_left_out_for_a_while(
 
 
 def test_new_metadata_end_the_pause(follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_session, "FIRST_DELAY_MS", HOUR_MS)
+    monkeypatch.setattr(partition_fetch_states, "FIRST_DELAY_MS", HOUR_MS)
     follower = follow(count=2, replica_fetch_backoff_ms=HOUR_MS)
     leader.log().error = errors.NOT_LEADER_OR_FOLLOWER
     leader.append()
@@ -65,7 +65,7 @@ def test_corrupt_records_are_not_appended(
     leader.log().batches[1] = (first, end, sound)
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
-    with leader.lock:  # or the parked fetch is answered before it is corrupt
+    with leader.lock:  # or the delayed fetch is answered before it is corrupt
         leader.append()
         first, end, sound = leader.log().batches[3]
         leader.log().batches[3] = (first, end, sound[:-1] + b"?")
@@ -75,7 +75,7 @@ def test_corrupt_records_are_not_appended(
 
 def test_a_session_that_the_leader_forgets(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     for error in (errors.FETCH_SESSION_ID_NOT_FOUND, errors.INVALID_FETCH_SESSION_EPOCH):
         leader.session_error = error
         leader.append()

@@ -12,11 +12,11 @@ import pytest
 from odradek.broker.janitor.cleaner_offsets import CleanerOffsets
 from odradek.broker.process import flush
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.broker.process.checkpoint_writer import Checkpoints
+from odradek.broker.process.checkpoint_writer import CheckpointWriter
 from odradek.broker.replicator import follower_log
 from odradek.ipc import slots
 from odradek.ipc.locks import PartitionLocks
-from odradek.storage.compaction.compaction import Moved
+from odradek.storage.compaction.compaction import CleaningAborted
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import trim, truncate
@@ -42,8 +42,8 @@ def log(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def keeper(log: Bench) -> Checkpoints:
-    return Checkpoints([str(log.data)], CheckpointLocks(log.run_dir))
+def keeper(log: Bench) -> CheckpointWriter:
+    return CheckpointWriter([str(log.data)], CheckpointLocks(log.run_dir))
 
 
 def points(log: Bench) -> list[int]:
@@ -81,7 +81,7 @@ def test_what_was_decided_in_a_former_epoch_is_not_done(log: Bench, now: dict[st
     acknowledged."""
     partition = log.partition()
     partition.slot.update(**now)
-    with pytest.raises(follower_log.Outdated):
+    with pytest.raises(follower_log.FencedLeaderEpoch):
         follower_log.change(partition, EPOCH, follower_log.cut_to(partition, 4))
     assert partition.state().leo == 10
 
@@ -233,7 +233,7 @@ def test_a_round_of_the_cleaner_that_ends_just_now_is_not_written_over_a_cut(
         before, cut = partition.state().truncations, truncate.truncate
 
         def meanwhile(*arguments: Any) -> None:
-            with pytest.raises(Moved):
+            with pytest.raises(CleaningAborted):
                 cleaned.put(partition, 8, before, log.partitions)
             seen.append(partition.state().truncations)
             cut(*arguments)

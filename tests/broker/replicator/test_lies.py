@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.cluster.replication import leader_session
+from odradek.cluster.replication import partition_fetch_states
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchResult
 
@@ -35,7 +35,7 @@ LIES: dict[str, Callable[[FetchResult], FetchResult]] = {
 def test_a_lie_costs_its_partition_a_pause(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
-    monkeypatch.setattr(leader_session, "FIRST_DELAY_MS", 50)
+    monkeypatch.setattr(partition_fetch_states, "FIRST_DELAY_MS", 50)
     follower = follow(count=2)
     for _ in range(3):
         leader.append(0)

@@ -148,7 +148,7 @@ def test_a_truncation_of_a_former_assignment_is_not_carried_out(
     follower.publish()
     follower.turn_until(caught_up(follower, leader, 0), "what comes in the truncated one")
     go.set()
-    follower.replicator._cuts._threads.shutdown()
+    follower.replicator._truncations._threads.shutdown()
     assert follower.state(0).leo == leader.log(0).end
     leader.append(0)
     follower.turn_until(caught_up(follower, leader, 0), "what comes behind it")
@@ -160,7 +160,7 @@ def test_a_truncation_that_is_withdrawn_waits_for_the_lock_no_longer(
 ) -> None:
     """Its thread is wanted for others: a lock may be held for as long as a disk takes."""
     busy, go, ended = threading.Event(), threading.Event(), threading.Event()
-    end = truncations.Cuts._end
+    end = truncations.Truncations._end
 
     def wait(_seconds: float) -> None:
         busy.set()
@@ -171,7 +171,7 @@ def test_a_truncation_that_is_withdrawn_waits_for_the_lock_no_longer(
         ended.set()
 
     monkeypatch.setattr(truncations, "time", SimpleNamespace(sleep=wait))
-    monkeypatch.setattr(truncations.Cuts, "_end", note)
+    monkeypatch.setattr(truncations.Truncations, "_end", note)
     follower = diverged(follow, leader, 0)
     with follower.partition(0).locked():
         follower.turn_until(busy.is_set, "a truncation that waits for the lock")

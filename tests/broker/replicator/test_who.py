@@ -8,7 +8,7 @@ from odradek.broker.replicator import replicator
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Ringer
 
-from .leading import LEADER, OWN, PARKED, TOPIC_ID, Maker, PlayedLeader, caught_up
+from .leading import LEADER, LONG_POLL, OWN, TOPIC_ID, Maker, PlayedLeader, caught_up
 
 KEY = (TOPIC_ID, 0)
 
@@ -34,7 +34,7 @@ def test_a_new_leader_is_followed_at_once_when_rung(
     other.log().epoch = 1
     other.append(count=5)
     follower = follow(leaders={LEADER: leader.address, 2: other.address})
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     follower.lead(0, 2, 1)
     Ringer(follower.run_dir).ring(roles.REPLICATOR)
     follower.turn_until(caught_up(follower, other), "the new leader's log end")
@@ -47,7 +47,7 @@ def test_a_leader_that_moves_to_another_address(follow: Maker, leader: PlayedLea
     other = PlayedLeader()
     other.append(count=5)
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     follower.leaders[LEADER] = other.address
     follower.publish()
     follower.turn_until(caught_up(follower, other), "the log end at the new address")
@@ -59,8 +59,8 @@ def test_an_answer_to_a_former_epoch_is_dropped(
 ) -> None:
     """The slot moves on while the answer is under way, and the replicator has not noticed."""
     monkeypatch.setattr(replicator, "LOOK_MS", 3_600_000)
-    follower = follow(**PARKED)
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower = follow(**LONG_POLL)
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     follower.change(leader_epoch=1)
     leader.append()
     follower.turn_until(lambda: len(leader.requests) > 2 and leader.requests[2].parts, "a fetch in the new epoch")
@@ -72,7 +72,7 @@ def test_an_answer_to_a_former_epoch_is_dropped(
 
 def test_a_partition_that_this_broker_leads_now_is_left_alone(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow(count=2)
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     follower.change(0, state=slots.LEADER)
     leader.append(0)
     leader.append(1)
@@ -85,7 +85,7 @@ def test_a_partition_that_this_broker_leads_now_is_left_alone(follow: Maker, lea
 
 def test_a_deleted_topic(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow(count=2)
-    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     follower.shared.slots[0].update(state=slots.DELETING)
     for _ in range(3):
         leader.append(0)

@@ -2,7 +2,7 @@
 
 `python standin.py start DATA_DIR [KEY=VALUE…]` supervises; children run `standin.py ROLE --run-dir DIR`.
 Files in the data directory steer a child: `<role>.exit` holds an exit code for it to end with at once.
-Roles named in $STANDIN_REAL are the real ones. $STANDIN_PATIENCE_S is how long a stop waits for what cannot be.
+Roles named in $STANDIN_REAL are the real ones. $STANDIN_TIMEOUT_S is how long a stop waits for what cannot be.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from odradek.ipc import roles
 
 
 def start(data_dir: str, overrides: list[str]) -> int:
-    if "STANDIN_PATIENCE_S" in os.environ:
-        stop_limits.DEATH_S = stop_limits.WRITER_S = float(os.environ["STANDIN_PATIENCE_S"])
+    if "STANDIN_TIMEOUT_S" in os.environ:
+        stop_limits.DEATH_S = stop_limits.WRITER_S = float(os.environ["STANDIN_TIMEOUT_S"])
     settings = config.load(None, [f"log.dirs={data_dir}", *overrides])
     logs.setup("supervisor", settings)
     booted = boot.prepare(settings)
@@ -55,12 +55,12 @@ def child(name: str, run_dir: Path) -> int:
     wish = data_dir / f"{name}.exit"
     if wish.exists():
         return int(wish.read_text())
-    me = process.enter(role, run_dir)
+    own = process.enter(role, run_dir)
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: ended.append(number))
     if role == roles.CONTROLLER:
-        _publish(me)
-    me.running()
+        _publish(own)
+    own.running()
     while not ended:
         time.sleep(0.01)
     with (data_dir / "order").open("a") as order:
@@ -68,10 +68,10 @@ def child(name: str, run_dir: Path) -> int:
     return 0
 
 
-def _publish(me: process.Process) -> None:
-    version = me.shared.metadata.version + 1
+def _publish(own: process.Process) -> None:
+    version = own.shared.metadata.version + 1
     raw = raw_snapshot(version, "cluster", 0, [], {}, {})
-    me.shared.metadata.publish(version, json.dumps(raw).encode())
+    own.shared.metadata.publish(version, json.dumps(raw).encode())
 
 
 if __name__ == "__main__":

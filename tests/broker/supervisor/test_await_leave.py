@@ -12,7 +12,7 @@ import pytest
 from odradek.broker.process import process
 from odradek.broker.process.process import Process, role_locks
 from odradek.broker.supervisor import await_leave
-from odradek.broker.supervisor.await_leave import Departure
+from odradek.broker.supervisor.await_leave import LeaveWait
 from odradek.ipc import processes, roles
 
 from ...cluster.controller_harness import ControllerHarness
@@ -52,7 +52,7 @@ def test_it_waits_for_the_next_controller_process(broker: ControllerHarness) -> 
 
 def test_it_does_not_wait_for_nobody(broker: ControllerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = played(monkeypatch)
-    assert not Departure(broker.shared, role_locks(broker.config), broker.run_dir, 600).wait()
+    assert not LeaveWait(broker.shared, role_locks(broker.config), broker.run_dir, 600).wait()
     assert await_leave._AWAY_S <= clock.now < 600
 
 
@@ -61,6 +61,6 @@ def test_who_is_there_is_waited_for_until_patience_is_over(
 ) -> None:
     clock, locks = played(monkeypatch), role_locks(broker.config)
     assert locks.hold(roles.CONTROLLER)
-    assert not Departure(broker.shared, role_locks(broker.config), broker.run_dir, 4 * await_leave._AWAY_S).wait()
+    assert not LeaveWait(broker.shared, role_locks(broker.config), broker.run_dir, 4 * await_leave._AWAY_S).wait()
     assert clock.now >= 4 * await_leave._AWAY_S
     locks.close()

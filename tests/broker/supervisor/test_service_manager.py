@@ -22,7 +22,7 @@ from odradek.broker.journald import JournalHandler
 from odradek.broker.listeners import Endpoint
 from odradek.broker.process import sd_notify, sockets, start_timeout
 from odradek.broker.process.sd_notify import Watchdog
-from odradek.broker.process.start_timeout import Patience
+from odradek.broker.process.start_timeout import TimeoutExtension
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_patience_asks_while_there_is_work(manager: socket.socket, monkeypatch: 
         return drained(manager)
 
     monkeypatch.setattr(start_timeout, "_work", look)
-    working = Patience()
+    working = TimeoutExtension()
     working.begin(lambda: "recovering: 7 %")
     hung = threading.Event()
     busy = threading.Thread(target=lambda: [sum(range(20_000)) for _ in iter(hung.is_set, True)])
@@ -88,13 +88,13 @@ def test_nothing_is_said_after_the_end(manager: socket.socket, monkeypatch: pyte
         assert ended.wait(60)
         return "starting"
 
-    one = Patience()
+    one = TimeoutExtension()
     one.begin(status)
     assert looking.wait(60)
     one.end()
     ended.set()
     for thread in threading.enumerate():
-        if thread.name == "patience":
+        if thread.name == "timeout-extension":
             thread.join(60)
     assert not drained(manager)
 

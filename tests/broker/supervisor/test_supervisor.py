@@ -378,7 +378,7 @@ def test_a_child_that_somebody_has_stopped_does_not_hold_up_the_end(standin: Sta
 
 def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is dead, and has given all back; but nobody can wait for it."""
-    monkeypatch.setenv("STANDIN_PATIENCE_S", "0.5")
+    monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     assert standin.process is not None
     with traced(standin.role_pid("janitor")):
@@ -392,7 +392,7 @@ def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkey
 
 def test_a_child_that_does_not_die_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that waits for a disk: here somebody who is no process of the broker has its role's byte."""
-    monkeypatch.setenv("STANDIN_PATIENCE_S", "0.5")
+    monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     assert standin.process is not None
     locks = RoleLocks(standin.run_dir / ROLE_LOCK)
@@ -400,7 +400,7 @@ def test_a_child_that_does_not_die_does_not_hold_up_the_end(standin: Standin, mo
     standin.process.send_signal(signal.SIGTERM)
     wait_until(lambda: "SIGTERM: stopping" in standin.text, 60)
     assert standin.stop() == 1
-    assert "worker-9 does not die" in standin.text
+    assert "worker-9 does not exit after SIGKILL" in standin.text
     assert not (standin.data / "finished").exists(), "it may still write"
     locks.close()
 
@@ -409,7 +409,7 @@ def test_somebody_who_writes_checkpoints_does_not_hold_up_the_end(
     standin: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody should, when all others have ended; the log directory is not called clean then."""
-    monkeypatch.setenv("STANDIN_PATIENCE_S", "0.5")
+    monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     with CheckpointLocks(standin.run_dir).of(0):
         assert standin.stop() == 0

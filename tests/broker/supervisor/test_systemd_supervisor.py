@@ -11,7 +11,7 @@ import pytest
 
 from odradek.broker.errors import OdradekError
 from odradek.broker.process import dir_locks
-from odradek.broker.process.dir_locks import KeptDirs
+from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.supervisor.boot import OFFLINE
 from odradek.ipc import processes, roles
 from odradek.storage.dirs import logdirs
@@ -68,7 +68,7 @@ def test_another_brokers_directory_is_an_error(tmp_path: Path, monkeypatch: pyte
     one, two, failed = (tmp_path / name for name in ("one", "two", "failed"))
     one.mkdir()
     failed.mkdir()
-    kept = KeptDirs([str(one), str(two), str(failed)], 7, failed=[2])
+    kept = LogDirLocks([str(one), str(two), str(failed)], 7, failed=[2])
     kept.turn()
     assert kept.free.keys() == {1} and logdirs.is_in_use(one)
     assert not list(failed.iterdir()), "it may be another broker's by now"

@@ -10,7 +10,7 @@ from odradek.cluster.decisions import admin_requests
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol import errors
 
-from ..leadership_world import World
+from ..controller_world import World
 from .test_controller_state import P, Q, now, world
 
 
@@ -24,7 +24,7 @@ def two_led_by_the_second() -> World:
     return made
 
 
-def codes(done: admin_requests.Elections) -> dict[tuple[str, int], int]:
+def codes(done: admin_requests.ElectionResults) -> dict[tuple[str, int], int]:
     return {partition: error.code for partition, error in done.refused.items()}
 
 

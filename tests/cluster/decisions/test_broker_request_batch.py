@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from odradek.cluster.decisions import reassignment
 from odradek.cluster.decisions.broker_request_batch import (
+    BrokerRequestBatch,
     LeaderAndIsr,
-    Metadata,
-    Requests,
-    Stop,
+    StopReplica,
+    UpdateMetadata,
     full_state,
     is_full,
     log_dir_probe,
     requests,
 )
-from odradek.cluster.decisions.controller_state import Leadership
+from odradek.cluster.decisions.controller_state import ControllerContext
 from odradek.cluster.tree.znodes import Partition, TopicNode
 
 from .test_controller_state import P, Q, never, world
@@ -21,7 +21,7 @@ from .test_controller_state import P, Q, never, world
 ID = bytes(range(16))
 
 
-def named(state: Leadership, told: dict[int, Requests]) -> dict[int, tuple[list[Partition], ...]]:
+def named(state: ControllerContext, told: dict[int, BrokerRequestBatch]) -> dict[int, tuple[list[Partition], ...]]:
     """Which partitions each broker hears of, by kind of request."""
     return {broker: tuple([each.partition for each in part] for part in of) for broker, of in told.items()}
 
@@ -31,8 +31,8 @@ def test_replicas_get_leader_and_isr_and_all_get_metadata() -> None:
     made.state.put_topic("t", made.state.topics["t"]._replace(id=ID))
     told = requests(made.state, [P], new=[P])
     leader_and_isr = LeaderAndIsr(P, ID, 1, 1, 0, (1, 2), 0, (1, 2, 5), (), (), True)
-    metadata = Metadata(P, ID, 1, 1, 0, (1, 2), 0, (1, 2, 5), (5,))
-    both, one = Requests([leader_and_isr], [metadata], []), Requests([], [metadata], [])
+    metadata = UpdateMetadata(P, ID, 1, 1, 0, (1, 2), 0, (1, 2, 5), (5,))
+    both, one = BrokerRequestBatch([leader_and_isr], [metadata], []), BrokerRequestBatch([], [metadata], [])
     assert told == {1: both, 2: both, 3: one, 4: one}
     assert requests(made.state, [P])[1].leader_and_isr == [leader_and_isr._replace(is_new=False)]
 
@@ -45,7 +45,7 @@ def test_a_leaders_own_change_is_metadata_for_all() -> None:
 
 def test_without_partitions_all_hear_who_lives() -> None:
     made = world([1])
-    assert requests(made.state) == dict.fromkeys((1, 2, 3, 4), Requests([], [], []))
+    assert requests(made.state) == dict.fromkeys((1, 2, 3, 4), BrokerRequestBatch([], [], []))
 
 
 def test_who_shuts_down_is_told_still_but_not_counted_on() -> None:
@@ -56,7 +56,7 @@ def test_who_shuts_down_is_told_still_but_not_counted_on() -> None:
     changed = [change.partition for change in plan.changes]
     told = requests(made.state, changed, stop={(each, 1): False for each in plan.stopped})
     assert named(made.state, told)[1] == ([P], [P, Q], [Q])
-    assert told[1].stop == [Stop(Q, 1, False)]
+    assert told[1].stop == [StopReplica(Q, 1, False)]
     assert [each.offline_replicas for each in told[2].metadata] == [(1,), (1,)]
 
 
@@ -72,7 +72,7 @@ def test_the_dead_and_those_with_a_failed_directory_are_not_told() -> None:
 def test_partitions_without_standing_cannot_be_told_of() -> None:
     made = world([9])
     assert named(made.state, requests(made.state, [P], stop={(P, 1): True}))[1] == ([], [], [P])
-    assert requests(made.state, stop={(P, 1): True})[1].stop == [Stop(P, -1, True)]
+    assert requests(made.state, stop={(P, 1): True})[1].stop == [StopReplica(P, -1, True)]
 
 
 def test_a_topic_that_is_being_deleted_is_shown_so_and_stopped() -> None:
@@ -80,8 +80,8 @@ def test_a_topic_that_is_being_deleted_is_shown_so_and_stopped() -> None:
     made.state.deleting.add("t")
     told = requests(made.state, [P], stop={(P, 1): True})
     assert named(made.state, told) == {1: ([], [P], [P]), **dict.fromkeys((2, 3, 4), ([], [P], []))}
-    assert told[1].stop == [Stop(P, -2, True)]
-    assert told[1].metadata == [Metadata(P, None, 1, -2, 0, (1, 2), 0, (1, 2), ())]
+    assert told[1].stop == [StopReplica(P, -2, True)]
+    assert told[1].metadata == [UpdateMetadata(P, None, 1, -2, 0, (1, 2), 0, (1, 2), ())]
 
 
 def test_only_coming_replicas_are_new_while_a_partition_moves() -> None:
@@ -159,7 +159,7 @@ def test_a_topic_that_has_gone_meanwhile() -> None:
     made = world([1])
     made.state.drop_topic("t")
     made.state.put_topic("u", TopicNode(None, {}))
-    assert requests(made.state, [P], shown=[Q])[1] == Requests([], [], [])
+    assert requests(made.state, [P], shown=[Q])[1] == BrokerRequestBatch([], [], [])
 
 
 def test_who_has_lost_a_directory_is_asked_about_all_it_has() -> None:

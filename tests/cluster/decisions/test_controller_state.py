@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.cluster.decisions.controller_state import LeaderIsrAndControllerEpoch, Leadership
+from odradek.cluster.decisions.controller_state import ControllerContext, LeaderIsrAndControllerEpoch
 from odradek.cluster.tree.znodes import Partition, PartitionState, TopicNode
 
-from ..leadership_world import World
+from ..controller_world import World
 
 BROKERS = range(5)
 brokers = st.sets(st.sampled_from(BROKERS), min_size=1)
@@ -26,7 +26,7 @@ class Cluster(RuleBasedStateMachine):
         self.world, self.topics = World(alive), 0
 
     @property
-    def state(self) -> Leadership:
+    def state(self) -> ControllerContext:
         return self.world.state
 
     def pick(self, which: int) -> Partition:
@@ -254,7 +254,7 @@ def test_a_log_dir_that_failed_is_as_a_broker_that_is_gone_until_it_registers_an
 @pytest.mark.parametrize("dropped", [False, True])
 def test_a_log_dir_that_failed_counts_for_the_topic_that_was_in_it(dropped: bool) -> None:
     """Another topic of that name is in a directory that works."""
-    state = Leadership(1)
+    state = ControllerContext(1)
     state.started({1: 101, 2: 102})
     for topic_id in (b"former".ljust(16), b"latter".ljust(16)):
         if dropped:

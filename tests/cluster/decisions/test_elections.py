@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.decisions import elections
-from odradek.cluster.decisions.elections import Elected
+from odradek.cluster.decisions.elections import ElectionResult
 
 from ...harness import java
 
@@ -29,7 +29,7 @@ def members(mask: str) -> set[int]:
     return {broker for broker in IDS if int(mask) & 1 << broker}
 
 
-def word(elected: Elected | None) -> str:
+def word(elected: ElectionResult | None) -> str:
     return "-" if elected is None else f"{elected.leader}:.{''.join(map(str, elected.isr))}"
 
 
@@ -52,26 +52,26 @@ def test_every_small_case_ends_as_with_kafkas_controller() -> None:
 
 
 def test_offline_takes_the_first_replica_in_sync_and_keeps_the_order_of_the_isr() -> None:
-    assert elections.offline([1, 2, 3], [3, 2, 1], {2, 3}) == Elected(2, (3, 2))
+    assert elections.offline([1, 2, 3], [3, 2, 1], {2, 3}) == ElectionResult(2, (3, 2))
     assert elections.offline([1, 2, 3], [1], {2, 3}) is None
-    assert elections.offline([1, 2, 3], [1], {2, 3}, unclean=True) == Elected(2, (2,), unclean=True)
-    assert elections.offline([1, 2, 3], [3], {2, 3}, unclean=True) == Elected(3, (3,))
+    assert elections.offline([1, 2, 3], [1], {2, 3}, unclean=True) == ElectionResult(2, (2,), unclean=True)
+    assert elections.offline([1, 2, 3], [3], {2, 3}, unclean=True) == ElectionResult(3, (3,))
     assert elections.offline([1, 2, 3], [1], set(), unclean=True) is None
 
 
 def test_preferred_is_the_first_replica_or_nobody() -> None:
-    assert elections.preferred([1, 2], [2, 1], {1, 2}) == Elected(1, (2, 1))
+    assert elections.preferred([1, 2], [2, 1], {1, 2}) == ElectionResult(1, (2, 1))
     assert elections.preferred([1, 2], [2], {1, 2}) is None
     assert elections.preferred([1, 2], [1, 2], {2}) is None
     assert elections.preferred([], [], {1}) is None
 
 
 def test_reassignment_looks_only_at_the_target() -> None:
-    assert elections.reassignment([4, 5], [1, 5, 4], {1, 5}) == Elected(5, (1, 5, 4))
+    assert elections.reassignment([4, 5], [1, 5, 4], {1, 5}) == ElectionResult(5, (1, 5, 4))
     assert elections.reassignment([4, 5], [1], {1, 4, 5}) is None
 
 
 def test_who_shuts_down_neither_leads_nor_stays_in_sync() -> None:
-    assert elections.controlled_shutdown([1, 2, 3], [1, 2, 3], {1, 2, 3}, {1}) == Elected(2, (2, 3))
-    assert elections.controlled_shutdown([1, 2, 3], [1, 2, 3], {3}, {1}) == Elected(3, (2, 3))
+    assert elections.controlled_shutdown([1, 2, 3], [1, 2, 3], {1, 2, 3}, {1}) == ElectionResult(2, (2, 3))
+    assert elections.controlled_shutdown([1, 2, 3], [1, 2, 3], {3}, {1}) == ElectionResult(3, (2, 3))
     assert elections.controlled_shutdown([1, 2], [1], {1, 2}, {1}) is None

@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
+from odradek.cluster.decisions.controller_state import Change, ControllerContext, LeaderIsrAndControllerEpoch
 from odradek.cluster.decisions.lives import Lives
 from odradek.cluster.tree.znodes import Partition
 
-from ..leadership_world import World
+from ..controller_world import World
 
 BROKERS = (1, 2, 3)
 P, Q = ("t", 0), ("t", 1)
@@ -59,7 +59,7 @@ class Rejoining(RuleBasedStateMachine):
         self.joined: dict[tuple[Partition, int], int] = {}  # by what life's fetch
 
     @property
-    def state(self) -> Leadership:
+    def state(self) -> ControllerContext:
         return self.world.state
 
     def leads(self, partition: Partition) -> bool:
@@ -153,7 +153,7 @@ class Rejoining(RuleBasedStateMachine):
 
     def begin(self, controller_epoch: int, lives: Lives, lands: bool) -> None:
         former = self.world.state
-        state = self.world.state = Leadership(controller_epoch, lives)
+        state = self.world.state = ControllerContext(controller_epoch, lives)
         state.topics = former.topics
         for partition, node in self.world.nodes.items():
             state.put(partition, node)
@@ -268,7 +268,7 @@ def test_who_is_in_sync_by_a_late_write_is_not_elected() -> None:
 
 def taken_over(world: Told, live: set[int], late: list[int]) -> LeaderIsrAndControllerEpoch:
     """How P stands under the next controller; the ISR that its leader is about to write lands behind what it reads."""
-    state = Leadership(world.state.controller_epoch + 1)
+    state = ControllerContext(world.state.controller_epoch + 1)
     state.topics, world.state = world.state.topics, state
     for partition, node in world.nodes.items():
         state.put(partition, node)

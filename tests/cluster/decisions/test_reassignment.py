@@ -13,14 +13,14 @@ from hypothesis.stateful import precondition, rule
 
 from odradek.broker.controller.elected.reassignment import Reassignments
 from odradek.cluster.decisions import reassignment
-from odradek.cluster.decisions.controller_state import Change, Leadership
+from odradek.cluster.decisions.controller_state import Change, ControllerContext
 from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_REPLICAS
 from odradek.cluster.tree.znodes import Partition, TopicNode
 from odradek.protocol import errors
 
-from ..leadership_world import World
+from ..controller_world import World
 from .test_controller_state import BROKERS, Cluster, choice, world
 from .test_elections import ids, lines
 
@@ -29,7 +29,7 @@ targets = st.none() | st.permutations(BROKERS).flatmap(lambda p: st.integers(1, 
 
 
 class Moving(Cluster):
-    """The cluster of test_leadership, whose partitions move as well."""
+    """The cluster of test_controller_state, whose partitions move as well."""
 
     @precondition(lambda self: self.world.nodes)
     @rule(which=choice, to=targets)
@@ -210,7 +210,7 @@ def test_a_partition_without_standing_moves_when_it_has_one() -> None:
     assert last is not None and last.assignment == Assignment((2,)) and world.follow(last)
 
 
-def refused(state: Leadership, target: Sequence[int] | None, partition: Partition = P) -> ApiError:
+def refused(state: ControllerContext, target: Sequence[int] | None, partition: Partition = P) -> ApiError:
     with pytest.raises(ApiError) as error:
         reassignment.plan(state, partition, target)
     return error.value
@@ -270,7 +270,7 @@ def test_who_a_new_plan_gives_up_is_stopped_though_the_state_was_another() -> No
         return [] if made.write(changes) else [P]
 
     broker_requests = SimpleNamespace(send_changes=lambda *of: told.append(of))
-    elected: Any = SimpleNamespace(leadership=made.state, refused=refused, broker_requests=broker_requests)
+    elected: Any = SimpleNamespace(context=made.state, refused=refused, broker_requests=broker_requests)
     moves = Reassignments(elected)
 
     def assign(partition: Partition, assignment: Assignment) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.controller.member.isr import IsrKeeper
+from odradek.broker.controller.member.isr_keeper import IsrKeeper
 from odradek.cluster.metadata.view import PartitionUpdate, View
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import TreeUnavailable

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from odradek.cluster.configs import configdef
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.cluster.replication import throttles
-from odradek.cluster.replication.throttles import ALL, FOLLOWER, LEADER, Throttle, Window, partitions, window
+from odradek.cluster.replication.throttles import ALL, FOLLOWER, LEADER, QuotaWindow, Throttle, partitions, window
 from odradek.ipc import roles
 from odradek.ipc.traffic import SAMPLES, WORDS, Traffic
 
 WORKERS = [roles.FIRST_WORKER, roles.FIRST_WORKER + 1, roles.ROLES - 1]
-WINDOWS = st.builds(Window, st.integers(1, SAMPLES), st.sampled_from([1, 10, 1000]))
+WINDOWS = st.builds(QuotaWindow, st.integers(1, SAMPLES), st.sampled_from([1, 10, 1000]))
 
 
 def traffic() -> Traffic:
     return Traffic(memoryview(array("q", [0]) * WORDS), 0)
 
 
-def throttle(rate: int, over: Window, counts: Traffic, own: int = WORKERS[0]) -> Throttle:
+def throttle(rate: int, over: QuotaWindow, counts: Traffic, own: int = WORKERS[0]) -> Throttle:
     return Throttle({"t": frozenset({0})}, rate, over, counts, LEADER.roles, own)
 
 
@@ -35,7 +35,7 @@ def throttle(rate: int, over: Window, counts: Traffic, own: int = WORKERS[0]) ->
     WINDOWS, st.integers(0, 5000),
     st.lists(st.tuples(st.sampled_from(WORKERS), st.integers(1, 10_000), st.integers(0, 3000)), min_size=1),
 )  # fmt: skip
-def test_all_workers_know_what_all_have_sent(over: Window, rate: int, sent: list[tuple[int, int, int]]) -> None:
+def test_all_workers_know_what_all_have_sent(over: QuotaWindow, rate: int, sent: list[tuple[int, int, int]]) -> None:
     """Against the rule over a list of all that was sent: the samples of the window, since the first that has any."""
     counts, now_ms = traffic(), 1_000_000
     all_of_them = {role: throttle(rate, over, counts, role) for role in WORKERS}
@@ -54,7 +54,7 @@ def test_all_workers_know_what_all_have_sent(over: Window, rate: int, sent: list
 @given(st.integers(1, 11), st.integers(500, 5000), st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 400))))
 def test_who_sends_whenever_allowed_keeps_to_the_rate(samples: int, rate: int, attempts: list[tuple[int, int]]) -> None:
     """In any window's length no more than the rate and what the last one to be allowed sent."""
-    over, counts, now_ms = Window(samples, 1000), traffic(), 50_000
+    over, counts, now_ms = QuotaWindow(samples, 1000), traffic(), 50_000
     one, sent = throttle(rate, over, counts), []
     for size, pause_ms in attempts * 5:
         now_ms += pause_ms
@@ -69,7 +69,7 @@ def test_who_sends_whenever_allowed_keeps_to_the_rate(samples: int, rate: int, a
 @settings(max_examples=30)
 @given(st.integers(100, 5000), st.integers(1, 500), st.integers(30, 100))
 def test_who_always_has_something_gets_what_the_rate_allows(rate: int, size: int, pause_ms: int) -> None:
-    one, start, moved = throttle(rate, Window(11, 1000), traffic()), 50_000, 0
+    one, start, moved = throttle(rate, QuotaWindow(11, 1000), traffic()), 50_000, 0
     for now_ms in range(start, start + 30_000, pause_ms):
         if not one.exceeded(now_ms):
             one.count(size, now_ms)
@@ -79,14 +79,14 @@ def test_who_always_has_something_gets_what_the_rate_allows(rate: int, size: int
 
 
 def test_what_was_too_much_is_forgotten() -> None:
-    one = throttle(1000, Window(11, 1000), traffic())
+    one = throttle(1000, QuotaWindow(11, 1000), traffic())
     one.count(1_000_000, 100_500)
     assert [one.exceeded(at) for at in (100_500, 101_000, 110_999)] == [True] * 3
     assert not one.exceeded(111_000)
 
 
 def test_within_one_ms_the_count_goes_on() -> None:
-    one = throttle(1000, Window(11, 1000), traffic())
+    one = throttle(1000, QuotaWindow(11, 1000), traffic())
     one.count(1000, 100_000)
     assert not one.exceeded(100_000)
     one.count(1, 100_000)
@@ -98,7 +98,7 @@ def test_within_one_ms_the_count_goes_on() -> None:
 
 def test_a_window_of_many_samples_is_as_long_with_fewer() -> None:
     keys = ("replication.quota.window.num", "replication.quota.window.size.seconds")
-    assert window(dict(zip(keys, (11, 1), strict=True))) == Window(11, 1000)
+    assert window(dict(zip(keys, (11, 1), strict=True))) == QuotaWindow(11, 1000)
     long = window(dict(zip(keys, (100, 2), strict=True)))
     assert (long.samples, long.samples * long.width_ms) == (SAMPLES, 200_000)
 
@@ -125,7 +125,7 @@ def snapshot(dynamic: dict[str, dict[str, str]], **overrides: str) -> Snapshot:
     return Snapshot(raw_snapshot(1, "c", 1, [], {"t": topic | {"partitions": []}}, dynamic), config())
 
 
-def in_force(side: throttles.Side, seen: Snapshot) -> Throttle | None:
+def in_force(side: throttles.ThrottleType, seen: Snapshot) -> Throttle | None:
     return throttles.in_force(side, seen, config(), traffic(), side.roles.start)
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_throttled_without_replicas_or_without_a_rate() -> None:
 
 @pytest.mark.parametrize("level", ["1", ""])
 @pytest.mark.parametrize("side", [LEADER, FOLLOWER])
-def test_a_rate_of_this_broker_or_of_all(side: throttles.Side, level: str) -> None:
+def test_a_rate_of_this_broker_or_of_all(side: throttles.ThrottleType, level: str) -> None:
     overrides = {side.replicas.replace(".", "_"): "3:1,4:2"}
     found = in_force(side, snapshot({level: {side.rate: "5"}}, **overrides))
     assert found is not None and found.topics == ["t"]

@@ -1,9 +1,9 @@
 """A simulated broker: four processes on a host, memory that goes with them, a disk that stays.
 
-controller   the real Member (broker.loops)   killed alone, another goes on with its session and its slots
-workers      serving.Workers                  killed alone, others take what comes next
-replicator   the real Leader of each leader   killed alone, another begins anew
-janitor      the real DiskWatch, recovery     killed alone
+controller   the real Member (broker.loops)          killed alone; its successor continues its session and slots
+workers      serving.Workers                         killed alone; others serve the next requests
+replicator   the real LeaderFetcher of each leader   killed alone; its successor starts over
+janitor      the real LogDirFailureHandler, recovery killed alone
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Cluster:
                 session = self.zookeeper.connect(0, lambda: None)
                 action(session)
                 session.close()
-            except (TreeError, znodes.Malformed) as error:
+            except (TreeError, znodes.MalformedNode) as error:
                 self.world.say(f"tool: {error!r}")
 
         self.world.after(0.0, process, act)

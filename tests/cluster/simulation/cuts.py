@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.broker.replicator import follower_log, truncations
-from odradek.cluster.replication.leader_session import Position
+from odradek.cluster.replication.partition_fetch_states import Position
 from odradek.ipc.slots import Fields
 from odradek.storage.log.partition import Busy
 
@@ -20,7 +20,7 @@ _BEGINS_S = (0.01, 0.3, 1.0, 3.0)
 _LASTS_S = (0.0, 0.0, 0.02, 0.5)
 
 
-class Cuts(truncations.Cuts):
+class Cuts(truncations.Truncations):
     """Those of one life of a replicator."""
 
     def __init__(self, world: World, process: Process) -> None:
@@ -30,7 +30,12 @@ class Cuts(truncations.Cuts):
         self.under_way = 0
 
     def begin(
-        self, partition: Any, epoch: int, cut: follower_log.Cut, wanted: truncations.Wanted, done: truncations.Done
+        self,
+        partition: Any,
+        epoch: int,
+        cut: follower_log.Truncation,
+        is_current: truncations.IsCurrent,
+        done: truncations.Done,
     ) -> None:
         """See broker.replicator.truncations."""
         world, thread = self._world, Thread(self._process)
@@ -40,7 +45,7 @@ class Cuts(truncations.Cuts):
 
         def attempt() -> None:
             try:
-                outcome: truncations.Outcome = self._carry_out(partition, epoch, self._slow(cut, lasts), wanted)
+                outcome: truncations.Outcome = self._carry_out(partition, epoch, self._slow(cut, lasts), is_current)
             except Busy:
                 world.after(0.001, thread, attempt)
                 return
@@ -50,7 +55,7 @@ class Cuts(truncations.Cuts):
 
         world.after(world.between(0, world.random.choice(_BEGINS_S)), thread, attempt)
 
-    def _slow(self, cut: follower_log.Cut, seconds: float) -> follower_log.Cut:
+    def _slow(self, cut: follower_log.Truncation, seconds: float) -> follower_log.Truncation:
         """With the lock it takes so long before anything has changed."""
 
         def slow(own: Any) -> follower_log.Change:

@@ -13,7 +13,7 @@ from typing import Any
 from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields, SlotState
 from odradek.storage.log import repair
-from odradek.storage.log.log import Log, Place
+from odradek.storage.log.log import Log, PartitionLocation
 from odradek.storage.log.partition import TRUNCATING, Busy, Gone
 from odradek.storage.segment.epochs import EpochCache
 
@@ -264,7 +264,7 @@ class MemoryPartition:
 
     pending: list[Any] = []
 
-    def __init__(self, log: MemoryLog, topic: str, index: int, place: Place, directory: Directory) -> None:
+    def __init__(self, log: MemoryLog, topic: str, index: int, place: PartitionLocation, directory: Directory) -> None:
         self.owner = log
         self.topic, self.index, self.topic_id = topic, index, place.topic_id
         self.slot = log.shared.slots[place.slot]
@@ -349,7 +349,7 @@ class MemoryLog(Log):
         self._partitions: dict[tuple[str, int], Any] = {}
         self._open: Any = {}
 
-    def _make(self, topic: str, index: int, place: Place) -> Any:
+    def _make(self, topic: str, index: int, place: PartitionLocation) -> Any:
         log_dir: Any = place.log_dir
         directory = log_dir.directories.get((topic, index)) or Directory(log_dir, topic, index, place.topic_id)
         return MemoryPartition(self, topic, index, place, directory)

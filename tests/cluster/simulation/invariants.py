@@ -138,7 +138,7 @@ class Invariants:
         _, _, _, topic, _, index, _ = path.split("/")
         try:
             node = self.cluster.topic(topic)
-        except znodes.Malformed:  # by a test: it is what it was
+        except znodes.MalformedNode:  # by a test: it is what it was
             return self.keys[path]
         return node.id or b"", int(index)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.controller.member import join
 from odradek.broker.controller.member.member import Member
-from odradek.broker.janitor.log_dir_failures import DiskWatch
+from odradek.broker.janitor.log_dir_failures import LogDirFailureHandler
 from odradek.broker.replicator import replicator
-from odradek.broker.replicator.leader_fetcher import Leader
+from odradek.broker.replicator.leader_fetcher import LeaderFetcher
 from odradek.broker.replicator.replicator import limits, link_limits
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, slots
@@ -107,7 +107,7 @@ class Controller:
     def publish(self) -> None:
         owner = self.owner
         freed, owner.to_free = owner.to_free, []
-        owner.to_free = [slot for slot in freed if not owner.slot_book.free(slot)]
+        owner.to_free = [slot for slot in freed if not owner.slot_allocator.free(slot)]
         owner.changed = False
         version = owner.version + 1
         owner.version = version
@@ -139,7 +139,7 @@ class Janitor:
             broker.shared, None, roles.JANITOR,
             lambda topic, index: place(self.snapshot, broker.config, topic, index), lambda _: None,
         )  # fmt: skip
-        self._disks = DiskWatch(broker.shared, self, broker.config.log_dirs)  # type: ignore[arg-type]
+        self._disks = LogDirFailureHandler(broker.shared, self, broker.config.log_dirs)  # type: ignore[arg-type]
         loop.turn = self.turn
 
     def __iter__(self) -> Iterator[Any]:
@@ -210,7 +210,7 @@ class Replicator(replicator.Replicator):
     """The real one in a loop of ours."""
 
     def __init__(self, broker: Broker, loop: Loop) -> None:
-        self._me = SimpleNamespace(shared=broker.shared, config=broker.config)  # type: ignore[assignment]
+        self._process = SimpleNamespace(shared=broker.shared, config=broker.config)  # type: ignore[assignment]
         self._own = broker.number
         self._listener = "PLAINTEXT"
         self._limits = (limits(broker.config), link_limits(broker.config))  # type: ignore[arg-type]
@@ -220,7 +220,7 @@ class Replicator(replicator.Replicator):
         self._seen = []
         self._columns = Columns(broker.shared.slots)
         self._check_at_ms = 0
-        self._cuts: Any = Cuts(broker.world, loop)
+        self._truncations: Any = Cuts(broker.world, loop)
         self._resolver: Any = Resolver()
         self._loop = loop
         loop.turn = self.turn_once
@@ -228,7 +228,7 @@ class Replicator(replicator.Replicator):
     @property
     def cutting(self) -> bool:
         """Whether a truncation is under way beside the loop."""
-        return bool(self._cuts.under_way)
+        return bool(self._truncations.under_way)
 
     def turn_once(self) -> float:
         """One turn; when the next is due."""
@@ -236,7 +236,7 @@ class Replicator(replicator.Replicator):
         self._check(now_ms)
         for leader in self._leaders.values():
             leader.tick(now_ms)
-        return self._loop.world.now + self._patience_ms() / 1000
+        return self._loop.world.now + self._poll_timeout_ms() / 1000
 
     def follow_metadata(self, snapshot: Snapshot) -> None:
         """A snapshot was published."""
@@ -248,7 +248,7 @@ class Replicator(replicator.Replicator):
         self._check_at_ms = 0
         self._loop.go_on()
 
-    def _watch(self, fd: int, events: int, leader: Leader) -> None:
+    def _watch(self, fd: int, events: int, leader: LeaderFetcher) -> None:
         if events:
             self._loop.watch(fd, events, leader.link.ready)
         else:

@@ -145,7 +145,7 @@ class Config(dict[str, Any]):
     def __init__(self, broker: int, disk: Any, **given: Any) -> None:
         super().__init__(given)
         self["broker.id"] = broker
-        self.given = {"broker.id": broker, **given}
+        self.originals = {"broker.id": broker, **given}
         self.broker = broker
         self.log_dirs = tuple(disk.log_dirs)
 

@@ -19,13 +19,13 @@ from odradek.broker.controller.elected import (
     leader_election,
     request_builder,
 )
-from odradek.broker.controller.member import broker_addresses, controlled_shutdown, isr, join, member
+from odradek.broker.controller.member import broker_addresses, controlled_shutdown, isr_keeper, join, member
 from odradek.broker.controller.replicas import controller_requests, replica_manager, slot_allocator
 from odradek.broker.interbroker import connection, peers
 from odradek.broker.replicator import follower_log, leader_fetcher, replicator, truncations
 from odradek.cluster.tree import znodes
 from odradek.ipc import slots
-from odradek.protocol.fetch_client import Answer, Place
+from odradek.protocol.fetch_client import FetchResponse, ListOffsetsPartition
 from odradek.storage.log import leader_or_follower, repair
 from odradek.workers.apis import (
     k04_leader_and_isr,
@@ -42,9 +42,9 @@ from .sockets import Resolver, Sockets
 from .world import World
 
 _TIMED = (
-    broker_addresses, member, elected, leader_election, broker_requests, controlled_shutdown, isr, replica_manager,
-    controller_node, join, leader_fetcher, connection, controller_requests, replicator, slot_allocator, follower_fetch,
-    follower_progress, acks_all,
+    broker_addresses, member, elected, leader_election, broker_requests, controlled_shutdown, isr_keeper,
+    replica_manager, controller_node, join, leader_fetcher, connection, controller_requests, replicator,
+    slot_allocator, follower_fetch, follower_progress, acks_all,
 )  # fmt: skip
 _SPOKEN = (
     broker_requests,
@@ -119,13 +119,13 @@ class Codec:
     def encode_fetch(self, request: Any, correlation: int, client: bytes) -> bytes:
         return self.frame(("Fetch", request))
 
-    def parse_fetch(self, frame: Any, correlation: int) -> Answer:
+    def parse_fetch(self, frame: Any, correlation: int) -> FetchResponse:
         return self.message(frame)
 
     def encode_list_offsets(self, replica: int, at: int, places: Any, correlation: int, client: bytes) -> bytes:
         return self.frame(("ListOffsets", at, places))
 
-    def parse_list_offsets(self, frame: Any, correlation: int) -> list[Place]:
+    def parse_list_offsets(self, frame: Any, correlation: int) -> list[ListOffsetsPartition]:
         return self.message(frame)
 
 

@@ -14,13 +14,13 @@ from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, slots
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchRequest
-from odradek.protocol.fetch_client import Answer, Part, Place
-from odradek.storage.log.log import Place as Where
+from odradek.protocol.fetch_client import FetchedPart, FetchResponse, ListOffsetsPartition
+from odradek.storage.log.log import PartitionLocation as Where
 from odradek.storage.log.partition import Busy, Gone
 from odradek.workers.apis.k21_delete_records import delete_below
 from odradek.workers.dispatch.partition_check import refusal
-from odradek.workers.fetch.follower_fetch import Following
-from odradek.workers.fetch.follower_progress import TELL_S, FollowerProgress
+from odradek.workers.fetch.follower_fetch import FollowerPartitions
+from odradek.workers.fetch.follower_progress import PROGRESS_DELAY_S, FollowerProgress
 from odradek.workers.produce.acks_all import AcksAll
 
 from . import disk, store
@@ -34,7 +34,7 @@ LATEST = -1
 
 
 class Batch:
-    """One record that somebody sends (workers.produce.batching.Pending)."""
+    """One record that somebody sends (workers.produce.batching.PendingBatch)."""
 
     count = 1
 
@@ -55,20 +55,22 @@ class Batch:
 class Waiting:
     """A follower's fetch that is not answered yet."""
 
-    def __init__(self, workers: Workers, following: Following, request: FetchRequest, told: dict[Any, Any]) -> None:
+    def __init__(
+        self, workers: Workers, partitions: FollowerPartitions, request: FetchRequest, last_sent: dict[Any, Any]
+    ) -> None:
         self.workers = workers
-        self.following, self.request, self.told = following, request, told
+        self.partitions, self.request, self.last_sent = partitions, request, last_sent
         self.deadline = workers.world.now + request.max_wait_ms / 1000
         self.answer: Callable[[], None] = lambda: None
 
-    def look(self) -> bool:
+    def try_complete(self) -> bool:
         """Answer if there is something to say; whether that was done."""
-        size, urgent = self.following.look(self.request.max_bytes)
+        size, urgent = self.partitions.read(self.request.max_bytes)
         now = self.workers.world.now
-        if self.following.unknown(self.told) and self.deadline > now + TELL_S:
-            self.deadline = now + TELL_S
-            self.workers.look_in(TELL_S)
-        if urgent or size >= self.request.min_bytes or now >= self.deadline or not self.following.slots():
+        if self.partitions.has_unsent(self.last_sent) and self.deadline > now + PROGRESS_DELAY_S:
+            self.deadline = now + PROGRESS_DELAY_S
+            self.workers.look_in(PROGRESS_DELAY_S)
+        if urgent or size >= self.request.min_bytes or now >= self.deadline or not self.partitions.slots():
             self.answer()
             return True
         return False
@@ -93,7 +95,7 @@ class Workers:
         self.purgatory = self
         self.acks_all = AcksAll(self, self)  # type: ignore[arg-type]
         self.draining = False
-        self._parked: list[Any] = []
+        self._delayed: list[Any] = []
         self._looking = False
         self._sessions = 0
 
@@ -124,7 +126,7 @@ class Workers:
 
     def watch(self, waiting: Any) -> None:
         """Look at it whenever something has changed, and at its deadline."""
-        self._parked.append(waiting)
+        self._delayed.append(waiting)
         self.look_in(max(0.0, waiting.deadline - self.world.now))
 
     def look_in(self, seconds: float) -> None:
@@ -133,7 +135,7 @@ class Workers:
 
     def changed(self) -> None:
         """Some slot is another."""
-        if self._parked and not self._looking and self.process.alive:
+        if self._delayed and not self._looking and self.process.alive:
             self._looking = True
             self.world.after(self.world.between(0, 0.001), self.process, self._changed)
 
@@ -142,14 +144,14 @@ class Workers:
         self._look()
 
     def _look(self) -> None:
-        parked, self._parked = self._parked, []
-        for waiting in parked:
-            if waiting.look():
+        delayed, self._delayed = self._delayed, []
+        for waiting in delayed:
+            if waiting.try_complete():
                 continue
             if waiting.deadline <= self.world.now:
                 waiting.expire()
             else:
-                self._parked.append(waiting)
+                self._delayed.append(waiting)
 
     # -- producers
 
@@ -250,7 +252,7 @@ class Workers:
         else:
             reply([self._end(rest[0], one) for one in rest[1]])
 
-    def _end(self, at: int, asked: Place) -> Place:
+    def _end(self, at: int, asked: ListOffsetsPartition) -> ListOffsetsPartition:
         partition = self.log.get(asked.topic.decode(), asked.partition)
         if partition is None:
             return asked._replace(error=errors.UNKNOWN_TOPIC_OR_PARTITION)
@@ -263,23 +265,23 @@ class Workers:
         """In the session of the connection, or a new one."""
         if request.session_epoch <= 0:
             self._sessions += 1
-            state["session"] = (self._sessions, Following(self, request.replica, True), {})  # type: ignore[arg-type]
+            state["session"] = (self._sessions, FollowerPartitions(self, request.replica, True), {})  # type: ignore[arg-type]
         if state["session"] is None or state["session"][0] != request.session_id != 0:
-            reply(Answer(errors.FETCH_SESSION_ID_NOT_FOUND, 0, []))
+            reply(FetchResponse(errors.FETCH_SESSION_ID_NOT_FOUND, 0, []))
             return
-        number, following, told = state["session"]
-        following.update(request.parts, request.forgotten)
-        following.arrived()
-        waiting = Waiting(self, following, request, told)
-        waiting.answer = lambda: reply(Answer(errors.NONE, number, self._parts(following, told)))
-        if not waiting.look():
+        number, partitions, last_sent = state["session"]
+        partitions.update(request.parts, request.forgotten)
+        partitions.arrived()
+        waiting = Waiting(self, partitions, request, last_sent)
+        waiting.answer = lambda: reply(FetchResponse(errors.NONE, number, self._parts(partitions, last_sent)))
+        if not waiting.try_complete():
             self.watch(waiting)
 
-    def _parts(self, following: Following, told: dict[Any, Any]) -> list[Part]:
-        results = following.take()
-        told.update({(one.topic, one.partition): (one.hw, one.log_start) for one in results})
+    def _parts(self, partitions: FollowerPartitions, last_sent: dict[Any, Any]) -> list[FetchedPart]:
+        results = partitions.take_results()
+        last_sent.update({(one.topic, one.partition): (one.hw, one.log_start) for one in results})
         return [
-            Part(
+            FetchedPart(
                 one.topic, one.partition, one.error, one.hw, one.log_start,
                 memoryview(b"".join(piece.data for piece in one.payloads)), one.diverging,  # type: ignore[union-attr]  # doubles
             )

@@ -15,8 +15,8 @@ from odradek.ipc.slots import Fields
 from odradek.protocol import errors
 from odradek.storage.log.partition import TRIMMING, TRUNCATING
 from odradek.storage.segment.epochs import EpochCache
-from odradek.storage.segment.fetched_batches import Found, Misplaced
-from odradek.storage.segment.fetched_batches import Received as Batch
+from odradek.storage.segment.fetched_batches import FetchedBatch as Batch
+from odradek.storage.segment.fetched_batches import FetchedBatches, MisplacedBatch
 
 _APPENDING = 1
 
@@ -123,13 +123,13 @@ class Received:
     """storage.segment.fetched_batches for broker.replicator.leader_fetcher."""
 
     @staticmethod
-    def find(data: Any, leo: int) -> Found:
+    def find(data: Any, leo: int) -> FetchedBatches:
         records = RECORD.iter_unpack(bytes(data))
         batches = [
             Batch(at * RECORD.size, RECORD.size, (offset, 0, epoch, 0, 0, 0, 0))
             for at, (offset, epoch, _) in enumerate(records)
         ]
-        return Found(leo, batches, None)
+        return FetchedBatches(leo, batches, None)
 
 
 class Follow:
@@ -156,11 +156,11 @@ class Follow:
         return values[slots.F_LEO]
 
     @staticmethod
-    def _add(partition: Any, values: Fields, data: Any) -> Misplaced | None:
+    def _add(partition: Any, values: Fields, data: Any) -> MisplacedBatch | None:
         directory, cache, fault = partition.directory, partition.directory.cache(), None
         for offset, epoch, value in RECORD.iter_unpack(bytes(data)):
             if offset != values[slots.F_LEO]:
-                fault = Misplaced(offset, values[slots.F_LEO])
+                fault = MisplacedBatch(offset, values[slots.F_LEO])
                 break
             if epoch != values[slots.F_EPOCH_NOTED]:
                 cache.truncate_from_end(offset)

@@ -66,7 +66,7 @@ POINTS: tuple[Point, ...] = (
     # A fetch, and the worker's part of a handoff.
     Point("fetch.before-sendfile", WORKER, "sendfile"),
     Point("fetch.after-sendfile", WORKER, "sendfile", "after"),
-    Point("handoff.received", WORKER, "receive", "after", inside="workers.net.acceptance:_ready"),
+    Point("handoff.received", WORKER, "receive", "after", inside="workers.net.acceptor_channel:_ready"),
     Point("handoff.registering", WORKER, "send", path="R", phase="respawn"),
     Point("handoff.given-back", WORKER, "send", "after", path="B", phase="retire"),
     Point("worker.started", WORKER, "enter", "after", phase="respawn"),
@@ -74,14 +74,14 @@ POINTS: tuple[Point, ...] = (
     Point("handoff.before-send", ACCEPTOR, "send", note=1),
     Point("handoff.after-send", ACCEPTOR, "send", "after", note=1),
     Point("acceptor.started", ACCEPTOR, "enter", "after", phase="respawn"),
-    # The coordinator's journal and answers.
-    Point("journal.locked", COORDINATOR, "lock", "after", path="*/partition.lock"),
-    Point("journal.before-write", COORDINATOR, "pwritev"),
-    Point("journal.after-write", COORDINATOR, "pwritev", "after"),
-    Point("journal.before-publish", COORDINATOR, "publish", note=APPENDING),
-    Point("journal.doorbell-owed", COORDINATOR, "unlock", "after", path="*/partition.lock"),
-    Point("journal.before-answer", COORDINATOR, "send"),
-    Point("journal.after-answer", COORDINATOR, "send", "after"),
+    # The coordinator's appends and answers.
+    Point("internal-topic.locked", COORDINATOR, "lock", "after", path="*/partition.lock"),
+    Point("internal-topic.before-write", COORDINATOR, "pwritev"),
+    Point("internal-topic.after-write", COORDINATOR, "pwritev", "after"),
+    Point("internal-topic.before-publish", COORDINATOR, "publish", note=APPENDING),
+    Point("internal-topic.doorbell-owed", COORDINATOR, "unlock", "after", path="*/partition.lock"),
+    Point("internal-topic.before-answer", COORDINATOR, "send"),
+    Point("internal-topic.after-answer", COORDINATOR, "send", "after"),
     Point("coordinator.started", COORDINATOR, "enter", "after", phase="respawn"),
     # A transaction's marker, and its row in the index of aborted ones.
     Point("marker.locked", COORDINATOR, "lock", "after", inside="storage.log.control_batch:write_marker"),

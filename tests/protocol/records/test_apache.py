@@ -132,7 +132,9 @@ def judged(oracle: Oracle, data: bytes, **changes: Any) -> bytes | tuple[int, li
 
 def normalised(data: bytes, **changes: Any) -> bytes | tuple[int, list[int]]:
     try:
-        return b"".join(validate.normalise(data, validate.Rules(now_ms=NOW, leader_epoch=7, **RULES | changes)))
+        return b"".join(
+            validate.normalise(data, validate.ValidationRules(now_ms=NOW, leader_epoch=7, **RULES | changes))
+        )
     except RecordError as error:
         return error.code, [index for index, _ in error.record_errors]
 
@@ -261,7 +263,7 @@ def test_wrong_offset_deltas_are_numbered_anew(oracle: Oracle) -> None:
     HEADER.pack_into(batch, 0, *batch_v2.header(bytes(batch))._replace(last_offset_delta=3))
     batch_v2.set_crc(batch)
     assert_alike(oracle, bytes(batch), codec=0)
-    (stored,) = validate.normalise(bytes(batch), validate.Rules(now_ms=NOW))
+    (stored,) = validate.normalise(bytes(batch), validate.ValidationRules(now_ms=NOW))
     batch_v2.check(stored, dense=True)
 
 

@@ -19,7 +19,7 @@ def test_dump_log_segments(tmp_path: Path) -> None:
     parts, offset = [], 0
     for codec in range(5):
         old = message_sets.build(mixed(30, headers=False), codec % 2, codec=codec % 4)
-        rules = validate.Rules(now_ms=NOW, base_offset=offset + 30, leader_epoch=1, timestamp_type=codec % 2)
+        rules = validate.ValidationRules(now_ms=NOW, base_offset=offset + 30, leader_epoch=1, timestamp_type=codec % 2)
         for batch in (
             batch_v2.build(mixed(30, base=offset), codec=codec, leader_epoch=1),
             *validate.normalise(old, rules),

@@ -80,7 +80,7 @@ def test_kafka_python_writes_what_we_read(records: list[Record], magic: int, cod
     for offset, time, key, value, _ in records:
         builder.append(offset, time, key, value, [])
     data = bytes(builder.build())
-    (stored,) = validate.normalise(data, validate.Rules(now_ms=NOW))
+    (stored,) = validate.normalise(data, validate.ValidationRules(now_ms=NOW))
     assert plain(batch_v2.iterate(stored)) == timeless(records, magic)
     assert batch_v2.check(stored, dense=True).codec == codec
 
@@ -113,7 +113,7 @@ def test_damage_never_escapes(records: list[Record], magic: int, junk: bytes, cu
             except RecordError:
                 pass
         try:
-            validate.normalise(spoilt, validate.Rules(now_ms=NOW))
+            validate.normalise(spoilt, validate.ValidationRules(now_ms=NOW))
         except RecordError:
             pass
 
@@ -137,7 +137,7 @@ def test_zstd_after_something_readable_only_ends_the_set() -> None:
 
 def code_of(data: bytes, **rules: Any) -> int:
     with pytest.raises(RecordError) as caught:
-        validate.normalise(data, validate.Rules(now_ms=NOW, **rules))
+        validate.normalise(data, validate.ValidationRules(now_ms=NOW, **rules))
     return caught.value.code
 
 
@@ -147,7 +147,7 @@ SET = message_sets.build(mixed(20, headers=False), 1)
 
 def test_sizes() -> None:
     assert code_of(BATCH, max_message_bytes=len(BATCH) - 1) == MESSAGE_TOO_LARGE
-    just = validate.Rules(now_ms=NOW, max_message_bytes=len(BATCH), segment_bytes=len(BATCH))
+    just = validate.ValidationRules(now_ms=NOW, max_message_bytes=len(BATCH), segment_bytes=len(BATCH))
     assert validate.normalise(BATCH, just) == [BATCH]
     assert code_of(BATCH, segment_bytes=len(BATCH) - 1) == RECORD_LIST_TOO_LARGE
     biggest = max(map(len, convert.split(SET)))
@@ -163,7 +163,7 @@ def test_crc_and_shape() -> None:
     assert code_of(b"\0" * 100) == CORRUPT_MESSAGE
     assert code_of(batch_v2.build(mixed(3, base=5))) == INVALID_RECORD
     assert code_of(BATCH + SET) == INVALID_RECORD
-    rules = validate.Rules(now_ms=NOW)
+    rules = validate.ValidationRules(now_ms=NOW)
     assert validate.normalise(b"", rules) == validate.normalise(BATCH[:-1], rules) == []
 
 
@@ -175,7 +175,7 @@ def test_old_formats_have_no_headers_and_no_sequences() -> None:
 
 def test_refused_records_are_named() -> None:
     with pytest.raises(RecordError) as caught:
-        validate.normalise(batch_v2.build(mixed(6), codec=4), validate.Rules(now_ms=NOW, compacted=True))
+        validate.normalise(batch_v2.build(mixed(6), codec=4), validate.ValidationRules(now_ms=NOW, compacted=True))
     assert caught.value.code == INVALID_RECORD
     assert [index for index, _ in caught.value.record_errors] == [0, 4]
 
@@ -214,9 +214,9 @@ def test_more_messages_than_a_worker_has_the_time_for(monkeypatch: pytest.Monkey
         read.clear()
         data = message_sets.build([(at, NOW, None, b"v", ()) for at in range(count)], magic, codec=codec)
         if count == 20:
-            assert validate.normalise(data, validate.Rules(now_ms=NOW))
+            assert validate.normalise(data, validate.ValidationRules(now_ms=NOW))
             continue
         with pytest.raises(RecordError) as caught:
-            validate.normalise(data, validate.Rules(now_ms=NOW))
+            validate.normalise(data, validate.ValidationRules(now_ms=NOW))
         assert caught.value.code == MESSAGE_TOO_LARGE
         assert len(read) <= 22

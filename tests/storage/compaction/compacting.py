@@ -10,7 +10,7 @@ from odradek.ipc import slots
 from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2, convert
 from odradek.storage.compaction import compaction
-from odradek.storage.compaction.compaction import BUSY, Compaction, Memory
+from odradek.storage.compaction.compaction import BUSY, Compaction, DedupeBuffer
 from odradek.storage.files import checkpoints
 from odradek.storage.log import append, read, roll
 from odradek.storage.log.log_batch import Batch
@@ -18,7 +18,7 @@ from odradek.storage.log.partition import Partition
 
 from ..live import NOW, Live, note_flushed
 
-MEMORY = Memory()
+MEMORY = DedupeBuffer()
 Row = tuple[bytes | None, bytes | None]
 
 
@@ -58,7 +58,7 @@ def seal(partition: Partition) -> None:
         roll.roll(partition, values)
 
 
-def compact(partition: Partition, world: Live, now_ms: int = NOW, memory: Memory = MEMORY) -> Compaction | None:
+def compact(partition: Partition, world: Live, now_ms: int = NOW, memory: DedupeBuffer = MEMORY) -> Compaction | None:
     """A round over what is dirty by the checkpoint, which it moves; None when there is nothing to do."""
     note_flushed(partition)
     offsets = checkpoints.read_offsets(world.root, checkpoints.CLEANER)

@@ -10,7 +10,7 @@ from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2, convert
 from odradek.storage.log import read, transactions
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers.producers import ABORT, parse_marker
+from odradek.storage.producers.producer_state import ABORT, parse_marker
 
 
 class Seen(NamedTuple):

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.janitor.retention import Aging
+from odradek.broker.janitor.log_retention import Retention
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.batch import TRANSACTIONAL
 from odradek.protocol.records import batch_v2
 from odradek.storage.compaction import compaction
-from odradek.storage.compaction.cleanable import Range
-from odradek.storage.compaction.compaction import BUSY, Compaction, Memory, Moved
+from odradek.storage.compaction.cleanable import CleanableRange
+from odradek.storage.compaction.compaction import BUSY, CleaningAborted, Compaction, DedupeBuffer
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import control_batch, opening, roll, trim, truncate
@@ -199,7 +199,7 @@ class World:
 
     def retain(self) -> None:
         """Retention by cleanup.policy, retention.ms and retention.bytes."""
-        Aging().trim(self.partition, self.now_ms)
+        Retention().trim(self.partition, self.now_ms)
         self._note_start()
 
     def _note_start(self) -> None:
@@ -235,7 +235,7 @@ class World:
 
     # --- the cleaner
 
-    def _look(self) -> Range | None:
+    def _look(self) -> CleanableRange | None:
         note_flushed(self.partition)
         try:
             offsets = checkpoints.read_offsets(self.root, checkpoints.CLEANER)
@@ -254,7 +254,7 @@ class World:
         (self.root / checkpoints.CLEANER).write_text(text)
         self._spoiled = True
 
-    def begin_round(self, memory: Memory) -> None:
+    def begin_round(self, memory: DedupeBuffer) -> None:
         """Begin a round of the cleaner that other things come between."""
         self.give_up()
         what = self._look()
@@ -272,10 +272,10 @@ class World:
                 if next(monitored, None) is None:
                     self.going = None
                     self._finished(going)
-            except Moved:
+            except CleaningAborted:
                 self.going = None
 
-    def clean_refused(self, memory: Memory, call: int) -> None:
+    def clean_refused(self, memory: DedupeBuffer, call: int) -> None:
         """A whole round, of which the disk refuses one of the calls that change something.
 
         The log is synced before: one of which that fails is offline.
@@ -310,7 +310,7 @@ class World:
         try:
             if next(steps, None) is None:
                 self.going = None
-        except (Moved, OSError):
+        except (CleaningAborted, OSError):
             self.going = None
         if self.going is None:
             self.model.cleaned_upto = max(self.model.cleaned_upto, going.cleaned_upto)
@@ -321,7 +321,7 @@ class World:
             self.going[1].close()  # type: ignore[attr-defined]
             self.going = None
 
-    def clean(self, memory: Memory) -> None:
+    def clean(self, memory: DedupeBuffer) -> None:
         """A whole round."""
         self.begin_round(memory)
         while self.going is not None:
@@ -331,7 +331,7 @@ class World:
         checkpoints.write_offsets(self.root, checkpoints.CLEANER, {TP: going.cleaned_upto})
         self.model.cleaned_upto = max(self.model.cleaned_upto, going.cleaned_upto)
 
-    def clean_and_die(self, memory: Memory, dies: Callable[[Any, int, Callable[[Partition], None]], bool],
+    def clean_and_die(self, memory: DedupeBuffer, dies: Callable[[Any, int, Callable[[Partition], None]], bool],
                       step: int) -> None:  # fmt: skip
         """A round in a process of its own that ends, without any cleaning up, at its n-th call."""
         self.give_up()

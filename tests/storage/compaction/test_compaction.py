@@ -15,7 +15,7 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.batch import DELETE_HORIZON
 from odradek.protocol.records import codecs, convert
-from odradek.storage.compaction.compaction import Compaction, Memory, Moved, Unclean, find_range
+from odradek.storage.compaction.compaction import CleaningAborted, Compaction, DedupeBuffer, UncleanableLog, find_range
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.files import names
 from odradek.storage.log import control_batch, transactions, trim, truncate
@@ -86,7 +86,7 @@ def test_against_a_dictionary(steps: list[Any], memory: int) -> None:
         for step in steps:
             if isinstance(step, int):
                 now_ms += step
-                done = compact(partition, world, now_ms, Memory(memory))
+                done = compact(partition, world, now_ms, DedupeBuffer(memory))
                 upto = done.cleaned_upto if done else upto
             else:
                 for rows, codec in step:
@@ -282,7 +282,7 @@ def test_reads_and_appends_between_all_steps(tmp_path: Path) -> None:
         slow, at = [], 0
         for _ in range(4):
             what = find_range(janitor, at or None, NOW)
-            going = Compaction(janitor, what, Memory(), NOW)
+            going = Compaction(janitor, what, DedupeBuffer(), NOW)
             monitored = going.steps()
             for _step in monitored:
                 write(3)
@@ -325,7 +325,7 @@ def test_deleted_records_end_a_round(tmp_path: Path) -> None:
         partition = world.partition()
         for _ in range(9):
             put(partition, keyed([(b"a", b"v" * 100)]))
-        going = Compaction(partition, find_range(partition, None, NOW), Memory(), NOW)
+        going = Compaction(partition, find_range(partition, None, NOW), DedupeBuffer(), NOW)
         begun = going.steps()
         originally = going._swap
 
@@ -335,7 +335,7 @@ def test_deleted_records_end_a_round(tmp_path: Path) -> None:
             yield from originally(group)
 
         going._swap = trimmed  # type: ignore[method-assign]
-        with pytest.raises(Moved):
+        with pytest.raises(CleaningAborted):
             list(begun)
         assert not list((tmp_path / "t-0").glob("*.cleaned"))
         assert consume(partition)[0].offset == 5
@@ -349,7 +349,7 @@ def test_a_truncation_ends_a_round(tmp_path: Path, offset: int) -> None:
         partition, other = world.partition(), world.partition(1)
         for n in range(12):
             put(partition, keyed([(b"%d" % n, b"v" * 100), (b"a", b"%d" % n)]))
-        going = Compaction(partition, find_range(partition, None, NOW), Memory(), NOW)
+        going = Compaction(partition, find_range(partition, None, NOW), DedupeBuffer(), NOW)
         begun, originally = going.steps(), going._swap
 
         def cut(group: Any) -> Any:
@@ -359,7 +359,7 @@ def test_a_truncation_ends_a_round(tmp_path: Path, offset: int) -> None:
             yield from originally(group)
 
         going._swap = cut  # type: ignore[method-assign]
-        with pytest.raises(Moved):
+        with pytest.raises(CleaningAborted):
             list(begun)
         assert going.cleaned_upto == 0
         assert [one.offset for one in consume(partition)] == list(range(offset // 2 * 2))
@@ -375,8 +375,8 @@ def test_all_sealed_segments_go_before_a_round_begins(tmp_path: Path) -> None:
         what = find_range(partition, None, NOW)
         with partition.locked() as values:
             trim.advance(partition, values, values[slots.F_ACTIVE_BASE])
-        with pytest.raises(Moved):
-            list(Compaction(world.partition(2), what, Memory(), NOW).steps())
+        with pytest.raises(CleaningAborted):
+            list(Compaction(world.partition(2), what, DedupeBuffer(), NOW).steps())
         assert compact(partition, world) is None
         assert faults(world) == []
 
@@ -390,7 +390,7 @@ def test_a_damaged_log_is_left_alone(tmp_path: Path) -> None:
         data = bytearray(path.read_bytes())
         data[100] ^= 1
         path.write_bytes(data)
-        with pytest.raises(Unclean, match="checksum"):
+        with pytest.raises(UncleanableLog, match="checksum"):
             compact(partition, world)
         assert path.read_bytes() == data
 
@@ -410,7 +410,7 @@ def test_an_offset_of_a_later_segment_is_damage(tmp_path: Path, byte: int, segme
         *_, last = convert.split(whole)
         data[len(whole) - len(last) + byte] ^= 1 << 4
         path.write_bytes(data)
-        with pytest.raises(Unclean, match="is of a later segment"):
+        with pytest.raises(UncleanableLog, match="is of a later segment"):
             compact(partition, world)
         assert path.read_bytes() == data
         path.write_bytes(whole)
@@ -426,7 +426,7 @@ def test_recovery_finishes_and_undoes_swaps(tmp_path: Path) -> None:
             for n in range(9):
                 put(partition, keyed([(b"a", b"%d" % n * 100)]))
             expected = consume(partition)
-            going = Compaction(partition, find_range(partition, None, NOW), Memory(), NOW)
+            going = Compaction(partition, find_range(partition, None, NOW), DedupeBuffer(), NOW)
             going._swap = lambda group: iter(())  # type: ignore[method-assign]
             going._discard = lambda: None  # type: ignore[method-assign]
             list(going.steps())

@@ -17,9 +17,9 @@ import pytest
 from odradek.protocol.batch import DELETE_HORIZON
 from odradek.protocol.records import batch_v2, codecs, convert
 from odradek.storage.compaction import compaction
-from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.compaction import DedupeBuffer
 from odradek.storage.files import checkpoints, names
-from odradek.storage.producers.producers import AbortedTxn, read_txn_index
+from odradek.storage.producers.producer_state import AbortedTxn, read_txn_index
 
 from ...harness import java
 from .compaction_world import TP, Row, World
@@ -94,7 +94,7 @@ class Both:
         self.kafka.stdin.flush()
         answer = self.kafka.stdout.readline()
         assert answer, "Kafka's cleaner failed"
-        ours.clean(Memory())
+        ours.clean(DedupeBuffer())
         ours.compare()
         assert checkpoints.read_offsets(ours.root, checkpoints.CLEANER)[TP] == int(answer)
         self.rounds += 1

@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 
 from odradek.protocol.records import batch_v2, codecs, message_sets
-from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.compaction import DedupeBuffer
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.files import names
 from odradek.storage.log import append
@@ -49,7 +49,7 @@ def test_batches_of_every_kind(tmp_path: Path, chunk: int, room: int, monkeypatc
             last.update(rows)
         seal(partition)
         written = {one.offset: one for one in consume(partition)}
-        assert compact(partition, world, NOW, Memory(chunk_bytes=chunk)) is not None
+        assert compact(partition, world, NOW, DedupeBuffer(chunk_bytes=chunk)) is not None
         found = consume(partition)
         assert all(written[one.offset] == one for one in found)
         assert {one.key: one.value for one in found} == last
@@ -61,7 +61,7 @@ def test_batches_of_every_kind(tmp_path: Path, chunk: int, room: int, monkeypatc
         for later in (DAY * 2, DAY * 4):
             seal(partition)
             put(partition, keyed([(b"new", b"")], timestamp=NOW))
-            compact(partition, world, NOW + later, Memory(chunk_bytes=chunk))
+            compact(partition, world, NOW + later, DedupeBuffer(chunk_bytes=chunk))
         values = {key: value for key, value in last.items() if value is not None}
         assert {one.key: one.value for one in consume(partition)} == {**values, b"new": b""}
         assert faults(world) == []
@@ -74,7 +74,7 @@ def test_a_map_that_fills_within_a_batch(tmp_path: Path) -> None:
         put(partition, keyed([(b"%d" % (n % 50), b"1") for n in range(60)]))
         put(partition, keyed([(b"%d" % n, b"2") for n in range(50)]))
         seal(partition)
-        ends, memory = [], Memory(20 * ENTRY_BYTES)
+        ends, memory = [], DedupeBuffer(20 * ENTRY_BYTES)
         for _ in range(30):
             done = compact(partition, world, NOW, memory)
             if done is None:
@@ -95,7 +95,7 @@ def test_what_stays_as_it_is_is_not_written_again(tmp_path: Path) -> None:
             put(partition, keyed([(b"%d" % number, b"x" * 1000)]))
         put(partition, keyed([(b"15", b"new")]))
         seal(partition)
-        memory = Memory(chunk_bytes=3000)
+        memory = DedupeBuffer(chunk_bytes=3000)
         done = compact(partition, world, NOW, memory)
         assert done is not None
         first = (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size
@@ -112,7 +112,7 @@ def test_what_stays_as_it_is_is_not_written_again(tmp_path: Path) -> None:
 
 def garbage(partition: Partition, codec: int, count: int = 3) -> bytes:
     """Append a batch with a right checksum around what nobody can unpack."""
-    span = batch_v2.Span(0, count - 1, NOW, NOW, count)
+    span = batch_v2.RecordsSpan(0, count - 1, NOW, NOW, count)
     data = batch_v2.assemble(b"no such thing" * 9, span, codec)
     with partition.locked() as values:
         one = Batch(memoryview(bytearray(data)), count, NOW)
@@ -125,7 +125,7 @@ def disordered(deltas: tuple[int, ...], codec: int) -> Batch:
     """A batch whose records have these offset deltas, with a right header and checksum."""
     records = [(delta, NOW, b"a", b"%d" % n, ()) for n, delta in enumerate(deltas)]
     body, _ = batch_v2.encode_records(records, 0)
-    span = batch_v2.Span(0, len(deltas) - 1, NOW, NOW, len(deltas))
+    span = batch_v2.RecordsSpan(0, len(deltas) - 1, NOW, NOW, len(deltas))
     data = batch_v2.assemble(codecs.compress(codec, body), span, codec)
     return Batch(memoryview(bytearray(data)), len(deltas), NOW)
 
@@ -192,7 +192,7 @@ def _damaged(rng: random.Random) -> Batch:
             pass
     base = rng.choice((NOW, NOW, batch_v2.LATEST, batch_v2.EARLIEST))
     codec = rng.choice(CODECS)
-    span = batch_v2.Span(0, count - 1, base, NOW, count)
+    span = batch_v2.RecordsSpan(0, count - 1, base, NOW, count)
     data = batch_v2.assemble(codecs.compress(codec, bytes(body)), span, codec)
     return Batch(memoryview(bytearray(data)), count, NOW)
 
@@ -203,7 +203,7 @@ def test_a_record_too_short_to_have_all_its_fields(tmp_path: Path, caplog: pytes
         partition = world.partition()
         short = bytes((5 << 1, 0, 0, 1 << 1, 0, 1))  # ends with the length of its value
         body = batch_v2.encode_records([(0, NOW, b"first", None, ())], 0)[0] + short
-        data = batch_v2.assemble(body, batch_v2.Span(0, 1, NOW, NOW, 2), codecs.NONE)
+        data = batch_v2.assemble(body, batch_v2.RecordsSpan(0, 1, NOW, NOW, 2), codecs.NONE)
         put(partition, keyed([(b"a", b"1")]), Batch(memoryview(bytearray(data)), 2, NOW))
         put(partition, *[keyed([(b"a", b"%d" % n), (b"%d" % n, None)]) for n in range(100)])
         seal(partition)
@@ -250,7 +250,7 @@ def _compacted(world: Live, now_ms: int, told: set[int]) -> None:
     partition = world.partition()
     offsets = checkpoints.read_offsets(world.root, checkpoints.CLEANER)
     what = compaction.find_range(partition, offsets.get(("t", 0)), now_ms)
-    going = compaction.Compaction(partition, what, Memory(), now_ms, told)
+    going = compaction.Compaction(partition, what, DedupeBuffer(), now_ms, told)
     assert set(going.steps()) != {compaction.BUSY}
     assert going.cleaned_upto == what.upto
     checkpoints.write_offsets(world.root, checkpoints.CLEANER, {("t", 0): going.cleaned_upto})

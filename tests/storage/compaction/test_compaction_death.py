@@ -16,14 +16,14 @@ import pytest
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2, convert
 from odradek.storage.compaction import compaction
-from odradek.storage.compaction.compaction import Compaction, Memory, Moved
+from odradek.storage.compaction.compaction import CleaningAborted, Compaction, DedupeBuffer
 from odradek.storage.files import checkpoints, names
 from odradek.storage.files.durable import Files, StrPath
 from odradek.storage.log import control_batch, swap
 from odradek.storage.log.partition import Busy, Partition
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.recovery import recovery
-from odradek.storage.recovery.tidy import tidy
+from odradek.storage.recovery.crash_cleanup import tidy
 from odradek.storage.tools import check
 
 from ...harness.process import die_with_parent
@@ -243,7 +243,7 @@ def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
                 try:
                     if compact(partition, world) is None:
                         time.sleep(0.001)
-                except (Busy, FileNotFoundError, Moved):
+                except (Busy, FileNotFoundError, CleaningAborted):
                     continue
 
         def start() -> int:
@@ -294,7 +294,7 @@ def test_a_rename_that_fails_leaves_the_old_segment_with_its_own_index(tmp_path:
         expected = _fill(partition)
         before = consume(partition)
         blocked = names.segment_path(world.root / "t-0", 0, names.LOG, names.SWAP)
-        going = Compaction(partition, compaction.find_range(partition, 0, NOW), Memory(chunk_bytes=1), NOW)
+        going = Compaction(partition, compaction.find_range(partition, 0, NOW), DedupeBuffer(chunk_bytes=1), NOW)
         with pytest.raises(IsADirectoryError):
             for _ in going.steps():
                 blocked.mkdir(exist_ok=True)
@@ -317,7 +317,7 @@ def test_nothing_goes_where_what_should_replace_it_is_gone(tmp_path: Path, monke
             os.unlink(names.segment_path(partition.directory, replaced[0], names.LOG, names.CLEANED))
             put_in_place(partition, values, replaced)
 
-        with monkeypatch.context() as patch, pytest.raises(Moved):
+        with monkeypatch.context() as patch, pytest.raises(CleaningAborted):
             patch.setattr(swap, "put_in_place", bereft)
             compact(partition, world)
         assert consume(world.partition(3)) == before

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from odradek.protocol.records import codecs
-from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.compaction import DedupeBuffer
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 
 from ..test_death import _dies_at
@@ -26,7 +26,7 @@ ROWS = st.lists(
     st.tuples(st.sampled_from([*KEYS, *KEYS, None]), st.none() | st.integers(0, 90), HEADERS), min_size=1, max_size=4
 )
 PRODUCERS = st.integers(0, 2)
-MEMORY = st.sampled_from([Memory(), Memory(), Memory(2 * ENTRY_BYTES, 1.0)])
+MEMORY = st.sampled_from([DedupeBuffer(), DedupeBuffer(), DedupeBuffer(2 * ENTRY_BYTES, 1.0)])
 DAY = 86_400_000
 
 
@@ -124,14 +124,14 @@ class Machine(RuleBasedStateMachine):
         self.log.now_ms += ms
 
     @rule(memory=MEMORY, rolls=st.booleans())
-    def clean(self, memory: Memory, rolls: bool) -> None:
+    def clean(self, memory: DedupeBuffer, rolls: bool) -> None:
         if rolls:
             self.log.roll()
         self.log.clean(memory)
         self.log.compare_files()
 
     @rule(memory=MEMORY)
-    def begin_round(self, memory: Memory) -> None:
+    def begin_round(self, memory: DedupeBuffer) -> None:
         self.log.begin_round(memory)
 
     @rule(steps=st.integers(1, 9))
@@ -139,12 +139,12 @@ class Machine(RuleBasedStateMachine):
         self.log.go_on(steps)
 
     @rule(memory=MEMORY, step=st.integers(0, 120))
-    def clean_and_die(self, memory: Memory, step: int) -> None:
+    def clean_and_die(self, memory: DedupeBuffer, step: int) -> None:
         self.log.clean_and_die(memory, _dies_at, step)
         self.log.compare_files()
 
     @rule(memory=MEMORY, call=st.integers(0, 40))
-    def clean_refused(self, memory: Memory, call: int) -> None:
+    def clean_refused(self, memory: DedupeBuffer, call: int) -> None:
         self.log.clean_refused(memory, call)
         self.log.compare_files()
 

@@ -8,10 +8,10 @@ import pytest
 
 from odradek.protocol import errors
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions, PassState
-from odradek.storage.compaction.compaction import Compaction, Memory, Moved, find_range
+from odradek.storage.compaction.compaction import CleaningAborted, Compaction, DedupeBuffer, find_range
 from odradek.storage.log import control_batch, transactions
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.recovery import recovery
 from odradek.storage.tools import check
 
@@ -162,8 +162,8 @@ def test_a_truncation_before_the_lock_is_taken_ends_the_round(tmp_path: Path) ->
         what = find_range(partition, None, NOW)
         assert what.upto == 1
         partition.slot.update(hw=0)
-        with pytest.raises(Moved):
-            list(Compaction(partition, what, Memory(), NOW).steps())
+        with pytest.raises(CleaningAborted):
+            list(Compaction(partition, what, DedupeBuffer(), NOW).steps())
 
 
 def test_the_state_of_a_pass(tmp_path: Path) -> None:

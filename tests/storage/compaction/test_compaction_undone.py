@@ -16,7 +16,7 @@ from odradek.storage.compaction.compaction import Compaction, find_range
 from odradek.storage.files import names
 from odradek.storage.log import control_batch, transactions, truncate
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers.producers import ProducerEntry
+from odradek.storage.producers.producer_state import ProducerEntry
 from odradek.storage.recovery import recovery
 
 from .. import logs

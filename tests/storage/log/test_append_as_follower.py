@@ -143,11 +143,11 @@ def test_offsets_that_go_back_are_refused_after_what_is_right(tmp_path: Path) ->
     with follower(tmp_path) as world:
         partition = world.partition()
         receive(partition, sent(0, 5))
-        with pytest.raises(fetched_batches.Misplaced) as caught:
+        with pytest.raises(fetched_batches.MisplacedBatch) as caught:
             receive(partition, sent(5, 2) + logs.batch(4, 3))
         assert (caught.value.offset, caught.value.last, caught.value.leo) == (4, 6, 7)
         assert partition.state().leo == 7
-        with pytest.raises(fetched_batches.Misplaced):
+        with pytest.raises(fetched_batches.MisplacedBatch):
             receive(partition, sent(6))
         assert stored(world.partition(1)) == sent(0, 7)
         assert not faults(world)
@@ -158,7 +158,7 @@ def test_a_batch_that_changed_on_its_way_is_refused_after_what_is_sound(tmp_path
     with follower(tmp_path) as world:
         partition, bad = world.partition(), bytearray(sent(3))
         bad[at] ^= 0x81
-        with pytest.raises(fetched_batches.Corrupt):
+        with pytest.raises(fetched_batches.CorruptBatch):
             receive(partition, sent(0, 3) + bytes(bad) + sent(4))
         assert partition.state().leo == 3
         assert receive(partition, sent(3, 2)) == 5
@@ -180,7 +180,7 @@ def test_what_was_found_before_is_looked_for_again_where_the_log_ends_elsewhere(
         before = fetched_batches.find(data, 0)
         assert (before.leo, before.end, before.last_epoch, len(before.batches)) == (0, 4, 0, 2)
         receive(partition, sent(0, 3))
-        with partition.locked() as values, pytest.raises(fetched_batches.Misplaced):
+        with partition.locked() as values, pytest.raises(fetched_batches.MisplacedBatch):
             append_as_follower.append(partition, values, data, 0, 0, NOW, before)
         assert partition.state().leo == 3
         with partition.locked() as values:
@@ -193,7 +193,7 @@ def test_what_was_found_before_is_looked_for_again_where_the_log_ends_elsewhere(
 def test_old_messages_are_refused_and_said_so(tmp_path: Path, magic: int) -> None:
     with follower(tmp_path) as world, pytest.raises(fetched_batches.OldFormat, match=f"format {magic}"):
         receive(world.partition(), logs.message(0, magic))
-    with follower(tmp_path) as world, pytest.raises(fetched_batches.Corrupt, match="magic 77"):
+    with follower(tmp_path) as world, pytest.raises(fetched_batches.CorruptBatch, match="magic 77"):
         receive(world.partition(), sent(0)[:16] + b"M" + sent(0)[17:])
 
 

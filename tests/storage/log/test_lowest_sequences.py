@@ -11,7 +11,7 @@ import pytest
 
 from odradek.protocol import errors
 from odradek.storage.log.control_batch import write_marker
-from odradek.storage.log.log_batch import Batch, Guard
+from odradek.storage.log.log_batch import Batch, VerificationGuard
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers import lowest_sequences
 from odradek.storage.producers.lowest_sequences import LowestSequences
@@ -32,7 +32,7 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
 def transactional(sequence: int, producer: int = 1, epoch: int = 0, generation: int = 0) -> Batch:
     """A batch that the coordinator has let in, with the partition's producers in the table of a generation."""
     made = batch(b"x", producer=producer, epoch=epoch, sequence=sequence)
-    made.transactional, made.guard = True, Guard(generation, 1 << 40)
+    made.transactional, made.guard = True, VerificationGuard(generation, 1 << 40)
     return made
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from odradek.ipc import slots
 from odradek.storage.log import control_batch
 from odradek.storage.log.append import append
-from odradek.storage.log.log_batch import NOT_ASKED, Guard
+from odradek.storage.log.log_batch import NOT_ASKED, VerificationGuard
 
 from ..live import NOW, batch, live
 
@@ -27,7 +27,7 @@ class Opening(RuleBasedStateMachine):
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.partition = self.stack.enter_context(live(folder)).partition()
-        self.asked: dict[int, Guard] = {}
+        self.asked: dict[int, VerificationGuard] = {}
         self.fresh: set[int] = set()  # no marker of theirs since they were asked for
         self.open: set[int] = set()
         self.sequences: dict[int, int] = {}

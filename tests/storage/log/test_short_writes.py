@@ -14,7 +14,7 @@ from odradek.protocol import errors
 from odradek.storage.files import names
 from odradek.storage.log import control_batch, roll, transactions
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers.producers import TXN_ENTRY, read_txn_index
+from odradek.storage.producers.producer_state import TXN_ENTRY, read_txn_index
 from odradek.storage.segment.index import TIME_ENTRY
 
 from ..live import NOW, batch, live, put

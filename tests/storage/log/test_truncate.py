@@ -236,14 +236,14 @@ def test_a_compaction_under_way_is_given_up(tmp_path: Path) -> None:
             partition, reader = world.partition(0), world.partition(1)
             receive(partition, data)
             what = compaction.find_range(partition, 0, NOW)
-            steps = compaction.Compaction(partition, what, compaction.Memory(), NOW).steps()
+            steps = compaction.Compaction(partition, what, compaction.DedupeBuffer(), NOW).steps()
             taken = [next(steps, None) for _ in range(step)]
             left = beginning(stored(reader), 13)
             cut(world.partition(2), 13)
             try:
                 for _ in steps:
                     pass
-            except compaction.Moved:
+            except compaction.CleaningAborted:
                 pass
             assert stored(reader) == left
             assert not [name for name in os.listdir(world.root / "t-0") if name.endswith((".cleaned", ".swap"))]

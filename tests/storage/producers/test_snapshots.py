@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.storage.producers import snapshots
-from odradek.storage.producers.producers import MAX_SEQUENCE, ProducedBatch, ProducerEntry, previous_sequence
+from odradek.storage.producers.producer_state import MAX_SEQUENCE, ProducedBatch, ProducerEntry, previous_sequence
 from odradek.storage.producers.snapshots import SnapshotError
 from tests.storage.written import write_snapshot
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odradek.storage.files import names
 from odradek.storage.producers import snapshots
-from odradek.storage.producers.producers import AbortedTxn, ProducerEntry, read_txn_index
+from odradek.storage.producers.producer_state import AbortedTxn, ProducerEntry, read_txn_index
 from odradek.storage.recovery.recovery import CorruptLog, Recovered, recover
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.segment.scan import Scan

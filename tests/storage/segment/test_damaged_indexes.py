@@ -15,10 +15,10 @@ from odradek.storage.files import names
 from odradek.storage.files.faults import DamagedIndex
 from odradek.storage.log import control_batch, read, reindex, roll, transactions
 from odradek.storage.log.partition import TRIMMING, Partition
-from odradek.storage.producers.producers import TXN_ENTRY, AbortedTxn, ProducerEntry, read_txn_index
-from odradek.storage.recovery import former_state, recovery
+from odradek.storage.producers.producer_state import TXN_ENTRY, AbortedTxn, ProducerEntry, read_txn_index
+from odradek.storage.recovery import recovery, trusted_state
+from odradek.storage.recovery.crash_cleanup import Contents
 from odradek.storage.recovery.recovery import Recovered
-from odradek.storage.recovery.tidy import Contents
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.tools import check
 
@@ -234,7 +234,7 @@ def test_a_snapshot_below_the_first_segment_is_not_believed_while_the_broker_run
     sizes = {base: names.segment_path(copy, base).stat().st_size for base in bases}
     write_snapshot(copy, 5, {9: OPEN})
     contents = Contents(sizes, [5])
-    assert not former_state.load_producers(copy, contents, bases[0], EpochCache(), []).replay.producers
+    assert not trusted_state.load_producers(copy, contents, bases[0], EpochCache(), []).replay.producers
     assert contents.snapshots == []
 
 

@@ -16,7 +16,7 @@ from odradek.protocol.records import batch_v2
 from odradek.storage.config import LogConfig
 from odradek.storage.files import checkpoints, names
 from odradek.storage.producers import snapshots
-from odradek.storage.producers.producers import AbortedTxn, ProducedBatch, ProducerEntry
+from odradek.storage.producers.producer_state import AbortedTxn, ProducedBatch, ProducerEntry
 from odradek.storage.recovery import recovery
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.tools import check as check_module

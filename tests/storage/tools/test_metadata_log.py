@@ -159,10 +159,10 @@ def test_any_damage_but_whole_batches_that_are_cut_off_is_unreadable(tmp_path: P
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_odd_records_with_a_right_checksum(tmp_path: Path, body: bytes, count: int) -> None:
     from odradek.protocol.batch import CONTROL
-    from odradek.protocol.records.batch_v2 import Span, assemble
+    from odradek.protocol.records.batch_v2 import RecordsSpan, assemble
 
     for attributes in (0, CONTROL, 1, 2, 3, 4, 5):
-        kraft.segment(tmp_path, 0, [assemble(body, Span(0, max(count - 1, 0), 0, 0, count), attributes)])
+        kraft.segment(tmp_path, 0, [assemble(body, RecordsSpan(0, max(count - 1, 0), 0, 0, count), attributes)])
         try:
             values(tmp_path)
         except MetadataLogError:

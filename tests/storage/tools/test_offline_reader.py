@@ -17,9 +17,9 @@ from odradek.protocol.records import batch_v2, convert
 from odradek.storage.files import names
 from odradek.storage.log import roll, trim
 from odradek.storage.log.partition import Partition
-from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.tools import offline_reader
-from odradek.storage.tools.offline_reader import Begins, Bystander, Unsettled
+from odradek.storage.tools.offline_reader import DirectoryChanging, OfflineReader, OffsetBelowLogStart
 
 from ...harness.process import turns
 from ..compaction.compacting import compact, keyed
@@ -32,7 +32,7 @@ COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}
 def patient() -> Iterator[None]:
     """Not the two seconds of a reader, which a busy machine takes between two of our own lines."""
     with pytest.MonkeyPatch.context() as patched:  # of its own: tests undo theirs
-        patched.setattr(offline_reader, "_PATIENCE", 60)
+        patched.setattr(offline_reader, "_TIMEOUT", 60)
         yield
 
 
@@ -59,8 +59,8 @@ def seal(partition: Partition) -> None:
 
 
 def offsets(partition: Partition, start: int = 0, directory: str = "") -> list[int]:
-    """The records that a bystander finds, segment after segment."""
-    files, found = Bystander(directory or partition.directory), []
+    """The records that an offline reader finds, segment after segment."""
+    files, found = OfflineReader(directory or partition.directory), []
     at: int | None = start
     while at is not None:
         segment = files.segment(at)
@@ -78,7 +78,7 @@ def renamed(partition: Partition, base: int, kind: str, mark: str, to: str) -> N
 def test_segments_follow_one_another(partition: Partition) -> None:
     assert offsets(partition) == list(range(12))
     assert offsets(partition, 7) == list(range(7, 12))
-    files = Bystander(partition.directory)
+    files = OfflineReader(partition.directory)
     assert [files.segment(at)[:2] for at in (2, 3, 8, 11)] == [(0, 3), (3, 6), (6, 9), (9, None)]
     assert files.segment(99).base == 9
 
@@ -86,8 +86,8 @@ def test_segments_follow_one_another(partition: Partition) -> None:
 def test_a_deletion_that_died_has_begun_with_the_index(partition: Partition) -> None:
     """The log start was published before, and the rows of aborted transactions may be gone."""
     renamed(partition, 0, names.INDEX, "", names.DELETED)
-    with pytest.raises(Begins) as told:
-        Bystander(partition.directory).segment(2)
+    with pytest.raises(OffsetBelowLogStart) as told:
+        OfflineReader(partition.directory).segment(2)
     assert told.value.first == 3
     assert offsets(partition, 3) == list(range(3, 12))
 
@@ -136,9 +136,9 @@ def test_in_a_swap_nothing_is_believed_until_it_is_done(
     states = states_of_a_swap(partition, world, tmp_path / "states", monkeypatch)
     assert len(states) > 10
     with monkeypatch.context() as patched:
-        patched.setattr(offline_reader, "_PATIENCE", 0.1)
+        patched.setattr(offline_reader, "_TIMEOUT", 0.1)
         for state in states[:-1]:
-            with pytest.raises(Unsettled, match="keeps changing"):
+            with pytest.raises(DirectoryChanging, match="keeps changing"):
                 offsets(partition, directory=str(state))
     assert offsets(partition, directory=str(states[-1])) == list(range(13))
 
@@ -149,18 +149,18 @@ def test_what_is_found_on_both_sides_of_a_swap_is_not_believed(
     """The log is open; then another takes its place, with its own index and without aborted records and their rows."""
     path = os.path.join(partition.directory, names.offset_name(0))
     Path(path + names.TXN_INDEX).write_bytes(AbortedTxn(7, 0, 2, 3).pack())
-    assert Bystander(partition.directory, committed=True).segment(0).aborted == [AbortedTxn(7, 0, 2, 3)]
-    look = Bystander._position
+    assert OfflineReader(partition.directory, committed=True).segment(0).aborted == [AbortedTxn(7, 0, 2, 3)]
+    look = OfflineReader._position
 
-    def swapped(self: Bystander, base: int, offset: int) -> int:
+    def swapped(self: OfflineReader, base: int, offset: int) -> int:
         monkeypatch.undo()
         for kind in (names.TXN_INDEX, names.INDEX, names.LOG):
             Path(path + kind + names.CLEANED).touch()
             os.rename(path + kind + names.CLEANED, path + kind)
         return look(self, base, offset)
 
-    monkeypatch.setattr(Bystander, "_position", swapped)
-    found = Bystander(partition.directory, committed=True).segment(1)
+    monkeypatch.setattr(OfflineReader, "_position", swapped)
+    found = OfflineReader(partition.directory, committed=True).segment(1)
     assert (os.fstat(found.file.fd).st_size, found.aborted) == (0, [])
 
 
@@ -171,7 +171,7 @@ def test_names_are_listed_again_only_when_some_have_changed(
     listed: list[str] = []
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
-    files = Bystander(partition.directory)
+    files = OfflineReader(partition.directory)
     assert [files.segment(at).base for at in (0, 3, 6, 9)] == [0, 3, 6, 9]
     assert len(listed) == 1
     monkeypatch.undo()
@@ -203,7 +203,7 @@ def test_it_waits_for_a_swap_to_end(partition: Partition, monkeypatch: pytest.Mo
 
 def test_a_directory_that_has_just_changed_is_let_rest(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
     """What came within one tick of the clock bears the same time."""
-    files, just_now = Bystander(partition.directory), time.time_ns() + 3600 * 10**9
+    files, just_now = OfflineReader(partition.directory), time.time_ns() + 3600 * 10**9
     os.utime(partition.directory, ns=(just_now, just_now))
     rested = lambda: os.utime(partition.directory, ns=(0, 0))  # noqa: E731
     pauses = at_pause(3, rested, monkeypatch)
@@ -212,13 +212,13 @@ def test_a_directory_that_has_just_changed_is_let_rest(partition: Partition, mon
 
 
 def test_another_directory_of_the_same_name_is_not_read(partition: Partition) -> None:
-    files = Bystander(partition.directory)
+    files = OfflineReader(partition.directory)
     assert files.segment(0)
     os.rename(partition.directory, partition.directory + ".0-delete")
     with pytest.raises(OSError, match="No such file"):
         files.segment(0)
     shutil.copytree(partition.directory + ".0-delete", partition.directory)
-    with pytest.raises(Unsettled, match="another directory"):
+    with pytest.raises(DirectoryChanging, match="another directory"):
         files.segment(0)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.workers.dispatch.patterns import MOST_NODES, Pattern, Refused
+from odradek.workers.dispatch.patterns import MOST_NODES, InvalidPattern, Pattern
 
 MANY = "".join(chr(0x800 + at) for at in range(1_500))
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "[a-c1-3]", "^", "$", "", r"\.", "(?i:A)"])
@@ -47,7 +47,7 @@ def test_nothing_many_times(pattern: str) -> None:
     """Four thousand million times nothing is nothing, and not to be counted."""
     try:
         assert Pattern(pattern).fullmatch("")
-    except Refused:
+    except InvalidPattern:
         assert "|" in pattern, "a choice of nothings is something to this automaton"
 
 
@@ -74,7 +74,7 @@ def test_what_is_refused(pattern: str) -> None:
     if pattern == "a{2":  # to Python that is a text
         assert Pattern(pattern).fullmatch(pattern)
         return
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidPattern):
         Pattern(pattern)
 
 
@@ -82,11 +82,11 @@ def test_what_takes_too_long_is_given_up() -> None:
     """Each character of this text leads into a set of states that none has led into."""
     pattern = Pattern("(a|b)*a" + "(a|b)" * 200)
     text = "".join("ab"[bin(n * n).count("1") & 1] for n in range(32_000))
-    with pytest.raises(Refused, match="too long"):
+    with pytest.raises(InvalidPattern, match="too long"):
         pattern.fullmatch(text)
 
 
 def test_how_long_a_pattern_may_be() -> None:
     assert Pattern("a" * (MOST_NODES - 1)).fullmatch("a" * (MOST_NODES - 1))
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidPattern):
         Pattern("a" * MOST_NODES)

@@ -46,7 +46,7 @@ class _Waiting:
     def find_slots(self) -> list[Slot]:
         return self.slots
 
-    def look(self) -> bool:
+    def try_complete(self) -> bool:
         self.looks += 1
         return sum(slot.state().leo for slot in self.slots) >= self.goal
 
@@ -188,16 +188,16 @@ def test_expiry_looks_once_more(purgatory: Purgatory, bench: Bench) -> None:
     assert soon.expired == 0
     purgatory.expire(10.0)
     assert (soon.expired, late.expired, purgatory.next_deadline()) == (1, 0, 20.0)
-    purgatory.hurry()
+    purgatory.answer_all()
     assert late.expired == 1
     assert purgatory.next_deadline() is None
 
 
-@pytest.mark.parametrize("what", ["look", "answer", "expire", "find_slots"])
+@pytest.mark.parametrize("what", ["try_complete", "answer", "expire", "find_slots"])
 def test_a_fault_costs_the_request_that_has_it(
     purgatory: Purgatory, bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Nothing of it comes to the loop, which would end; the others are looked at, and it is parked no longer."""
+    """Nothing of it comes to the loop, which would end; the others are looked at, and it is delayed no longer."""
     bad, good = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
     purgatory.watch(bad)
     purgatory.watch(good)

@@ -70,4 +70,4 @@ def test_offsets_are_refused_likewise(bench: Bench, clock: Any) -> None:
     question = ListOffsetsRequest[7](replica_id=1, isolation_level=0, topics=[topic(name="t", partitions=parts)])
     answer = bench.connect(HOST).call(question)
     assert answer.topics[0].partitions[0].error_code == errors.TOPIC_AUTHORIZATION_FAILED
-    assert bench.worker.unregistered._looks._asked
+    assert bench.worker.unregistered._lookups._in_flight

@@ -76,7 +76,7 @@ def test_the_death_of_the_other_side_answers_all(tmp_path: Path) -> None:
     listener, link, told = Listener(tmp_path / "x.sock"), Upstream(tmp_path / "x.sock"), []
     assert link.connect()
     for _ in range(3):
-        link.ask(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(flags))
+        link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(flags))
     other = listener.accept()
     assert other is not None
     other.close()
@@ -89,8 +89,8 @@ def test_the_death_of_the_other_side_answers_all(tmp_path: Path) -> None:
 def test_a_callers_fault_does_not_cost_the_others_their_answers(tmp_path: Path) -> None:
     listener, link, told = Listener(tmp_path / "x.sock"), Upstream(tmp_path / "x.sock"), []
     link.connect()
-    link.ask(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda *_: 1 // 0)  # type: ignore[arg-type]
-    link.ask(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(body))
+    link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda *_: 1 // 0)  # type: ignore[arg-type]
+    link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(body))
     other = listener.accept()
     assert other is not None
     for message in other.receive():
@@ -101,9 +101,9 @@ def test_a_callers_fault_does_not_cost_the_others_their_answers(tmp_path: Path) 
 
 def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link, told = Upstream(tmp_path / "nobody.sock"), []
-    link.ask(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(flags))
+    link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(flags))
     link.tick()
     assert told == []
-    monkeypatch.setattr(upstream, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(upstream, "_TIMEOUT_S", 0.0)
     link.tick()
     assert told == [LOST]

@@ -297,7 +297,7 @@ def test_reading_the_epochs_costs_no_file_each_time(bench: Bench, client: Client
 
 @pytest.mark.parametrize("text", ["rubbish\n", "0\n0\n", None])
 def test_epochs_whose_file_is_broken_are_built_again(bench: Bench, client: Client, text: str | None) -> None:
-    """Else a follower would be refused until the next epoch begins, or truncated for an epoch that is known."""
+    """Else a follower would be refused until the next epoch begins, or truncated for an epoch that is followed."""
     lead(bench, [1], [1], epoch=5)
     fill(bench, client, 6)
     lead(bench, [1], [1], epoch=7)
@@ -412,10 +412,10 @@ def test_a_fresh_high_watermark_is_told_soon(bench: Bench, client: Client, later
     assert (slot.state().hw, follower.answered()) == (1, None)
     bench.worker.followers.tick()
     assert follower.answered() is None  # records may come any moment
-    later(follower_progress.TELL_S * 0.9)
+    later(follower_progress.PROGRESS_DELAY_S * 0.9)
     bench.worker.followers.tick()
     assert follower.answered() is None
-    later(follower_progress.TELL_S * 0.2)
+    later(follower_progress.PROGRESS_DELAY_S * 0.2)
     found = follower.answer()
     assert (found[0].high_watermark, found[0].records or b"") == (1, b"")
     follower.ask([])
@@ -458,10 +458,10 @@ def test_its_client_goes_while_something_is_to_be_told(
     publish(bench, log_start=0, hw=0, leo=0, min_isr=2)
     follower.client.sock.close()
     publish(bench, hw=1, leo=1)
-    later(follower_progress.TELL_S)
+    later(follower_progress.PROGRESS_DELAY_S)
     bench.turn(3)
     bench.worker.followers.tick()
-    assert (len(bench.worker.purgatory), bench.worker.followers._untold) == (0, {})
+    assert (len(bench.worker.purgatory), bench.worker.followers._scheduled) == (0, {})
 
 
 # -- sessions
@@ -555,11 +555,11 @@ def test_only_what_changed_is_looked_at(bench: Bench, client: Client, monkeypatc
     follower = InSession(bench, 1, "many")
     follower.open([part(0, n) for n in range(50)])
     looked: list[int] = []
-    look = follower_fetch.Following._look_at
+    look = follower_fetch.FollowerPartitions._look_at
     monkeypatch.setattr(
-        follower_fetch.Following,
+        follower_fetch.FollowerPartitions,
         "_look_at",
-        lambda self, known, *more: (looked.append(known.part.partition), look(self, known, *more))[1],
+        lambda self, followed, *more: (looked.append(followed.part.partition), look(self, followed, *more))[1],
     )
     follower.ask([])
     follower.ask([])
@@ -579,7 +579,7 @@ def test_the_idle_are_noted_now_and_then(bench: Bench, client: Client) -> None:
     follower.ask([])
     follower.answer()
     assert row_of(bench, 1).caught_up_ms == 5
-    session.following._refreshed -= 15  # half of replica.lag.time.max.ms
+    session.follower_partitions._refreshed -= 15  # half of replica.lag.time.max.ms
     follower.ask([])
     follower.answer()
     assert row_of(bench, 1).caught_up_ms > 5

@@ -97,7 +97,7 @@ class _Side:
         kept = session and [
             session.epoch,
             sorted(part[1:] for part in session.parts.values()),
-            sorted((index, told) for (_, index), told in session.told.items()),
+            sorted((index, told) for (_, index), told in session.last_sent.items()),
         ]
         rows = [
             [
@@ -141,7 +141,7 @@ class _Pair:
         return self.same()
 
     def end_wait(self) -> list[bytes]:
-        self.do(lambda side: side.bench.worker.purgatory.hurry())
+        self.do(lambda side: side.bench.worker.purgatory.answer_all())
         return self.same()
 
     def follow(self, *indexes: int, version: int = 13) -> None:
@@ -277,7 +277,7 @@ def test_who_is_a_follower_no_longer_is_told_at_once(pair: _Pair) -> None:
         other.broker = 2
         for _ in range(3):
             other.ask(_at(3))
-            side.bench.worker.purgatory.hurry()
+            side.bench.worker.purgatory.answer_all()
             other.answers()
         assert other.remembered == 1
     pair.ask(_at(3))
@@ -381,9 +381,9 @@ def test_who_is_served_goes_to_the_back_of_the_line(pair: _Pair) -> None:
     pair.follow(0, 1)
     for side in pair.both:
         (session,) = side.bench.worker.sessions._sessions.values()
-        session.following.served(next(key for key in session.parts if key[1] == 1))
+        session.follower_partitions.move_to_end(next(key for key in session.parts if key[1] == 1))
         side.produce()
-        assert [index for _, index in session.following._followed] == [1, 0]
+        assert [index for _, index in session.follower_partitions._partitions] == [1, 0]
 
 
 def test_a_throttle_that_comes_into_force(pair: _Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,7 +432,7 @@ def test_the_idle_are_noted_now_and_then(pair: _Pair) -> None:
     pair.follow(0, 1)
     pair.end_wait()
     for side in pair.both:
-        next(iter(side.bench.worker.sessions._sessions.values())).following._refreshed -= 15
+        next(iter(side.bench.worker.sessions._sessions.values())).follower_partitions._refreshed -= 15
         slot = side.bench.slot("t", 1)
         slot.words[replicas.find(slot, FOLLOWER) + 4] = 5
     pair.ask(_at(3))
@@ -447,12 +447,12 @@ def test_a_fresh_high_watermark_is_told_soon_and_once(pair: _Pair, later: Callab
     assert (side.waiting, side.bench.slot("t").state().hw) == (True, 3)
     side.bench.worker.followers.tick()
     assert side.waiting, "records may come any moment"
-    later(follower_progress.TELL_S)
+    later(follower_progress.PROGRESS_DELAY_S)
     pair.do(lambda one: one.bench.worker.followers.tick())
     (answer,) = pair.same()
     assert (3).to_bytes(8, "big") * 2 in answer
     pair.ask(_at(3))
-    later(follower_progress.TELL_S)
+    later(follower_progress.PROGRESS_DELAY_S)
     pair.do(lambda one: one.bench.worker.followers.tick())
     assert side.waiting, "it knows"
 
@@ -461,7 +461,7 @@ def test_where_records_keep_coming_nothing_is_told_without_them(pair: _Pair, lat
     pair.follow()
     side = pair.short
     for offset in range(4, 7):
-        later(follower_progress.TELL_S)
+        later(follower_progress.PROGRESS_DELAY_S)
         side.produce()
         assert len(side.answers()) == 1
         side.ask(_at(offset))
@@ -474,9 +474,9 @@ def test_its_client_goes(pair: _Pair, later: Callable[[float], None]) -> None:
     side = pair.short
     side.client.sock.close()
     side.bench.turn(3)
-    later(follower_progress.TELL_S)
+    later(follower_progress.PROGRESS_DELAY_S)
     side.bench.worker.followers.tick()
-    assert (len(side.bench.worker.purgatory), side.bench.worker.followers._untold) == (0, {})
+    assert (len(side.bench.worker.purgatory), side.bench.worker.followers._scheduled) == (0, {})
 
 
 def test_the_worker_drains(pair: _Pair) -> None:

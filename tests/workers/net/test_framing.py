@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from odradek.workers.net import framing, sending, slices
+from odradek.workers.net import framing, sending, time_slices
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.connection_state import CLOSED, FULL, READY, RESTING, TAKING, UNANSWERED
 from odradek.workers.net.framing import Framing, Pipelined
 from odradek.workers.net.sending import Sender
-from odradek.workers.net.slices import Slices
+from odradek.workers.net.time_slices import TimeSlices
 
 PIPELINED, AT_ONCE, LATER, COSTLY, GARBAGE = range(5)
 ANSWER = 4  # bytes
@@ -64,7 +64,7 @@ class Front:
 
     def __init__(self, kinds: tuple[int, ...], sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
         self.kinds, self.now = kinds, 0.0
-        monkeypatch.setattr(slices, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(time_slices, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.stream = b"".join(_frame(kind, n, size) for n, (kind, size) in enumerate(zip(kinds, sizes, strict=True)))
         self.ends = [sum(14 + size for size in sizes[: n + 1]) for n in range(len(sizes))]
         self.arrived = 0
@@ -74,7 +74,7 @@ class Front:
         self.sock = _Socket()
         self.connection = Connection(self.sock, "l", "h", 1)  # type: ignore[arg-type]
         self.connection.mask = 1
-        self.slices = Slices(lambda one: self.framing.resume(one))
+        self.slices = TimeSlices(lambda one: self.framing.resume(one))
         self.framing = Framing(self, self._watch, self.slices.spend, 1 << 20)
         self.framing.pipelined = Pipelined(PIPELINED, 0, 99, self._take_pipelined, None)
         self.sender = Sender(self.drop, lambda *_: None, self.framing.resume)

@@ -82,7 +82,7 @@ def test_a_client_that_is_gone_is_not_waited_for(cold: FileSlice, monkeypatch: p
 
 def test_patience_ends(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pager, "cached", lambda piece: False)
-    monkeypatch.setattr(pager, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(pager, "TIMEOUT_S", -1.0)
     worker = _Later()
     answer(worker, [cold])
     assert worker.work[0]()

@@ -163,8 +163,8 @@ def test_a_long_wait_is_explained_now_and_then(
     advance(bench, 1, 1)
     monkeypatch.setattr(acks_all, "LONG_S", 0.05)
     (line,) = expire()
-    assert line.startswith("t-0: acks=all timed out after 0 s: the high watermark is 0, 2 is waited for, the log ends")
-    assert "end at {1: 1, 2: -1}" in line
+    assert line.startswith("t-0: acks=all timed out after 0 s: high watermark 0, required 2, log end ")
+    assert "joining the ISR {1: 1, 2: -1}" in line
     assert "ISR size 3, min.insync.replicas=2, leader epoch 7; metadata version" in line
     assert expire() == [], "soon after the last one"
     bench.worker.acks_all.next_explanation -= acks_all.EXPLAIN_S
@@ -186,7 +186,7 @@ def test_each_of_one_append_has_its_own_time(bench: Bench, client: Client) -> No
 def test_draining_gives_nobody_up(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     send(bench, client, produce(client, [b"a"]))
-    bench.worker.purgatory.hurry()
+    bench.worker.purgatory.answer_all()
     bench.turn(3)
     assert (outcomes(client), len(bench.worker.purgatory)) == ([], 1)
     advance(bench, 1, 1)
@@ -341,7 +341,7 @@ def test_a_fault_while_followers_are_waited_for(bench: Bench, client: Client, mo
     lead(bench, [1], [1])
     assert send(bench, client, produce(client, [b"a"])) == []
     with monkeypatch.context() as patch:
-        patch.setattr(acks_all.Replicated, "_lost", lambda *_: 1 // 0)
+        patch.setattr(acks_all.DelayedProduce, "_lost", lambda *_: 1 // 0)
         advance(bench, 1, 1)
         bench.turn(3)
     assert outcomes(client) == [(1, errors.UNKNOWN_SERVER_ERROR, -1)]

@@ -16,9 +16,9 @@ def _deletions() -> Deletions:
         pass
 
     tree = SimpleNamespace(removal=lambda path: [path], multi=multi)
-    leadership = SimpleNamespace(topics={}, drop_topic=lambda topic: None)
+    context = SimpleNamespace(topics={}, drop_topic=lambda topic: None)
     fenced = SimpleNamespace(epoch_check="epoch check")
-    term: Any = SimpleNamespace(tree=tree, leadership=leadership, fenced=fenced)
+    term: Any = SimpleNamespace(tree=tree, context=context, fenced=fenced)
     return Deletions(term, read_topics=lambda: None)
 
 
@@ -50,9 +50,9 @@ def test_who_dies_after_its_answer_is_asked_again() -> None:
     """A log directory of its had failed then, perhaps, with a log that it has again when it is back."""
     stopped: list[dict[Any, bool]] = []
     deletions = _deletions()
-    leadership = deletions._leadership
-    leadership.topics = {"t": SimpleNamespace(replicas={0: [1, 2]})}  # type: ignore[dict-item]
-    leadership.live, leadership.deleting = {1: 0, 2: 0}, {"t"}
+    context = deletions._context
+    context.topics = {"t": SimpleNamespace(replicas={0: [1, 2]})}  # type: ignore[dict-item]
+    context.live, context.deleting = {1: 0, 2: 0}, {"t"}
     answers = []
 
     def stop(replicas: dict[Any, bool], shown: object, answered: Any) -> None:
@@ -74,7 +74,7 @@ def test_who_dies_after_its_answer_is_asked_again() -> None:
         answers[1](broker, 0, {})
     assert gone == [None]
     deletions.start_ready()
-    leadership.topics.clear()  # by hand, before all have answered
+    context.topics.clear()  # by hand, before all have answered
     deletions.interrupted([1])
     assert not deletions._pending
 
@@ -91,9 +91,9 @@ class Scene:
         term.tree.children = lambda path, watch: list(self.marked)
         term.broker_requests = SimpleNamespace(stop_replicas=self._stop)
         term.attempt = lambda action: action()
-        self.leadership: Any = term.leadership
-        self.leadership.live, self.leadership.deleting, self.leadership.malformed_topics = {1: 0, 2: 0}, set(), set()
-        self.leadership.drop_topic = self._drop
+        self.context: Any = term.context
+        self.context.live, self.context.deleting, self.context.malformed_topics = {1: 0, 2: 0}, set(), set()
+        self.context.drop_topic = self._drop
 
     def _stop(self, replicas: dict[Any, bool], shown: object, answered: Any) -> None:
         self.stopped.append(next(iter(replicas))[0][0])
@@ -101,11 +101,11 @@ class Scene:
 
     def _drop(self, topic: str) -> None:
         self.marked.remove(topic)
-        del self.leadership.topics[topic]
+        del self.context.topics[topic]
 
     def delete(self, *topics: str) -> None:
         for topic in topics:
-            self.leadership.topics[topic] = TopicNode(None, {0: [1, 2]})
+            self.context.topics[topic] = TopicNode(None, {0: [1, 2]})
             self.marked.append(topic)
             self.deletions.changed()
 
@@ -119,7 +119,7 @@ def test_each_of_many_topics_is_told_once() -> None:
         answered(2, 0, {})
         scene.deletions.changed()
     assert scene.stopped == topics
-    assert not scene.leadership.topics and not scene.deletions._pending
+    assert not scene.context.topics and not scene.deletions._pending
 
 
 def test_a_deletion_that_a_broker_could_not_do_begins_again_with_the_next_change() -> None:
@@ -135,7 +135,7 @@ def test_a_deletion_that_a_broker_could_not_do_begins_again_with_the_next_change
 def test_a_deletion_of_a_topic_that_has_other_replicas_by_now_begins_again() -> None:
     scene = Scene()
     scene.delete("t")
-    scene.leadership.topics["t"] = TopicNode(None, {0: [1, 2], 1: [2, 1]})
+    scene.context.topics["t"] = TopicNode(None, {0: [1, 2], 1: [2, 1]})
     scene.deletions.changed()
     assert scene.stopped == ["t", "t"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller.member import broker_addresses
-from odradek.broker.controller.member.broker_addresses import Admission
+from odradek.broker.controller.member.broker_addresses import BrokerAddresses
 from odradek.cluster.metadata.view import View
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.embedded import EmbeddedTree
@@ -47,7 +47,7 @@ class Scene:
         self.tree.ensure(znodes.BROKER_IDS)
         self.view = View(0, "c")
         self.sources = Sources()
-        self.admission = Admission(CONFIG, self.view, self.tree, self.sources, lambda: None)
+        self.admission = BrokerAddresses(CONFIG, self.view, self.tree, self.sources, lambda: None)
         self.answers: list[bool] = []
         self._now = 1e9
 
@@ -120,7 +120,7 @@ def test_names_that_cannot_be_looked_up_are_tried_again(scene: Scene, monkeypatc
 
 
 def test_nobody_waits_for_ever_for_a_name(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_addresses, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(broker_addresses, "_TIMEOUT_S", 0.0)
     scene.register(2, "no-such-host.invalid")
     scene.ask("10.0.0.2")
     scene.look()

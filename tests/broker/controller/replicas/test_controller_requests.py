@@ -18,10 +18,10 @@ from odradek.broker import config as configuration
 from odradek.broker.controller.replicas import controller_requests
 from odradek.broker.controller.replicas.controller_requests import _MOST_UNVERIFIED_BYTES, ControllerRequests
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.replica_manager import Replicas
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
-from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, Stop
+from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, StopReplica
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.rows import SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
@@ -284,7 +284,7 @@ def test_a_log_that_was_passed_over_at_the_start_is_deleted_with_its_topic(tmp_p
         shown = [told(replicas=[0])._replace(number=index) for index in (0, 1)]
         orders.update_metadata(OFFICE, shown, [], lambda *_: None)
         if by == "StopReplica":
-            orders.stop_replica(OFFICE, [Stop(("t", index), -1, True) for index in (0, 1)], lambda *_: None)
+            orders.stop_replica(OFFICE, [StopReplica(("t", index), -1, True) for index in (0, 1)], lambda *_: None)
         else:
             orders.update_metadata(OFFICE, [one._replace(leader=DURING_DELETE) for one in shown], [], lambda *_: None)
     names = sorted(path.name for path in log_dir.iterdir() if path.is_dir())
@@ -305,7 +305,7 @@ def test_a_controller_that_dies_as_it_puts_a_log_away(tmp_path: Path) -> None:
 
         with pytest.raises(KeyboardInterrupt):
             replicas.put_away("t", 0, row, dies)
-        replicas.slot_book.unlock(row[SLOT])
+        replicas.slot_allocator.unlock(row[SLOT])
         (tmp_path / "data" / "t-0" / "00000000000000000000.log").write_bytes(b"".join(run_of_batches(0, 200)))
         successor = successor_of(replicas, one)
         successor.open(former)
@@ -355,7 +355,7 @@ def test_a_topic_whose_node_has_no_id_for_the_next_controller_process_is_what_it
         assert successor.become(one._replace(leader_epoch=1)) == 0
 
 
-def published(replicas: Replicas) -> Snapshot:
+def published(replicas: ReplicaManager) -> Snapshot:
     """What the controller process of `t` leaves to the next one, as processes have it in shared memory."""
     replicas.view.show(["t"])
     former = Snapshot.parse(replicas.view.snapshot(1, replicas._config).encode(), replicas._config)
@@ -363,14 +363,14 @@ def published(replicas: Replicas) -> Snapshot:
     return former
 
 
-def successor_of(replicas: Replicas, one: PartitionUpdate) -> Replicas:
+def successor_of(replicas: ReplicaManager, one: PartitionUpdate) -> ReplicaManager:
     """What the next controller process of the same broker begins with."""
     view = View(0, "c")
     view.apply(one)
     turns = CheckpointLocks(replicas._log.run_dir)
     dirs = PartitionDirs(replicas.dirs.log_dirs, turns)
-    book = SlotBook(replicas._log.shared, PartitionLocks(Path(replicas._log.run_dir) / "partition.lock"), 2)
-    return Replicas(view, dirs, book, replicas._log.shared, Path(replicas._log.run_dir), replicas._config)
+    book = SlotAllocator(replicas._log.shared, PartitionLocks(Path(replicas._log.run_dir) / "partition.lock"), 2)
+    return ReplicaManager(view, dirs, book, replicas._log.shared, Path(replicas._log.run_dir), replicas._config)
 
 
 @pytest.mark.parametrize("order", ["become", "stop", "delete"])
@@ -390,7 +390,7 @@ def test_an_order_that_waits_for_a_lock_has_its_holder_looked_at(tmp_path: Path,
 
 
 @contextmanager
-def real_replicas(folder: Path) -> Iterator[Replicas]:
+def real_replicas(folder: Path) -> Iterator[ReplicaManager]:
     data, run = folder / "data", folder / "run"
     for path in (data, run):
         path.mkdir(exist_ok=True)
@@ -398,8 +398,8 @@ def real_replicas(folder: Path) -> Iterator[Replicas]:
     try:
         shared = Shared.create(prefix, 1, 16)
         config = configuration.resolve({"log.dirs": str(data), "broker.id": "0"})
-        book = SlotBook(shared, PartitionLocks(run / "partition.lock"), 1)
-        yield Replicas(View(0, "c"), PartitionDirs([str(data)], CheckpointLocks(run)), book, shared, run, config)
+        book = SlotAllocator(shared, PartitionLocks(run / "partition.lock"), 1)
+        yield ReplicaManager(View(0, "c"), PartitionDirs([str(data)], CheckpointLocks(run)), book, shared, run, config)
     finally:
         region.unlink_all(prefix)
 
@@ -409,7 +409,7 @@ def test_other_orders_are_looked_at_too(order: str) -> None:
     scene = Scene()
     bad = [("../escaped", 0), ("t", -1), ("t", (1 << 31) - 1)]
     send: Callable[[], None] = (
-        (lambda: scene.orders.stop_replica(OFFICE, [Stop(one, 0, True) for one in bad], scene.answered))
+        (lambda: scene.orders.stop_replica(OFFICE, [StopReplica(one, 0, True) for one in bad], scene.answered))
         if order == "stop"
         else (lambda: scene.orders.update_metadata(OFFICE, [told(*one) for one in bad], [], scene.answered))
     )

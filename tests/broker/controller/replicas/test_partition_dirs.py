@@ -16,8 +16,8 @@ import pytest
 from odradek.broker import config as configuration
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
-from odradek.broker.controller.replicas.replica_manager import Replicas
-from odradek.broker.controller.replicas.slot_allocator import SlotBook
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
+from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
 from odradek.broker.controller.replicas.stray_replicas import set_aside_strays
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.cluster.decisions.planning import TopicPlan
@@ -58,7 +58,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def led(replicas: Replicas, topic_id: bytes = b"t" * 16, epoch: int = 0) -> None:
+def led(replicas: ReplicaManager, topic_id: bytes = b"t" * 16, epoch: int = 0) -> None:
     replicas.become(told(replicas=[0], epoch=epoch)._replace(leader=0, topic_id=topic_id))
 
 
@@ -289,7 +289,7 @@ def restarted(folder: Path, owner: MetadataOwner, failed: tuple[int, ...] = ()) 
     state = ClusterState(owner.state.tree, 0)
     state.load()
     dirs = PartitionDirs([str(folder / "data")], CheckpointLocks(folder / "run"), lambda: failed)
-    made = MetadataOwner(state, dirs, owner.slot_book, owner.config, lambda role: None)
+    made = MetadataOwner(state, dirs, owner.slot_allocator, owner.config, lambda role: None)
     made.open_partitions(None)
     return made
 
@@ -306,7 +306,7 @@ def owned(folder: Path) -> Iterator[MetadataOwner]:
         state = ClusterState(tree, 0)
         state.prepare(None)
         state.load()
-        book = SlotBook(shared, PartitionLocks(run / "partition.lock"), 1)
+        book = SlotAllocator(shared, PartitionLocks(run / "partition.lock"), 1)
         config = configuration.resolve({"log.dirs": str(data)})
         yield MetadataOwner(state, PartitionDirs([str(data)], CheckpointLocks(run)), book, config, lambda role: None)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.janitor.log_cleaner import Cleaner
+from odradek.broker.janitor.log_cleaner import LogCleaner
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.protocol.records import batch_v2
 from odradek.storage.files import checkpoints
@@ -18,7 +18,7 @@ from ...partitions import Bench, now_ms
 Maker = Callable[..., Bench]
 
 
-def cleaner(bench: Bench, met: list[tuple[str, OSError]] | None = None, **config: Any) -> Cleaner:
+def cleaner(bench: Bench, met: list[tuple[str, OSError]] | None = None, **config: Any) -> LogCleaner:
     """`met` takes what the disk refuses, of which there must be nothing without it."""
     settings = bench.config
     for name, value in config.items():
@@ -28,7 +28,7 @@ def cleaner(bench: Bench, met: list[tuple[str, OSError]] | None = None, **config
         assert met is not None, f"{partition!r}: {error}"
         met.append((repr(partition), error))
 
-    return Cleaner(settings, lambda: bench.partitions, CheckpointLocks(bench.data.parent), hear)
+    return LogCleaner(settings, lambda: bench.partitions, CheckpointLocks(bench.data.parent), hear)
 
 
 def write(partition: Partition, count: int, keys: int = 3) -> None:
@@ -38,7 +38,7 @@ def write(partition: Partition, count: int, keys: int = 3) -> None:
             append(partition, values, [Batch(memoryview(bytearray(data)), 1, now_ms())], now_ms())
 
 
-def until_idle(one: Cleaner, backoff: float = 15000.0) -> int:
+def until_idle(one: LogCleaner, backoff: float = 15000.0) -> int:
     """Steps until it has nothing to do; how many."""
     for count in range(10_000):
         if one.step() == backoff:

@@ -137,7 +137,7 @@ def test_a_swap_that_a_dead_janitor_has_not_synced_is_synced_before_the_checkpoi
     while generation != log.partition().state().generation:  # until a round swaps nothing
         generation = log.partition().state().generation
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(compaction.Compaction, "_see_whether_moved", dies)
+            patch.setattr(compaction.Compaction, "_abort_if_truncated", dies)
             until_idle(cleaner(log))
     assert checkpoint(log) == {("t", 0): 0}
 

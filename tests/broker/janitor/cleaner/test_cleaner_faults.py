@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.janitor.cleaner_offsets import CleanerOffsets
-from odradek.broker.janitor.log_cleaner import Cleaner
+from odradek.broker.janitor.log_cleaner import LogCleaner
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2
 from odradek.storage.compaction import compaction
@@ -98,7 +98,7 @@ def test_a_batch_that_is_out_of_order_within_holds_up_nothing(bench: Maker, capl
     for index in range(2):
         for deltas in ((3, 2, 1, 0), (0, 1, 2, 3), (0, 0)):
             body, _ = batch_v2.encode_records([(delta, now_ms(), b"0", b"", ()) for delta in deltas], 0)
-            span = batch_v2.Span(0, len(deltas) - 1, now_ms(), now_ms(), len(deltas))
+            span = batch_v2.RecordsSpan(0, len(deltas) - 1, now_ms(), now_ms(), len(deltas))
             data = bytearray(batch_v2.assemble(body, span, 0))
             with log.partition(index).locked() as values:
                 append(log.partition(index), values, [Batch(memoryview(data), len(deltas), now_ms())], now_ms())
@@ -121,7 +121,7 @@ def test_a_batch_that_is_out_of_order_within_holds_up_nothing(bench: Maker, capl
         "Compaction.steps",
         "Compaction._build_map",
         "Compaction._swap",
-        "Cleaner._finish",
+        "LogCleaner._finish",
     ],
 )
 def test_what_was_not_expected_costs_only_its_log(
@@ -158,7 +158,7 @@ def test_what_was_not_expected_costs_only_its_log(
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("where", ["find_range", "CleanerOffsets.put", "Compaction._build_map", "Cleaner._finish"])
+@pytest.mark.parametrize("where", ["find_range", "CleanerOffsets.put", "Compaction._build_map", "LogCleaner._finish"])
 def test_a_log_that_the_disk_refuses_holds_up_no_other(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, where: str, number: int
 ) -> None:
@@ -190,7 +190,7 @@ def test_a_log_that_the_disk_refuses_holds_up_no_other(
 def _found(where: str) -> tuple[Any, str]:
     """(owner, name) of a function of the cleaner's."""
     *path, name = where.split(".")
-    owners = {"Cleaner": Cleaner, "Compaction": compaction.Compaction, "CleanerOffsets": CleanerOffsets}
+    owners = {"LogCleaner": LogCleaner, "Compaction": compaction.Compaction, "CleanerOffsets": CleanerOffsets}
     return owners[path[0]] if path else compaction, name
 
 

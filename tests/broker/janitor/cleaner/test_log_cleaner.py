@@ -1,4 +1,4 @@
-"""The janitor's log cleaner: which log is next, its pace, and topics that change."""
+"""The janitor's log cleaner: which log is next, its fill_rate, and topics that change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.broker.janitor import log_cleaner
-from odradek.broker.process.checkpoint_lock import CheckpointLocks, FormerLines
+from odradek.broker.process.checkpoint_lock import CheckpointLocks, DeletedPartitionLines
 from odradek.storage.compaction import compaction
 
 from .cleaning import Maker, checkpoint, cleaner, until_idle, write
@@ -83,7 +83,7 @@ def test_a_topic_made_again_is_dirty_from_its_start(bench: Maker) -> None:
     log.partition().incarnation += 1  # whose directory is not made yet
     assert one._offsets.get(log.partition()) is None
     log.partition().incarnation -= 1
-    FormerLines([str(log.data)], CheckpointLocks(log.data.parent)).forget("t", 0, 0)
+    DeletedPartitionLines([str(log.data)], CheckpointLocks(log.data.parent)).forget("t", 0, 0)
     assert one._offsets.get(log.partition()) is None
 
 
@@ -215,8 +215,8 @@ def test_memory_is_shared_by_the_threads() -> None:
         "log.cleaner.dedupe.buffer.size": 128 << 20, "log.cleaner.io.buffer.load.factor": 0.9,
         "log.cleaner.io.buffer.size": 512 << 10,
     }  # fmt: skip
-    assert log_cleaner.Settings.of(values.__getitem__).memory == (32 << 20, 0.9, 4 << 20)
+    assert log_cleaner.CleanerConfig.of(values.__getitem__).memory == (32 << 20, 0.9, 4 << 20)
     values |= {"log.cleaner.io.buffer.size": 128 << 20}
-    assert log_cleaner.Settings.of(values.__getitem__).memory == (32 << 20, 0.9, 16 << 20)
+    assert log_cleaner.CleanerConfig.of(values.__getitem__).memory == (32 << 20, 0.9, 16 << 20)
     values |= {"log.cleaner.io.max.bytes.per.second": 10e6}
-    assert log_cleaner.Settings.of(values.__getitem__).memory == (32 << 20, 0.9, 3_000_000)
+    assert log_cleaner.CleanerConfig.of(values.__getitem__).memory == (32 << 20, 0.9, 3_000_000)

@@ -10,9 +10,8 @@ from odradek.cluster.tree.tree import Operation, Set
 
 from .kinds import Kinds
 
-_BOOT_S = (
-    1.2  # more than a second, for which its last fetch may let a follower join an ISR (broker.controller.member.isr)
-)
+# More than a second, in which a follower's last fetch may let it join an ISR (broker.controller.member.isr_keeper).
+_BOOT_S = 1.2
 
 
 class DiskFaults(Kinds):

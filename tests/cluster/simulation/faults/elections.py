@@ -15,7 +15,7 @@ class Elections(Kinds):
 
         def prefer(elected: Any) -> None:
             self.world.say("preferred leaders are elected")
-            elected.elections.elect(list(elected.leadership.partitions()), unclean=False)
+            elected.elections.elect(list(elected.context.partitions()), unclean=False)
 
         self._in_office(prefer)
 
@@ -24,7 +24,7 @@ class Elections(Kinds):
         random = self.world.random
 
         def elect(elected: Any) -> None:
-            state = elected.leadership
+            state = elected.context
             for partition in state.partitions():
                 now = state.partition_states.get(partition)
                 able = sorted(state.online_replicas(partition) & set(now.isr)) if now is not None else []
@@ -50,7 +50,7 @@ class Elections(Kinds):
             self._in_office(self._uncleanly)
 
     def _uncleanly(self, elected: Any) -> None:
-        partitions = list(elected.leadership.partitions())
+        partitions = list(elected.context.partitions())
         self.cluster.invariants.allowed.update(topic for topic, _ in partitions)
         self.world.say("leaders are elected, clean or not")
         elected.elections.elect(partitions, unclean=True)

@@ -17,7 +17,7 @@ class SlotsExhausted(Exception):
     """No slot is free."""
 
 
-class SlotAllocator:
+class FreeSlots:
     """Allocates the lowest free slot, and new incarnations."""
 
     def __init__(self, capacity: int, start: int, used: Iterable[int] = ()) -> None:

@@ -15,9 +15,9 @@ from odradek.ipc import slots
 from odradek.protocol import batch as wire
 from odradek.storage.log import read
 from odradek.storage.log.sequences import recovered
-from odradek.storage.recovery import former_state
+from odradek.storage.recovery import trusted_state
+from odradek.storage.recovery.crash_cleanup import Contents
 from odradek.storage.recovery.rebuild import LogState, walk_headers
-from odradek.storage.recovery.tidy import Contents
 from odradek.storage.segment.epochs import EpochCache
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WINDOW = 64 << 10  # bytes before the offset that are read first
 
 
-class Written(NamedTuple):
+class LaterWrites(NamedTuple):
     """Producers that wrote behind the offset: `begun` a first batch; `ended` a transaction, or without sequences."""
 
     begun: set[int]
@@ -44,7 +44,7 @@ class Written(NamedTuple):
 
 
 def entries_at(
-    partition: Partition, values: Fields, position: int, offset: int, behind: Written
+    partition: Partition, values: Fields, position: int, offset: int, behind: LaterWrites
 ) -> list[ProducerEntry]:
     """All producers as of `offset`, at which a batch begins, at byte `position`. Raises OSError."""
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
@@ -72,7 +72,7 @@ def _without(entry: ProducerEntry, offset: int) -> ProducerEntry | None:
     return entry._replace(batches=left, timestamp=left[-1].timestamp)
 
 
-def _is_new(entry: ProducerEntry, offset: int, behind: Written) -> bool:
+def _is_new(entry: ProducerEntry, offset: int, behind: LaterWrites) -> bool:
     """Whether it wrote nothing before the offset, not even a marker; sequences wrap to 0 after 2^31 records."""
     earlier = bool(entry.batches) and entry.batches[0].last_offset < offset
     earlier |= 0 <= entry.txn_first < offset  # by a batch without sequences, which the entry does not list
@@ -114,6 +114,6 @@ def _suffice(file: OpenFile, start: int, end: int, wanted: Iterable[int]) -> boo
 def _from_snapshot(partition: Partition, offset: int) -> LogState:
     directory = Path(partition.directory)
     contents = Contents.of(directory)
-    state = former_state.load_producers(directory, contents, offset, EpochCache(), [])
-    former_state.forget_compacted(directory, contents.sizes, state, offset, 0)
+    state = trusted_state.load_producers(directory, contents, offset, EpochCache(), [])
+    trusted_state.forget_compacted(directory, contents.sizes, state, offset, 0)
     return state

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.ipc import slots
-from odradek.ipc.region import NoRoom
+from odradek.ipc.region import SharedMemoryFull
 from odradek.protocol import errors
 from odradek.storage.log import append, opening
 from odradek.storage.log.log import Log
@@ -96,7 +96,7 @@ def test_a_follower_takes_a_leaders_batches_when_there_is_room_again(tmp_path: P
         partition = made.partition()
         data = b"".join(sent(one, producer=(one, 0, 0)) for one in range(20))
         full.fill()  # type: ignore[attr-defined]
-        with pytest.raises(NoRoom):
+        with pytest.raises(SharedMemoryFull):
             receive(partition, data)
         assert partition.state().leo == 0
         full.undo()

@@ -12,10 +12,10 @@ import pytest
 
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2, codecs
-from odradek.storage.log import times, trim, truncate
+from odradek.storage.log import timestamp_queries, trim, truncate
 from odradek.storage.log.log_batch import Batch
 from odradek.storage.log.partition import Partition
-from odradek.storage.log.times import FirstNotBefore, Newest, Question
+from odradek.storage.log.timestamp_queries import MaxTimestamp, OffsetForTimestamp, TimestampQuery
 
 from ...harness import effort
 from ..compaction.compacting import Kept, compact, consume, keyed, seal
@@ -62,7 +62,7 @@ class Log:
         return consume(self._log)
 
 
-def ask(log: Log, question: Question, changes: int, rng: random.Random) -> None:
+def ask(log: Log, question: TimestampQuery, changes: int, rng: random.Random) -> None:
     """Until it is answered; the log changes so often between its steps."""
     for number in range(100_000):
         values = log.asked.slot.read()
@@ -90,7 +90,7 @@ def filled(folder: Path, rng: random.Random) -> Iterator[Log]:
 def single(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many steps as there can be."""
     for name in ("SEGMENTS", "BATCHES", "RECORDS"):
-        monkeypatch.setattr(times, name, 1)
+        monkeypatch.setattr(timestamp_queries, name, 1)
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -100,7 +100,7 @@ def test_the_first_that_is_not_older(tmp_path: Path, seed: int) -> None:
     with filled(tmp_path, rng) as log:
         for _ in range(5):
             wanted, before = NOW + rng.randrange(-1, 1010), {one.offset for one in log.there()}
-            question = FirstNotBefore(wanted)
+            question = OffsetForTimestamp(wanted)
             ask(log, question, rng.choice([0, 5, 50]), rng)
             candidates = [one.offset for one in log.there() if one.timestamp >= wanted]
             if question.found is None:
@@ -118,7 +118,7 @@ def test_the_newest(tmp_path: Path, seed: int) -> None:
     with filled(tmp_path, rng) as log:
         for _ in range(5):
             before = {one.offset for one in log.there()}
-            question = Newest()
+            question = MaxTimestamp()
             ask(log, question, rng.choice([0, 5, 50]), rng)
             stayed = [one.timestamp for one in log.there() if one.offset in before]
             if question.found is None:
@@ -150,14 +150,14 @@ def fill(partition: Partition, case: Case) -> None:
 @pytest.mark.parametrize(
     ("case", "question"),
     [
-        (Case(1000, 1, True), FirstNotBefore(NOW + 1500)),
-        (Case(1000, 1, True), Newest()),
-        (Case(20_000, 1, False), FirstNotBefore(NOW + 1500)),
-        (Case(1, 100_000, False), Newest()),
+        (Case(1000, 1, True), OffsetForTimestamp(NOW + 1500)),
+        (Case(1000, 1, True), MaxTimestamp()),
+        (Case(20_000, 1, False), OffsetForTimestamp(NOW + 1500)),
+        (Case(1, 100_000, False), MaxTimestamp()),
     ],
     ids=["segments", "segments of the newest", "batches", "records"],
 )
-def test_no_step_is_much(tmp_path: Path, case: Case, question: Question) -> None:
+def test_no_step_is_much(tmp_path: Path, case: Case, question: TimestampQuery) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         fill(partition, case)
@@ -175,7 +175,7 @@ def test_no_step_is_much(tmp_path: Path, case: Case, question: Question) -> None
 def test_a_truncation_begins_again(tmp_path: Path, epoch: int) -> None:
     """Below what was passed there may be newer records then; the log end is lower, or another epoch has begun."""
     with live(tmp_path) as world:
-        partition, question = world.partition(), FirstNotBefore(NOW + 5)
+        partition, question = world.partition(), OffsetForTimestamp(NOW + 5)
         for _ in range(3):
             put(partition, keyed([(b"k", b"old")]))
             seal(partition)
@@ -192,9 +192,9 @@ def test_a_truncation_begins_again(tmp_path: Path, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("epoch", [-1, -2, 0])
-@pytest.mark.parametrize("question", [FirstNotBefore(NOW), Newest()], ids=["time", "newest"])
+@pytest.mark.parametrize("question", [OffsetForTimestamp(NOW), MaxTimestamp()], ids=["time", "newest"])
 @pytest.mark.usefixtures("single")
-def test_in_any_leader_epoch(tmp_path: Path, question: Question, epoch: int) -> None:
+def test_in_any_leader_epoch(tmp_path: Path, question: TimestampQuery, epoch: int) -> None:
     """LeaderAndIsr may name one that no controller gives out."""
     with live(tmp_path) as world:
         partition = world.partition()

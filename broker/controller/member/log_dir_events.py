@@ -11,7 +11,7 @@ from odradek.cluster.tree.tree import Create, Tree
 from odradek.ipc.shm import Shared
 
 
-class FailedDirs:
+class LogDirEvents:
     """The failures that this process has reported. `successor`: it follows a process that died."""
 
     def __init__(self, shared: Shared, tree: Tree, broker: int, successor: bool) -> None:

@@ -37,7 +37,7 @@ class Server(Protocol):
         """End a connection."""
 
 
-class Acceptance:
+class AcceptorChannel:
     """The channel to the acceptor; `ended`: no more connections will come over it."""
 
     def __init__(self, server: Server, run_dir: Path) -> None:
@@ -145,7 +145,7 @@ class Acceptance:
         self._drop_unfinished()
         for connection in [c for c in server.loop.connections.values() if c.idle]:
             if server.shared.draining or self._channel is None:
-                server.drop(connection, "the broker stops")
+                server.drop(connection, "closed: the broker is stopping")
             else:
                 self._give(connection)
 
@@ -155,7 +155,7 @@ class Acceptance:
             if connection.active:
                 connection.active, connection.last_active = False, now
             elif now - connection.last_active > UNFINISHED_S:
-                self._server.drop(connection, "this worker stops, and its request does not end")
+                self._server.drop(connection, "closed: the worker is stopping, and the request is incomplete")
 
     def _give(self, connection: Connection) -> None:
         link = self._channel

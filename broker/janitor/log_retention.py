@@ -12,13 +12,13 @@ from odradek.storage import retention
 from odradek.storage.files import names
 from odradek.storage.log import roll, trim
 from odradek.storage.log.partition import Partition
-from odradek.storage.retention import DeletableSegment, Limits, LogFacts, SegmentFacts
+from odradek.storage.retention import DeletableSegment, LogFacts, RetentionLimits, SegmentFacts
 from odradek.storage.segment.index_files import largest_timestamp
 
 log = logging.getLogger(__name__)
 
 
-class Aging:
+class Retention:
     """Caches facts about sealed segments, which change only when compaction replaces them."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Aging:
 
     def _deletable(self, partition: Partition, state: SlotState, now_ms: int) -> list[DeletableSegment]:
         config = partition.config
-        limits = Limits(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy)
+        limits = RetentionLimits(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy)
         return retention.segments_to_delete(
             self._segments(partition, state),
             limits,

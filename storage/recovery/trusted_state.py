@@ -15,9 +15,9 @@ from odradek.storage.files import names
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.files.durable import FILES, Files
 from odradek.storage.producers.snapshots import newest_snapshot
+from odradek.storage.recovery.crash_cleanup import Contents
 from odradek.storage.recovery.rebuild import LogState, position_before, walk_headers
 from odradek.storage.recovery.sealed_segment import batch_at
-from odradek.storage.recovery.tidy import Contents
 from odradek.storage.segment import epochs
 from odradek.storage.segment.epochs import Epoch, EpochCache
 from odradek.storage.segment.scan import Scan

@@ -15,7 +15,7 @@ from odradek.workers.net.connection import Connection
 SLICE_S = 0.02
 
 
-class Slices:
+class TimeSlices:
     """The connection that is being timed, and those that rest."""
 
     def __init__(self, resume: Callable[[Connection], None]) -> None:

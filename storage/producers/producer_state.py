@@ -30,7 +30,7 @@ __all__ = [
     "AbortedTxn",
     "ProducedBatch",
     "ProducerEntry",
-    "Replay",
+    "ProducerReplay",
     "next_sequence",
     "parse_marker",
     "previous_sequence",
@@ -131,7 +131,7 @@ def previous_sequence(sequence: int, count: int) -> int:
     return (sequence - count) & MAX_SEQUENCE
 
 
-class Replay:
+class ProducerReplay:
     """Producer entries after all batches added so far, in offset order."""
 
     def __init__(self, producers: dict[int, ProducerEntry] | None = None) -> None:

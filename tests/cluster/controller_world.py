@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek.cluster.decisions.controller_state import Change, LeaderIsrAndControllerEpoch, Leadership
+from odradek.cluster.decisions.controller_state import Change, ControllerContext, LeaderIsrAndControllerEpoch
 from odradek.cluster.decisions.reassignment import Step
 from odradek.cluster.tree.znodes import Partition, TopicNode
 
@@ -22,7 +22,7 @@ class World:
         self.nodes: dict[Partition, LeaderIsrAndControllerEpoch] = {}
         self.holders: dict[Partition, set[int]] = {}
         self.uncleanly: set[str] = set()  # topics with unclean elections
-        self.state = Leadership(1)
+        self.state = ControllerContext(1)
         self.state.started({broker: 100 + broker for broker in brokers})
 
     def create(self, topic: str, *assignment: list[int]) -> None:
@@ -78,7 +78,7 @@ class World:
 
     def failover(self) -> None:
         """Another controller takes office: it knows what the tree says."""
-        old, self.state = self.state, Leadership(self.state.controller_epoch + 1)
+        old, self.state = self.state, ControllerContext(self.state.controller_epoch + 1)
         self.state.topics, self.state.live, self.state.offline = old.topics, old.live, old.offline
         self.state.suspected = old.suspected
         for partition, standing in self.nodes.items():

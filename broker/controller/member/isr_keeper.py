@@ -32,13 +32,13 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from odradek.broker.controller.replicas.replica_manager import Replicas
+from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.cluster.metadata.rows import EPOCH, ISR, LEADER, OFFLINE
 from odradek.cluster.metadata.view import Row, View
 from odradek.cluster.replication import isr as rules
 from odradek.cluster.tree import notices, znodes
 from odradek.cluster.tree.tree import Create, Set, Tree, TreeError, TreeUnavailable
-from odradek.cluster.tree.znodes import Malformed, PartitionState
+from odradek.cluster.tree.znodes import MalformedNode, PartitionState
 from odradek.ipc import replicas as followers
 from odradek.ipc import slots
 from odradek.ipc.replicas import OUT
@@ -63,7 +63,9 @@ class _Change(NamedTuple):
 class IsrKeeper:
     """Checks all led partitions periodically, and soon after a follower has caught up."""
 
-    def __init__(self, view: View, replicas: Replicas, tree: Tree, lag_ms: int, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, view: View, replicas: ReplicaManager, tree: Tree, lag_ms: int, changed: Callable[[], None]
+    ) -> None:
         self._view = view
         self._replicas = replicas
         self._tree = tree
@@ -211,7 +213,7 @@ class IsrKeeper:
 def _readable(data: bytes, path: str) -> PartitionState | None:
     try:
         return znodes.decode_state(data)
-    except Malformed as error:
+    except MalformedNode as error:
         log.error("%s: %s: ISR not changed", path, error)
         return None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.protocol import produce
 from odradek.protocol.produce import PartResult
 from odradek.workers.net.connection_state import CLOSED
-from odradek.workers.produce.batching import Batching, Pending
+from odradek.workers.produce.batching import Batching, PendingBatch
 
 if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _PART = 500  # bytes of a request's part without its records, roughly
 
 
-class Answering:
+class ProduceResponses:
     """A worker's answers to Produce.
 
     `send(connection, data)` sends them, `settled(connection)` continues where no request is in flight any more.
@@ -46,7 +46,7 @@ class Answering:
                     self._settle(connection)
                 except Exception:  # a bug costs this connection, not the others
                     log.exception("%r: cannot answer Produce", connection)
-                    self._drop(connection, "an error of the broker")
+                    self._drop(connection, "closed after an internal error")
             if batching.touched:
                 batching.flush()
 
@@ -65,7 +65,7 @@ class Answering:
             if answer is not None:
                 answers.append(answer)
             elif _refused_silently(pending):
-                self._drop(connection, "a request with acks=0 was refused")
+                self._drop(connection, "closed: a Produce request with acks=0 failed")
                 return
         self.answered += before - len(in_flight)
         if answers:
@@ -74,7 +74,7 @@ class Answering:
             self._settled(connection)
 
 
-class Several:
+class MultiPartitionProduce:
     """A request for any number of partitions, answered when all are decided. `taken`: all of them are in `parts`."""
 
     __slots__ = ("_open", "acks", "correlation", "parts", "taken", "version")
@@ -85,11 +85,11 @@ class Several:
         self.version = version
         self.correlation = correlation
         self.acks = acks
-        self.parts: list[Pending] = []
-        self._open: list[Pending] = []
+        self.parts: list[PendingBatch] = []
+        self._open: list[PendingBatch] = []
         self.taken = False
 
-    def add(self, part: Pending) -> None:
+    def add(self, part: PendingBatch) -> None:
         """Add one of its partitions."""
         self.parts.append(part)
         if not part.done:
@@ -110,24 +110,24 @@ class Several:
         return produce.response(self.version, self.correlation, [_result(part) for part in self.parts])
 
 
-def _result(part: Pending) -> PartResult:
+def _result(part: PendingBatch) -> PartResult:
     return PartResult(
         part.target.topic, part.target.index, part.error, part.base_offset, part.append_time, part.log_start,
         part.message, part.record_errors,
     )  # fmt: skip
 
 
-def answer_of(pending: Pending | Several) -> bytes | None:
+def answer_of(pending: PendingBatch | MultiPartitionProduce) -> bytes | None:
     """The response frame of a decided request, None with acks=0."""
-    if isinstance(pending, Several):
+    if isinstance(pending, MultiPartitionProduce):
         return pending.answer() if pending.acks else None
     if not pending.target.acks:
         return None
     return produce.response(pending.target.version, pending.correlation, [_result(pending)])
 
 
-def _refused_silently(pending: Pending | Several) -> bool:
+def _refused_silently(pending: PendingBatch | MultiPartitionProduce) -> bool:
     """Whether a request with acks=0 failed: Kafka then closes the client's connection."""
-    if isinstance(pending, Several):
+    if isinstance(pending, MultiPartitionProduce):
         return not pending.acks and any(part.error for part in pending.parts)
     return not pending.target.acks and bool(pending.error)

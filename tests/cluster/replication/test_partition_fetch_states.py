@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.cluster.replication import fetch_session, leader_session
-from odradek.cluster.replication.fetch_session import Key, Session
-from odradek.cluster.replication.leader_session import APPEND, DELAY, DIVERGED, LOST_PLACE, Following
-from odradek.cluster.replication.pipelined_fetch import Coming
+from odradek.cluster.replication import fetch_session, partition_fetch_states
+from odradek.cluster.replication.fetch_session import FetchSessionHandler, Key
+from odradek.cluster.replication.partition_fetch_states import (
+    APPEND,
+    DELAY,
+    DIVERGED,
+    OUT_OF_RANGE,
+    PartitionFetchStates,
+)
+from odradek.cluster.replication.pipelined_fetch import PendingAppend
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchRequest
 
@@ -17,14 +23,14 @@ from ..asking import LIMITS, SESSION, A, B, C, at, fetched, following_of, part
 
 
 def test_nothing_assigned_nothing_asked() -> None:
-    machine = Following(LIMITS)
+    machine = PartitionFetchStates(LIMITS)
     assert machine.request(0) is None
     assert machine.due_ms() is None
     assert len(machine) == 0
 
 
 def test_the_first_request_names_everything() -> None:
-    machine = Following(LIMITS)
+    machine = PartitionFetchStates(LIMITS)
     machine.assign(A, at(10))
     machine.assign(C, at(20))
     request = fetched(machine)
@@ -43,7 +49,7 @@ def test_an_idle_request_names_nothing() -> None:
 def test_an_idle_request_looks_at_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = following_of(*[(b"t" * 16, index) for index in range(1000)])
     looked: list[Key] = []
-    monkeypatch.setattr(Following, "_is_excluded", lambda _, key: looked.append(key))
+    monkeypatch.setattr(PartitionFetchStates, "_is_excluded", lambda _, key: looked.append(key))
     fetched(machine)
     assert looked == []
 
@@ -77,7 +83,7 @@ def test_a_new_leader_epoch_is_told() -> None:
 
 
 def test_a_leader_without_sessions_is_told_everything_each_time() -> None:
-    machine = Following(LIMITS)
+    machine = PartitionFetchStates(LIMITS)
     machine.assign(A, at(10))
     for _ in range(3):
         request = fetched(machine)
@@ -136,7 +142,7 @@ def test_a_lost_connection_begins_anew() -> None:
 
 
 def test_session_epochs_begin_again_at_one() -> None:
-    session = Session()
+    session = FetchSessionHandler()
     session.answered(5)
     session.epoch = fetch_session._LAST
     session.answered(5)
@@ -151,8 +157,8 @@ def test_session_epochs_begin_again_at_one() -> None:
     [
         (0, None, APPEND),
         (0, (1, 5), DIVERGED),
-        (errors.OFFSET_OUT_OF_RANGE, None, LOST_PLACE),
-        *[(error, None, DELAY) for error in leader_session.TRANSIENT],
+        (errors.OFFSET_OUT_OF_RANGE, None, OUT_OF_RANGE),
+        *[(error, None, DELAY) for error in partition_fetch_states.TRANSIENT],
         (errors.CORRUPT_MESSAGE, None, DELAY),
         (errors.KAFKA_STORAGE_ERROR, None, DELAY),
         (errors.UNKNOWN_SERVER_ERROR, None, DELAY),
@@ -160,7 +166,7 @@ def test_session_epochs_begin_again_at_one() -> None:
     ],
 )
 def test_what_a_part_is_about(error: int, diverging: tuple[int, int] | None, about: str) -> None:
-    assert Following(LIMITS).classify(error, diverging) == about
+    assert PartitionFetchStates(LIMITS).classify(error, diverging) == about
 
 
 def test_parts_that_nobody_asked_for() -> None:
@@ -176,7 +182,7 @@ def test_parts_that_nobody_asked_for() -> None:
 
 def test_asking_for_more_before_what_came_is_used() -> None:
     machine = following_of(A, B)
-    assert machine.pipeline([Coming(A, 15, 2, 30)])
+    assert machine.pipeline([PendingAppend(A, 15, 2, 30)])
     assert fetched(machine).parts == [part(A, 15)]
     machine.resume_at(A, at(15))
     assert machine.answered(0, SESSION, 0)
@@ -186,7 +192,7 @@ def test_asking_for_more_before_what_came_is_used() -> None:
 
 def test_all_that_came_may_be_asked_beyond_or_nothing() -> None:
     machine = following_of(A, B)
-    assert not machine.pipeline([Coming(A, 15, 2, 30), Coming(B, 15, 2, 15)])
+    assert not machine.pipeline([PendingAppend(A, 15, 2, 30), PendingAppend(B, 15, 2, 15)])
     assert not machine.pipeline([])
     assert fetched(machine).parts == [], "both are where they were"
 
@@ -194,7 +200,7 @@ def test_all_that_came_may_be_asked_beyond_or_nothing() -> None:
 @pytest.mark.parametrize("how", ["hold", "back_off", "remove"])
 def test_what_was_said_and_did_not_come_true(how: str) -> None:
     machine = following_of(A, B)
-    machine.pipeline([Coming(A, 15, 2, 30)])
+    machine.pipeline([PendingAppend(A, 15, 2, 30)])
     fetched(machine)
     {"remove": lambda: machine.remove(A), "hold": lambda: machine.hold(A), "back_off": lambda: machine.back_off(A, 0)}[
         how
@@ -207,7 +213,7 @@ def test_what_was_said_and_did_not_come_true(how: str) -> None:
 
 def test_the_log_ends_elsewhere_than_was_said() -> None:
     machine = following_of(A)
-    machine.pipeline([Coming(A, 15, 2, 30)])
+    machine.pipeline([PendingAppend(A, 15, 2, 30)])
     fetched(machine)
     machine.resume_at(A, at(12))
     assert machine.answered(0, SESSION, 0)
@@ -217,7 +223,7 @@ def test_the_log_ends_elsewhere_than_was_said() -> None:
 
 def test_what_was_held_is_in_the_log_before_the_answer_comes() -> None:
     machine = following_of(A)
-    machine.pipeline([Coming(A, 15, 2, 30)])
+    machine.pipeline([PendingAppend(A, 15, 2, 30)])
     fetched(machine)
     machine.hold(A)
     machine.resume_at(A, at(15))

@@ -1,4 +1,4 @@
-"""A coordinator's journal over a real partition, whose log is compacted: storage's world of tests below groups' one."""
+"""A coordinator's log in a real partition that is compacted: the tests' world of storage below that of groups."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from odradek.storage.log import read
 from tests.storage.compaction.compaction_world import Producer, World
 
 
-class CompactedJournal:
-    """Implements `groups.journal.Journal` with one partition, 0."""
+class CompactedLog:
+    """Implements `groups.log_writer.CoordinatorLog` with one partition, 0."""
 
     def __init__(self, root: Path, **config: Any) -> None:
         settings = {"segment_bytes": 700, "delete_retention_ms": 1000, **config}

@@ -24,11 +24,11 @@ BATCH_BYTES = 256 * 1024
 RECORD_OVERHEAD = 40  # a bound for the varints around key and value
 
 
-class JournalBusy(Exception):
+class LogBusy(Exception):
     """Another process has the partition's lock: try again in a millisecond."""
 
 
-class JournalError(Exception):
+class LogError(Exception):
     """The batch was not appended; `error` is the partition's error."""
 
     def __init__(self, error: Error) -> None:
@@ -36,23 +36,23 @@ class JournalError(Exception):
         self.error = error
 
 
-class Journal(Protocol):
+class CoordinatorLog(Protocol):
     """The partitions of `__consumer_offsets` or `__transaction_state`."""
 
     def max_batch_bytes(self, partition: int) -> int:
         """The largest batch in bytes that the partition accepts (max.message.bytes)."""
 
     def append(self, partition: int, batch: bytes) -> int:
-        """Append one batch and return the offset of its first record; JournalBusy or JournalError."""
+        """Append one batch and return the offset of its first record; LogBusy or LogError."""
 
     def passed(self, partition: int, end: int) -> bool:
-        """Whether all in-sync replicas have the log up to `end`. JournalError: never, or too few are in sync."""
+        """Whether all in-sync replicas have the log up to `end`. LogError: never, or too few are in sync."""
 
     def read_all(self, partition: int) -> Iterator[bytes | None]:
         """Every batch from log start to log end, each in its own bytes; None: the next one is not available yet."""
 
 
-class Written(NamedTuple):
+class UnreplicatedBatch(NamedTuple):
     """A batch in the log that the high watermark has not passed."""
 
     end: int
@@ -73,7 +73,7 @@ def build_batch(
     )
 
 
-class Writer:
+class LogWriter:
     """Queues appends by partition and writes them in `write`; outcomes go to each `Append.done`.
 
     `faulty(key, now)` gets each group (or transactional id) that may differ from its log after an exception: it is
@@ -81,17 +81,17 @@ class Writer:
     """
 
     def __init__(
-        self, journal: Journal, partition_of: Callable[[str], int], timeout_ms: int, codec: int = codecs.NONE,
-        faulty: Callable[[str, Now], None] = lambda key, now: None,
+        self, coordinator_log: CoordinatorLog, partition_of: Callable[[str], int], timeout_ms: int,
+        codec: int = codecs.NONE, faulty: Callable[[str, Now], None] = lambda key, now: None,
     ) -> None:  # fmt: skip
-        self._journal = journal
+        self._log = coordinator_log
         self._partition_of = partition_of
         self._timeout_ms = timeout_ms
         self._codec = codec
         self._faulty = faulty
         self._producers: Counter[int] = Counter()  # undecided appends of each producer id
         self._queued: dict[int, deque[tuple[int, Append]]] = {}
-        self._written: dict[int, deque[Written]] = {}
+        self._written: dict[int, deque[UnreplicatedBatch]] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -131,7 +131,7 @@ class Writer:
     def _write_partition(self, partition: int, now: Now) -> None:
         queue = self._queued.pop(partition)
         try:
-            most = min(BATCH_BYTES, self._journal.max_batch_bytes(partition) - HEADER_SIZE)
+            most = min(BATCH_BYTES, self._log.max_batch_bytes(partition) - HEADER_SIZE)
         except Exception:
             log.exception("partition %d: unexpected error: reloading its groups", partition)
             self._fail_all([append for _, append in queue], now)
@@ -140,7 +140,7 @@ class Writer:
             appends = _take(queue, most)
             try:
                 self._append(partition, [append for _, append in appends], now)
-            except JournalBusy:
+            except LogBusy:
                 queue.extendleft(reversed(appends))
                 left = self._expire(queue, now)
                 if left:
@@ -161,12 +161,12 @@ class Writer:
         records = [record for append in appends for record in append.records]
         try:
             batch = build_batch(records, now.wall_ms, self._codec, appends[0].producer)
-            position = self._journal.append(partition, batch)
-        except JournalError as error:
+            position = self._log.append(partition, batch)
+        except LogError as error:
             self._report(appends, error.error, -1, now)
             return
         deadline = now.steady_ms + self._timeout_ms
-        written = Written(position + len(records), position, appends, deadline)
+        written = UnreplicatedBatch(position + len(records), position, appends, deadline)
         self._written.setdefault(partition, deque()).append(written)
 
     def _expire(self, queue: deque[tuple[int, Append]], now: Now) -> deque[tuple[int, Append]]:
@@ -187,12 +187,12 @@ class Writer:
         if not waiting:
             self._written.pop(partition, None)
 
-    def _outcome(self, partition: int, written: Written, now: Now) -> Error | None:
+    def _outcome(self, partition: int, written: UnreplicatedBatch, now: Now) -> Error | None:
         """The outcome of a batch, None while it is open."""
         try:
-            if self._journal.passed(partition, written.end):
+            if self._log.passed(partition, written.end):
                 return Error.NONE
-        except JournalError as error:
+        except LogError as error:
             return error.error
         except Exception:
             log.exception("partition %d: unexpected error while reading its high watermark", partition)

@@ -6,10 +6,10 @@ One request is in flight at a time. `request` returns what to send; the caller p
 reached yet: the high watermark depends on it. Where it does not depend on it (cluster.replication.pipelined_fetch), the
 next request may leave before those reports.
 
-A partition is in one of five states: FETCHED; HELD, its data wait for its lock; CUT, a truncation of its log is under
-way, which may take long; DELAYED, left out of requests for a while; LOOKUP, the leader has nothing at the end of the
-follower's log, and the follower requests the leader's offsets. In a session (cluster.replication.fetch_session) an idle
-request costs the same for one partition and for thousands.
+A partition is in one of five states: FETCHING; HELD, its data wait for its lock; TRUNCATING, a truncation of its log is
+under way, which may take long; DELAYED, left out of requests for a while; LOOKUP, the leader has nothing at the end of
+the follower's log, and the follower requests the leader's offsets. In a session (cluster.replication.fetch_session) an
+idle request costs the same for one partition and for thousands.
 
 Facts are from Kafka's AbstractFetcherThread. Times are in ms of any monotonic clock.
 """
@@ -20,13 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.cluster.replication import pipelined_fetch
-from odradek.cluster.replication.fetch_session import Key, Session
-from odradek.cluster.replication.pipelined_fetch import Coming
+from odradek.cluster.replication.fetch_session import FetchSessionHandler, Key
+from odradek.cluster.replication.pipelined_fetch import PendingAppend
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import EARLIEST, LATEST
 
-APPEND, DIVERGED, LOST_PLACE, DELAY = "append", "diverged", "lost place", "delay"
+APPEND, DIVERGED, OUT_OF_RANGE, DELAY = "append", "diverged", "out of range", "delay"
 TRUNCATE, RESTART = "truncate", "restart"
 
 HELD_WAIT_MS = 5  # fetch wait at the leader while a partition is held here and will soon be fetched again
@@ -50,7 +50,7 @@ class Position(NamedTuple):
     log_start: int
 
 
-class Limits(NamedTuple):
+class FetcherConfig(NamedTuple):
     """Fields that all requests of a follower share: its broker id, and replica.fetch.*."""
 
     replica: int
@@ -61,14 +61,14 @@ class Limits(NamedTuple):
     backoff_ms: int = 1000
 
 
-class Seek(NamedTuple):
+class OffsetLookup(NamedTuple):
     """A request for the log ends (LATEST) or starts (EARLIEST) of some partitions, with their leader epochs."""
 
     at: int
-    places: list[tuple[Key, int]]
+    partitions: list[tuple[Key, int]]
 
 
-class Cut(NamedTuple):
+class Truncation(NamedTuple):
     """How to fix a log that does not match its leader's: TRUNCATE it to `offset`, or RESTART it there, empty."""
 
     key: Key
@@ -76,11 +76,11 @@ class Cut(NamedTuple):
     offset: int
 
 
-class Following:
+class PartitionFetchStates:
     """The partitions that one connection to a leader fetches."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, config: FetcherConfig) -> None:
+        self.config = config
         self._parts: dict[Key, FetchPart] = {}  # all partitions, with the fetch part to request
         self._held: set[Key] = set()
         self._truncating: set[Key] = set()
@@ -88,7 +88,7 @@ class Following:
         self._lookups: dict[Key, int | None] = {}  # the leader's log end, once known
         self._failures: dict[Key, int] = {}  # failures in a row
         self._delays: dict[Key, tuple[int, int]] = {}  # recent count of `delay`, and time of the last one
-        self._session = Session()
+        self._session = FetchSessionHandler()
         self._session_errors = 0  # of the session, in a row
         self._not_before = 0
 
@@ -100,7 +100,7 @@ class Following:
     def assign(self, key: Key, position: Position) -> None:
         """Fetch a partition from `position` on; drops all earlier state."""
         self.remove(key)
-        self._parts[key] = FetchPart(*key, *position, self.limits.part_bytes)
+        self._parts[key] = FetchPart(*key, *position, self.config.part_bytes)
         self._fetch_again(key)
 
     def remove(self, key: Key) -> None:
@@ -117,47 +117,47 @@ class Following:
 
     # -- requests
 
-    def request(self, now_ms: int) -> FetchRequest | Seek | None:
+    def request(self, now_ms: int) -> FetchRequest | OffsetLookup | None:
         """The next request; None when there is nothing to request until `due_ms`."""
         for key in [key for key, due in self._delayed.items() if due <= now_ms]:
             self._fetch_again(key)
         if now_ms < self._not_before:
             return None
-        return self._lookup() or (self._fetch(now_ms) if self._fetched else None)
+        return self._lookup() or (self._fetch(now_ms) if self._fetching else None)
 
     def due_ms(self) -> int | None:
         """The time of the next request, if there is none now; None: not before another call."""
-        if self._not_before and (self._fetched or self._lookups):
+        if self._not_before and (self._fetching or self._lookups):
             return self._not_before
         return min(self._delayed.values(), default=None)
 
     @property
-    def _fetched(self) -> int:
-        """The number of partitions in state FETCHED."""
+    def _fetching(self) -> int:
+        """The number of partitions in state FETCHING."""
         return len(self._parts) - len(self._held) - len(self._truncating) - len(self._delayed) - len(self._lookups)
 
     def _fetch(self, now_ms: int) -> FetchRequest:
-        session, limits = self._session, self.limits
+        session, config = self._session, self.config
         parts, forgotten = session.build((key, part) for key, part in self._parts.items() if not self._is_excluded(key))
         return FetchRequest(
-            limits.replica, self._wait_ms(now_ms), limits.min_bytes, limits.max_bytes, 0, session.id, session.epoch,
+            config.replica, self._wait_ms(now_ms), config.min_bytes, config.max_bytes, 0, session.id, session.epoch,
             parts, forgotten, b"",
         )  # fmt: skip
 
     def _wait_ms(self, now_ms: int) -> int:
         """How long the leader may wait: until a held or left-out partition is due."""
-        longest = self.limits.max_wait_ms
+        longest = self.config.max_wait_ms
         if self._held:
             longest = min(longest, HELD_WAIT_MS)
         due = min(self._delayed.values(), default=now_ms + longest)
         return min(longest, due - now_ms)
 
-    def _lookup(self) -> Seek | None:
+    def _lookup(self) -> OffsetLookup | None:
         """A request for log ends first, then for log starts where needed."""
         for at, known in ((LATEST, False), (EARLIEST, True)):
             keys = [key for key, end in self._lookups.items() if (end is not None) == known]
             if keys:
-                return Seek(at, [(key, self._parts[key].leader_epoch) for key in keys])
+                return OffsetLookup(at, [(key, self._parts[key].leader_epoch) for key in keys])
         return None
 
     # -- answers
@@ -173,36 +173,36 @@ class Following:
         self._session.refused(error)
         self._session_errors += 1
         if self._session_errors > 1:
-            self._not_before = now_ms + self.limits.backoff_ms
+            self._not_before = now_ms + self.config.backoff_ms
         return False
 
     def lost(self) -> None:
         """Record a lost connection: the session and the pending response are lost with it."""
-        self._session = Session()
+        self._session = FetchSessionHandler()
         self._session_errors = self._not_before = 0
         self._lookups = dict.fromkeys(self._lookups)
 
     def requested(self, key: Key) -> FetchPart | None:
-        """The request part that the response's part for `key` answers; None when it is no longer wanted."""
+        """The request part that the response's part for `key` answers; None when it is no longer fetched."""
         part = self._parts.get(key)
         return part if part is not None and not self._is_excluded(key) and part == self._session.sent.get(key) else None
 
     def classify(self, error: int, diverging: tuple[int, int] | None) -> str:
-        """How to handle a part of a response: APPEND, DIVERGED, LOST_PLACE, or DELAY."""
+        """How to handle a part of a response: APPEND, DIVERGED, OUT_OF_RANGE, or DELAY."""
         if error == errors.NONE:
             return APPEND if diverging is None else DIVERGED
-        return LOST_PLACE if error == errors.OFFSET_OUT_OF_RANGE else DELAY
+        return OUT_OF_RANGE if error == errors.OFFSET_OUT_OF_RANGE else DELAY
 
-    def pipeline(self, coming: Sequence[Coming]) -> bool:
+    def pipeline(self, pending: Sequence[PendingAppend]) -> bool:
         """Whether the next request may leave before the received records are appended; if so it requests more.
 
         Afterwards `resume_at` reports the log's position as usual. If that differs from the position sent to the
-        leader, or if the partition is no longer FETCHED by then, `requested` discards the response.
+        leader, or if the partition is no longer FETCHING by then, `requested` discards the response.
         """
         parts = {
-            one.key: part for one in coming if (part := pipelined_fetch.beyond(self._parts[one.key], one)) is not None
+            one.key: part for one in pending if (part := pipelined_fetch.beyond(self._parts[one.key], one)) is not None
         }
-        if not parts or len(parts) < len(coming):
+        if not parts or len(parts) < len(pending):
             return False
         for key, part in parts.items():
             self._parts[key] = part
@@ -218,7 +218,7 @@ class Following:
     def set_position(self, key: Key, position: Position) -> None:
         """Record the log's position; the partition's state stays."""
         if key in self._parts:
-            self._parts[key] = FetchPart(*key, *position, self.limits.part_bytes)
+            self._parts[key] = FetchPart(*key, *position, self.config.part_bytes)
 
     def succeeded(self, key: Key) -> None:
         """Reset the failures in a row: the leader's data were usable."""
@@ -239,11 +239,11 @@ class Following:
 
         A new leader may learn of its election some milliseconds after its followers, and records wait meanwhile.
         """
-        before, since = self._delays.get(key, (0, now_ms))
-        absences = 0 if now_ms - since > 2 * self.limits.backoff_ms else before
-        self._delays[key] = (absences + 1, now_ms)
+        recent, since = self._delays.get(key, (0, now_ms))
+        delays = 0 if now_ms - since > 2 * self.config.backoff_ms else recent
+        self._delays[key] = (delays + 1, now_ms)
         if self._exclude(key):
-            self._delayed[key] = now_ms + min(self.limits.backoff_ms, FIRST_DELAY_MS << min(absences, 16))
+            self._delayed[key] = now_ms + min(self.config.backoff_ms, FIRST_DELAY_MS << min(delays, 16))
 
     def pause(self, keys: Iterable[Key], now_ms: int, pause_ms: int) -> None:
         """Leave fetched partitions out for a while, without an error (cluster.replication.throttles)."""
@@ -257,8 +257,8 @@ class Following:
 
         Call `set_position` with the log's end too: after `pipeline` the last request may claim all received records.
         """
-        strikes = self._failures[key] = self._failures.get(key, 0) + 1
-        pause = min(self.limits.backoff_ms << min(strikes - 1, 16), max(LONGEST_BACKOFF_MS, self.limits.backoff_ms))
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        pause = min(self.config.backoff_ms << min(failures - 1, 16), max(LONGEST_BACKOFF_MS, self.config.backoff_ms))
         if self._exclude(key):
             self._delayed[key] = now_ms + pause
         return pause
@@ -268,29 +268,32 @@ class Following:
         if self._exclude(key):
             self._lookups[key] = None
 
-    def offsets_found(self, asked: Seek, offsets: Mapping[Key, tuple[int, int]], now_ms: int) -> list[Cut]:
-        """The cuts to make after the response to `asked`, (error, offset) by partition. Leaves out missing partitions.
+    def offsets_found(
+        self, lookup: OffsetLookup, offsets: Mapping[Key, tuple[int, int]], now_ms: int
+    ) -> list[Truncation]:
+        """The truncations to make after the response to `lookup`, (error, offset) by partition. Leaves out missing
+        partitions.
 
         As Kafka's fetchOffsetAndTruncate: truncate a log that ends after the leader's; restart one that ends before the
         leader's start.
         """
-        cuts = []
-        for key, epoch in asked.places:
+        truncations = []
+        for key, epoch in lookup.partitions:
             if key not in self._lookups or self._parts[key].leader_epoch != epoch:
                 continue
             error, offset = offsets.get(key, (errors.UNKNOWN_TOPIC_OR_PARTITION, -1))
             own = self._parts[key].offset
             if error or offset < 0:
                 self.delay(key, now_ms)
-            elif asked.at == LATEST and offset >= own:
+            elif lookup.at == LATEST and offset >= own:
                 self._lookups[key] = offset
-            elif asked.at == LATEST:
-                cuts.append(Cut(key, TRUNCATE, offset))
+            elif lookup.at == LATEST:
+                truncations.append(Truncation(key, TRUNCATE, offset))
             elif offset > own:
-                cuts.append(Cut(key, RESTART, offset))
+                truncations.append(Truncation(key, RESTART, offset))
             else:  # the leader has the offset that it reported as missing
                 self.back_off(key, now_ms)
-        return cuts
+        return truncations
 
     # -- conditions
 

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
     from odradek.protocol.records.columns import Data
     from odradek.workers.fetch.fetch_services import FetchServices
-    from odradek.workers.fetch.sessions import Session
+    from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.net.connection import Connection
 
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 
 
-class InSession(RepeatedFetch):
+class RepeatedSessionFetch(RepeatedFetch):
     """`frame`: the bytes before the epoch, between epoch and offset, and behind the offset."""
 
     __slots__ = ("_key", "_middle", "_session")
 
     def __init__(
         self, services: FetchServices, connection: Connection, version: int, request: FetchRequest, target: FetchTarget,
-        frame: tuple[bytes, bytes, bytes], session: Session,
+        frame: tuple[bytes, bytes, bytes], session: FetchSession,
     ) -> None:  # fmt: skip
         front, self._middle, back = frame
         super().__init__(services, connection, version, request, target, (front, back), session)
@@ -51,23 +51,23 @@ class InSession(RepeatedFetch):
             or at + 8 + len(self._back) != end
             or version != self.version
             or self._metadata is not self.services.snapshot.mark
-            or not self._goes_on(_I32.unpack_from(buffer, epoch_at)[0], _I64.unpack_from(buffer, at)[0])
+            or not self._continues(_I32.unpack_from(buffer, epoch_at)[0], _I64.unpack_from(buffer, at)[0])
         ):
             return False
         self.correlation = correlation
         self.start()
         return True
 
-    def _is_there(self, session: Session) -> bool:
+    def _is_current(self, session: FetchSession) -> bool:
         """Whether the session still has this partition, and no other."""
         return len(session.parts) == 1 and self._key in session.parts
 
-    def _goes_on(self, epoch: int, offset: int) -> bool:
+    def _continues(self, epoch: int, offset: int) -> bool:
         """Apply the request to the session, if that still exists and `epoch` is its next one."""
         session = self._session
-        if not self._is_there(session):
+        if not self._is_current(session):
             return False
-        if not self.services.sessions.goes_on(session, epoch, time.monotonic()):
+        if not self.services.sessions.continues(session, epoch, time.monotonic()):
             return False
         self._offset = offset
         part = self.request.parts[0]
@@ -77,10 +77,10 @@ class InSession(RepeatedFetch):
     def _reply(self, found: Found) -> None:
         session, known = self._session, found[4]
         session.advance()  # first: the next request may arrive as soon as this one is answered
-        if not found[0] and session.told.get(self._key) == known:
+        if not found[0] and session.last_sent.get(self._key) == known:
             form = self._target.form
             opening = form.opening(len(form.nothing), self.correlation, session.id)
             self.services.sender.answer_bytes(self.connection, opening + form.nothing)
             return
-        session.told[self._key] = known
+        session.last_sent[self._key] = known
         super()._reply(found)

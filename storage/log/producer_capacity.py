@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def reserve(partition: Partition, values: Fields, ids: Collection[int]) -> None:
-    """Reserve room for all producers in `ids`. NoRoom (an OSError), without a change, when /dev/shm is full.
+    """Reserve room for all producers in `ids`. SharedMemoryFull (an OSError), without a change, when /dev/shm is full.
 
     A larger table drops none of them, so that those in the former table need no room again.
     """
@@ -42,7 +42,7 @@ def reserve_staged(partition: Partition, values: Fields, staged: Staged) -> None
 
 
 def admit(partition: Partition, values: Fields, staged: Staged, producer_id: int) -> None:
-    """Reserve room for a producer new to `staged`. As `reserve`; on NoRoom it has none."""
+    """Reserve room for a producer new to `staged`. As `reserve`; on SharedMemoryFull it has none."""
     if not partition.producers.has_room(values[F_PSTATE_GEN], len(staged.fresh) + 1):
         reserve(partition, values, staged.ids() | {producer_id})
         staged.moved(partition.producers.table(values[F_PSTATE_GEN]))

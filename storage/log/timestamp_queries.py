@@ -35,7 +35,7 @@ _WALKED = 1 << 16  # bytes at a segment's end that may hold a larger timestamp t
 _LAST_OFFSET = INT64_MAX
 
 
-class Found(NamedTuple):
+class TimestampAndOffset(NamedTuple):
     """A record's timestamp (ms), offset, and the leader epoch it was written in."""
 
     timestamp: int
@@ -43,11 +43,11 @@ class Found(NamedTuple):
     leader_epoch: int
 
 
-class Question(ABC):
+class TimestampQuery(ABC):
     """One query by timestamp. `found` is the answer once `step` returns True; None if there is no such record."""
 
     def __init__(self) -> None:
-        self.found: Found | None = None
+        self.found: TimestampAndOffset | None = None
         self._epoch: int | None = None  # None before the first step: LeaderAndIsr may contain any number
         self._end = 0
 
@@ -70,7 +70,7 @@ class Question(ABC):
         """Run one `step`."""
 
 
-class FirstNotBefore(Question):
+class OffsetForTimestamp(TimestampQuery):
     """The first record whose timestamp is at least `timestamp`."""
 
     def __init__(self, timestamp: int) -> None:
@@ -101,7 +101,7 @@ class FirstNotBefore(Question):
                 break
 
 
-class Newest(Question):
+class MaxTimestamp(TimestampQuery):
     """The first record with the largest timestamp in the log's files (KIP-734).
 
     As in Kafka it may lie below the log start, in a segment that DeleteRecords has left: no index has the largest
@@ -206,7 +206,7 @@ class _Search:
     """Search for the first record in [start, end) that is not older than `timestamp`; `found` once `step` is True."""
 
     def __init__(self, timestamp: int, start: int, end: int) -> None:
-        self.found: Found | None = None
+        self.found: TimestampAndOffset | None = None
         self._timestamp = timestamp
         self._end = end
         self._batches = _Batches(start, end)
@@ -223,7 +223,7 @@ class _Search:
             elif self._look_inside(lowest):
                 self._records = None
         except RecordError:  # the producer's fault: a consumer that reads the whole batch skips nothing
-            self.found = Found(self._head[8], max(lowest, self._head[0]), self._head[2])
+            self.found = TimestampAndOffset(self._head[8], max(lowest, self._head[0]), self._head[2])
         return self.found is not None or (self._records is None and self._batches.over)
 
     def _open_next(self, partition: Partition, values: Values, lowest: int) -> None:
@@ -245,7 +245,7 @@ class _Search:
         for offset, timestamp, *_ in islice(self._records, RECORDS):
             looked_at += 1
             if lowest <= offset < self._end and timestamp >= self._timestamp:
-                self.found = Found(timestamp, offset, self._head[2])
+                self.found = TimestampAndOffset(timestamp, offset, self._head[2])
                 break
         return looked_at < RECORDS
 

@@ -6,8 +6,8 @@ import pytest
 
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
-from odradek.workers.fetch import sessions as module
-from odradek.workers.fetch.sessions import EVICTION_S, INITIAL, SESSIONLESS, Session, Sessions
+from odradek.workers.fetch import fetch_sessions as module
+from odradek.workers.fetch.fetch_sessions import EVICTION_S, INITIAL, SESSIONLESS, FetchSession, FetchSessionCache
 
 A, B = (b"a", 0), (b"b", 1)
 
@@ -20,7 +20,7 @@ def request(session: int, epoch: int, *parts: FetchPart, forget: tuple[tuple[byt
     return FetchRequest(-1, 500, 1, 1000, 0, session, epoch, list(parts), list(forget), b"")
 
 
-def new(sessions: Sessions, *parts: FetchPart, now: float = 0.0) -> Session:
+def new(sessions: FetchSessionCache, *parts: FetchPart, now: float = 0.0) -> FetchSession:
     error, session = sessions.open(request(0, INITIAL, *parts), False, now)
     assert error == errors.NONE
     assert session is not None
@@ -33,13 +33,13 @@ def result(key: tuple[bytes, int], hw: int = 5, error: int = 0, payload: bytes =
 
 
 def test_a_fetch_outside_of_sessions_makes_none() -> None:
-    sessions = Sessions(10)
+    sessions = FetchSessionCache(10)
     assert sessions.open(request(0, SESSIONLESS, part(A)), False, 0) == (errors.NONE, None)
     assert len(sessions) == 0
 
 
 def test_a_session_is_added_to_changed_and_forgotten() -> None:
-    sessions = Sessions(10)
+    sessions = FetchSessionCache(10)
     session = new(sessions, part(A), part(B))
     change = request(session.id, 1, part(B, 7), part((b"c", 0)), forget=(A,))
     assert sessions.open(change, False, 1) == (errors.NONE, session)
@@ -47,7 +47,7 @@ def test_a_session_is_added_to_changed_and_forgotten() -> None:
 
 
 def test_a_new_session_forgets_nothing() -> None:
-    sessions = Sessions(10)
+    sessions = FetchSessionCache(10)
     error, session = sessions.open(request(0, INITIAL, part(A), part(B), forget=(A,)), False, 0)
     assert error == errors.NONE
     assert session is not None
@@ -55,7 +55,7 @@ def test_a_new_session_forgets_nothing() -> None:
 
 
 def test_epochs_go_on_one_by_one_and_never_back_to_the_first() -> None:
-    sessions = Sessions(10)
+    sessions = FetchSessionCache(10)
     session = new(sessions, part(A))
     for epoch in (0x7FFFFFFE, 3, 2, -2):
         if epoch != session.epoch:
@@ -67,13 +67,13 @@ def test_epochs_go_on_one_by_one_and_never_back_to_the_first() -> None:
 
 
 def test_a_session_nobody_has() -> None:
-    sessions = Sessions(10)
+    sessions = FetchSessionCache(10)
     session = new(sessions, part(A))
     assert sessions.open(request(session.id + 1, 1), False, 0)[0] == errors.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_full_request_ends_the_session_it_names() -> None:
-    sessions = Sessions(10)
+    sessions = FetchSessionCache(10)
     first, second = new(sessions, part(A)), new(sessions, part(A))
     sessions.open(request(first.id, SESSIONLESS, part(A)), False, 0)
     assert sessions.open(request(first.id, 1), False, 0)[0] == errors.FETCH_SESSION_ID_NOT_FOUND
@@ -83,7 +83,7 @@ def test_a_full_request_ends_the_session_it_names() -> None:
 
 
 def test_a_session_without_partitions_is_over() -> None:
-    sessions = Sessions(10)
+    sessions = FetchSessionCache(10)
     session = new(sessions, part(A))
     assert sessions.open(request(session.id, 1, forget=(A,)), False, 0) == (errors.NONE, None)
     assert len(sessions) == 0
@@ -92,7 +92,7 @@ def test_a_session_without_partitions_is_over() -> None:
 def test_sessions_that_grow_take_no_more_room_than_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that would is over; the others go on, and may change what they have."""
     monkeypatch.setattr(module, "MOST_PARTS", 5)
-    sessions = Sessions(10)
+    sessions = FetchSessionCache(10)
     first, second = new(sessions, part(A), part(B)), new(sessions, part(A))
     more = [part((b"c", index)) for index in range(3)]
     assert sessions.open(request(second.id, 1, part(B, 7), more[0]), False, 1) == (errors.NONE, second)
@@ -104,14 +104,14 @@ def test_sessions_that_grow_take_no_more_room_than_new_ones(monkeypatch: pytest.
 
 
 def test_names_and_ids_do_not_mix() -> None:
-    sessions = Sessions(10)
+    sessions = FetchSessionCache(10)
     session = new(sessions, part(A))
     assert sessions.open(request(session.id, 1), True, 0)[0] == errors.FETCH_SESSION_TOPIC_ID_ERROR
     assert sessions.open(request(session.id, 1), False, 0) == (errors.NONE, session)
 
 
 def test_only_an_idle_session_makes_room() -> None:
-    sessions = Sessions(2)
+    sessions = FetchSessionCache(2)
     first, second = new(sessions, part(A), now=0), new(sessions, part(A), now=1)
     assert sessions.open(request(0, INITIAL, part(A)), False, 2) == (errors.NONE, None)
     sessions.open(request(first.id, 1), False, 50)
@@ -124,29 +124,29 @@ def test_only_an_idle_session_makes_room() -> None:
 
 
 def test_no_sessions_at_all() -> None:
-    assert Sessions(0).open(request(0, INITIAL, part(A)), False, 0) == (errors.NONE, None)
+    assert FetchSessionCache(0).open(request(0, INITIAL, part(A)), False, 0) == (errors.NONE, None)
 
 
 def test_only_news_are_told() -> None:
-    session = Session(1, False, 0)
+    session = FetchSession(1, False, 0)
     session.update(request(1, 0, part(A), part(B)))
-    assert session.news([result(A), result(B)]) == [result(A), result(B)]
-    assert session.news([result(A), result(B)]) == []
-    assert session.news([result(A, hw=6), result(B)]) == [result(A, hw=6)]
-    assert session.news([result(A, hw=6), result(B, error=3)]) == [result(B, error=3)]
-    assert session.news([result(A, hw=6), result(B, error=3)]) == [result(B, error=3)]
-    assert session.news([result(A, hw=6), result(B, payload=b"x")]) == [result(B, payload=b"x")]
+    assert session.changed_partitions([result(A), result(B)]) == [result(A), result(B)]
+    assert session.changed_partitions([result(A), result(B)]) == []
+    assert session.changed_partitions([result(A, hw=6), result(B)]) == [result(A, hw=6)]
+    assert session.changed_partitions([result(A, hw=6), result(B, error=3)]) == [result(B, error=3)]
+    assert session.changed_partitions([result(A, hw=6), result(B, error=3)]) == [result(B, error=3)]
+    assert session.changed_partitions([result(A, hw=6), result(B, payload=b"x")]) == [result(B, payload=b"x")]
 
 
 def test_who_was_served_goes_to_the_back_of_the_line() -> None:
-    session = new(Sessions(1), part(A), part(B))
-    session.news([result(A, payload=b"x"), result(B)])
+    session = new(FetchSessionCache(1), part(A), part(B))
+    session.changed_partitions([result(A, payload=b"x"), result(B)])
     assert list(session.parts) == [B, A]
 
 
 def test_the_first_answer_leaves_the_order_as_it_was_asked_for() -> None:
     """As Kafka does, which is felt where `max_bytes` leaves no room for the others."""
-    session = Session(1, False, 0)
+    session = FetchSession(1, False, 0)
     session.add(request(0, INITIAL, part(A), part(B)))
-    session.news([result(A, payload=b"x"), result(B)])
+    session.changed_partitions([result(A, payload=b"x"), result(B)])
     assert list(session.parts) == [A, B]

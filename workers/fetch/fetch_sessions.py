@@ -1,6 +1,6 @@
 """Fetch sessions (KIP-227): remember the partitions that a client fetches, so that it need not repeat them.
 
-Pure state: requests in, the parts to look at out. A worker keeps its own sessions; a request with the session of
+Pure state: requests in, the partitions to read out. A worker keeps its own sessions; a request with the session of
 another worker gets FETCH_SESSION_ID_NOT_FOUND, and the client opens a new one. When the limit is reached, a session
 that was idle for EVICTION_S is evicted; if all are in use the client continues without one, or clients would evict each
 other all the time. Left out: Kafka's rule that larger sessions may evict smaller ones.
@@ -24,13 +24,13 @@ _LAST_EPOCH = INT32_MAX
 Key = tuple[bytes, int]
 
 
-class Session:
-    """One client's session; `parts` in the order in which they are served, `told` what the client knows.
+class FetchSession:
+    """One client's session; `parts` in the order in which they are served, `last_sent` what the client has.
 
     `by_id`: topics are named by their ids. `used`: time of the last request (seconds).
     """
 
-    __slots__ = ("by_id", "epoch", "following", "id", "parts", "told", "used")
+    __slots__ = ("by_id", "epoch", "follower_partitions", "id", "last_sent", "parts", "used")
 
     def __init__(self, session_id: int, by_id: bool, now: float) -> None:
         self.id = session_id
@@ -38,8 +38,8 @@ class Session:
         self.used = now
         self.epoch = INITIAL
         self.parts: dict[Key, FetchPart] = {}
-        self.told: dict[Key, tuple[int, int]] = {}  # (high watermark, log start)
-        self.following: Any = None  # of a follower's session (workers.fetch.follower_fetch.Following)
+        self.last_sent: dict[Key, tuple[int, int]] = {}  # (high watermark, log start)
+        self.follower_partitions: Any = None  # of a follower (workers.fetch.follower_fetch.FollowerPartitions)
 
     def add(self, request: FetchRequest) -> None:
         """Add the partitions that a request names."""
@@ -51,18 +51,18 @@ class Session:
         self.add(request)
         for key in request.forgotten:
             self.parts.pop(key, None)
-            self.told.pop(key, None)
+            self.last_sent.pop(key, None)
 
-    def news(self, results: list[FetchResult]) -> list[FetchResult]:
+    def changed_partitions(self, results: list[FetchResult]) -> list[FetchResult]:
         """The results to send: with records, an error, or a high watermark or log start new to the client."""
         sent = []
         for result in results:
             key = (result.topic, result.partition)
             known = (result.hw, result.log_start)
             special = result.error or result.diverging or result.preferred >= 0
-            if result.payloads or special or self.told.get(key) != known:
+            if result.payloads or special or self.last_sent.get(key) != known:
                 sent.append(result)
-                self.told[key] = known
+                self.last_sent[key] = known
             if result.payloads and key in self.parts and self.epoch != INITIAL:
                 self.parts[key] = self.parts.pop(key)  # served: to the end of the order
         return sent
@@ -72,17 +72,17 @@ class Session:
         self.epoch = self.epoch + 1 if self.epoch < _LAST_EPOCH else 1
 
 
-class Sessions:
+class FetchSessionCache:
     """A worker's sessions, at most `limit`. `now` is in seconds of any monotonic clock."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, by_id: bool, now: float) -> tuple[int, Session | None]:
+    def open(self, request: FetchRequest, by_id: bool, now: float) -> tuple[int, FetchSession | None]:
         """(error, session) for a request: the session is None for a fetch without one."""
         if request.session_epoch == SESSIONLESS:
             self._sessions.pop(request.session_id, None)
@@ -92,7 +92,7 @@ class Sessions:
             return errors.NONE, self._new(request, by_id, now)
         return self._continue(request, by_id, now)
 
-    def goes_on(self, session: Session, epoch: int, now: float) -> bool:
+    def continues(self, session: FetchSession, epoch: int, now: float) -> bool:
         """`open` for a request with the next `epoch` of `session` that adds and forgets no partition."""
         if session.epoch != epoch or self._sessions.get(session.id) is not session:
             return False
@@ -100,12 +100,12 @@ class Sessions:
         self._sessions.move_to_end(session.id)
         return True
 
-    def _new(self, request: FetchRequest, by_id: bool, now: float) -> Session | None:
+    def _new(self, request: FetchRequest, by_id: bool, now: float) -> FetchSession | None:
         if len(self._sessions) >= self._limit and not self._make_room(now):
             return None
         if self._parts() + len(request.parts) > MOST_PARTS:
             return None
-        session = Session(self._unused_id(), by_id, now)
+        session = FetchSession(self._unused_id(), by_id, now)
         session.add(request)  # its forgotten partitions belong to no session that continues
         self._sessions[session.id] = session
         return session
@@ -121,7 +121,7 @@ class Sessions:
         del self._sessions[oldest.id]
         return True
 
-    def _is_too_large(self, session: Session, request: FetchRequest, before: int) -> bool:
+    def _is_too_large(self, session: FetchSession, request: FetchRequest, before: int) -> bool:
         """Whether a request makes a session that had `before` partitions, or all sessions together, too large."""
         if before + len(request.parts) > MOST_ELEMENTS:
             return True
@@ -133,7 +133,7 @@ class Sessions:
             if session_id not in self._sessions:
                 return session_id
 
-    def _continue(self, request: FetchRequest, by_id: bool, now: float) -> tuple[int, Session | None]:
+    def _continue(self, request: FetchRequest, by_id: bool, now: float) -> tuple[int, FetchSession | None]:
         session = self._sessions.get(request.session_id)
         if session is None:
             return errors.FETCH_SESSION_ID_NOT_FOUND, None

@@ -51,7 +51,7 @@ class _InSession:
 
     def state(self) -> Any:
         session = self.bench.worker.sessions._sessions.get(self.session)
-        return session and (session.epoch, session.parts, session.told)
+        return session and (session.epoch, session.parts, session.last_sent)
 
 
 class _Pair:
@@ -150,7 +150,7 @@ def test_any_sequence_in_a_session(bench: Bench, seed: int) -> None:
             tail = chance.randrange(3)
             offset = slot.state().leo - chance.randrange(3) if tail else chance.randrange(5)
             pair.ask(*([calls.part(0, offset)] if chance.randrange(6) else []), wait_ms=chance.choice([0, LONG_WAIT]))
-            bench.worker.purgatory.hurry()
+            bench.worker.purgatory.answer_all()
         pair.same()
     assert pair.both[0].remembered
 

@@ -1,7 +1,7 @@
 """Truncating the active segment by its indexes, without reading the part that stays. Caller holds the lock.
 
 This reads the headers after the last remaining index entry and those of the removed batches: the time depends on how
-much is removed, not on the segment's size (for producers see storage.log.former_producers). The part that stays was
+much is removed, not on the segment's size (for producers see storage.log.producers_at_offset). The part that stays was
 checked when it was received.
 
 Crash rule: storage.log.truncate's. All files changed here after the log are derived from it: after a death, a recovery
@@ -17,7 +17,7 @@ from odradek.ipc import slots
 from odradek.protocol import batch as wire
 from odradek.storage.files import names
 from odradek.storage.files.durable import truncate as cut_file
-from odradek.storage.log import former_producers, read, roll, transactions
+from odradek.storage.log import producers_at_offset, read, roll, transactions
 from odradek.storage.producers import snapshots
 from odradek.storage.segment.index import OFFSET_ENTRY, TIME_ENTRY
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.storage.log.partition import Partition
 
 
-class Cut(NamedTuple):
+class SegmentEnd(NamedTuple):
     """The new end of the active segment, in bytes and offsets, and the values of its indexes and its slot then."""
 
     position: int
@@ -41,7 +41,7 @@ class Cut(NamedTuple):
     producers: list[ProducerEntry]
 
 
-def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
+def find(partition: Partition, values: Fields, offset: int) -> SegmentEnd | None:
     """The cut that removes all batches whose last offset is `offset` or higher; None if it has to read the segment.
 
     Changes nothing. Raises OSError and EOFError from reads.
@@ -54,7 +54,7 @@ def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
     times = files.time.upto(key, values[slots.F_TIME_ENTRIES])
     last_time, relative = files.time.last(times)
     top, position, leo, end = (last_time, base + relative), -1, base, start
-    behind = former_producers.Written(set(), set())
+    behind = producers_at_offset.LaterWrites(set(), set())
     for at, header in read.batch_headers(files.log, start, size):
         last, end = header[0] + header[6], at + header[1] + wire.LOG_OVERHEAD
         if position < 0 and last < offset:
@@ -65,11 +65,11 @@ def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
             behind.record(header)
     if position < 0 or end != size:
         return None
-    producers = former_producers.entries_at(partition, values, position, leo, behind)
-    return Cut(position, leo, entries, position - start, times, last_time, *top, producers)
+    producers = producers_at_offset.entries_at(partition, values, position, leo, behind)
+    return SegmentEnd(position, leo, entries, position - start, times, last_time, *top, producers)
 
 
-def carry_out(partition: Partition, state: SlotState, cut: Cut) -> SlotState:
+def carry_out(partition: Partition, state: SlotState, cut: SegmentEnd) -> SlotState:
     """Cut the files; returns the state to publish, except high watermark and recovery point.
 
     The producers get a new generation of their table: the state that an append has cached belongs to another log.
