@@ -113,7 +113,8 @@ def _open_state(process: Process, tree: EmbeddedTree) -> ClusterState:
     if state.prepare(cluster_id) != cluster_id and cluster_id is not None:
         raise BootError(
             f"{process.config.data_dir}: meta.properties says cluster {cluster_id}, {FILE_NAME} says "
-            f"{state.cluster_id}: these are two clusters; keep the file of the cluster of these logs, and move the other away"
+            f"{state.cluster_id}: these are two clusters; keep the file of the cluster of these logs, and move the "
+            "other away"
         )
     return state
 
