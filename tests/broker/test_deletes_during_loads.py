@@ -1,9 +1,9 @@
 """Topics and groups that are deleted while the coordinator reads `__consumer_offsets`, in any order of what happens.
 
-Loading begins again and again: the leadership is lost and won, the coordinator dies, one group has a fault. What a
+Loading begins again and again: the leadership is lost and regained, the coordinator dies, one group has a fault. What a
 client is then told of a group is what was committed last, or nothing once its topic or group was deleted. Where the
 tombstones of a deleted topic were not written when the leadership or the process was lost, the offsets are back, as
-with Apache Kafka, whose next coordinator knows nothing of it; until then nobody sees them again.
+with Apache Kafka, whose next coordinator knows nothing of it; until then no client sees them again.
 """
 
 from __future__ import annotations

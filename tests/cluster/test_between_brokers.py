@@ -48,7 +48,7 @@ def clients_port() -> int:
 
 @pytest.fixture(scope="module")
 def broker(zookeeper: ZooKeeper, clients_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Alone in its cluster; with a listener for clients beside the one for brokers."""
+    """Alone in its cluster; with a listener for clients and one for brokers."""
     made = Broker(tmp_path_factory.mktemp("broker"), broker_id=0, zookeeper_connect=zookeeper.connect)
     protocols = "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT"
     made.set(
@@ -168,7 +168,7 @@ def test_orders_of_a_controller_that_was_never_elected(broker: Broker, watch: Wa
 
 
 def test_what_no_broker_can_have_is_refused_by_name(broker: Broker, watch: Watch, epoch: int) -> None:
-    """Names that would be directories elsewhere, or lines of a checkpoint that nobody can read."""
+    """Names that would be other directories, or unreadable lines of a checkpoint."""
     before = directories(broker.folder)
     live = interbroker.message_class("UpdateMetadataRequest").Broker
     end = live.Endpoint(port=broker.port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0)
@@ -200,7 +200,7 @@ def test_a_log_has_its_topics_id_whatever_the_version_of_the_order(broker: Broke
 
 
 def directories(folder: Path) -> set[Path]:
-    """All that there are beside the broker's own and in it."""
+    """All of them: next to the broker's own, and in it."""
     return {path for path in folder.parent.rglob("*") if path.is_dir()}
 
 

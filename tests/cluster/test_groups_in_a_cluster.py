@@ -44,7 +44,7 @@ def in_sync(cluster: Cluster) -> None:
 
 
 def lose_the_coordinator(cluster: Cluster, group: str, onlooker: Onlooker, members: list[Member]) -> None:
-    """Kill it, wait until everybody goes on, start it again."""
+    """Kill it, wait until all members continue, start it again."""
     victim, answers, before = coordinator(cluster, group), onlooker.answers, [len(one.seen) for one in members]
     cluster.kill(victim)
     coordinator(cluster, group, other_than=victim)

@@ -55,9 +55,9 @@ def terminate(broker: Broker) -> None:
 
 def confuse(broker: Broker) -> None:
     """Say what no process says, which is an error in it that nothing catches."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as nobody:
-        nobody.connect(str(run_dir(broker.data_dir) / "controller.sock"))
-        nobody.send(b"\x01?")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(str(run_dir(broker.data_dir) / "controller.sock"))
+        client.send(b"\x01?")
 
 
 @pytest.mark.parametrize("end", [terminate, confuse])

@@ -30,8 +30,8 @@ def started() -> Iterator[Callable[[int], Any]]:
         for broker in cluster.brokers.values():
             broker.start()
         pass_(cluster, 2.0)
-        everybody = list(cluster.brokers)
-        cluster.create_topic("t", {index: everybody[index:] + everybody[:index] for index in range(brokers)})
+        ids = list(cluster.brokers)
+        cluster.create_topic("t", {index: ids[index:] + ids[:index] for index in range(brokers)})
         pass_(cluster, 3.0)
         assert not cluster.ill()
         return cluster
@@ -133,7 +133,7 @@ def test_a_broker_alone_asks_itself_and_nobody_waits(started: Callable[[int], An
 
 
 def test_the_last_one_stops_without_an_answer_after_so_many_tries(started: Callable[[int], Any]) -> None:
-    """Its partitions are replicated, and nobody is left to lead them."""
+    """Its partitions are replicated, and no other replica can lead them."""
     cluster = started(3)
     *others, last = cluster.brokers.values()
     for broker in others:
@@ -148,7 +148,7 @@ def test_the_last_one_stops_without_an_answer_after_so_many_tries(started: Calla
 
 
 def test_all_stop_at_once(started: Callable[[int], Any]) -> None:
-    """Nobody is there to stay: they are in office one after the other. The last one has nobody to hand over to."""
+    """All stop: each becomes controller in turn. The last one has no broker to move leadership to."""
     cluster = started(3)
     said = [serves_on(cluster, broker) for broker in cluster.brokers.values()]
     for broker in cluster.brokers.values():

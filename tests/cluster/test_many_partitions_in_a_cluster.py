@@ -45,4 +45,4 @@ def test_others_are_served_meanwhile(tmp_path: Path) -> None:
             assert busy.take(big).topics[0].error_code == 0
             assert shown(other, "big") == MANY
             assert counts.count(0) > 5, "more than what was asked before it began, and while ZooKeeper was written"
-            assert set(counts) <= {0, MANY}, "nobody is told of a part"
+            assert set(counts) <= {0, MANY}, "a part is never published"

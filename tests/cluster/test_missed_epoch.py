@@ -75,7 +75,9 @@ class Scene:
         with self.chaos_cluster.broker(self.office).wire() as wire:
             assert admin_requests.create(wire, TOPIC, {0: first}) == [0]
             self.await_state(self.leader, {*first})
-            wait_until(lambda: self.leads(self.leader, self.state().leader_epoch), PATIENCE_S, "it to be told")
+            wait_until(
+                lambda: self.leads(self.leader, self.state().leader_epoch), PATIENCE_S, "it to receive LeaderAndIsr"
+            )
             other = [self.former, self.leader, self.copy]
             assert admin_requests.reassign(wire, {(TOPIC, 0): other}) == [0, 0]
         wait_until(
@@ -88,7 +90,7 @@ class Scene:
         return self.chaos_cluster.network.cut(broker, self.chaos_cluster.network.address(other))
 
     def another_office(self) -> None:
-        """The controller dies, and nobody waits for the end of its session."""
+        """The controller dies; its successor does not wait for the end of its session."""
         self.chaos_cluster.broker(self.office).kill()
         self._tree.delete(znodes.CONTROLLER)
 
@@ -147,7 +149,7 @@ def test_a_leader_that_missed_an_epoch_acknowledges_nothing_that_only_it_has(sce
         assert epoch == missed + 1
         with scene.stalled_controller(copy):
             scene.another_office()
-            wait_until(lambda: scene.leads(leader, epoch), PATIENCE_S, "it to hear of its own epoch")
+            wait_until(lambda: scene.leads(leader, epoch), PATIENCE_S, "it to receive its own epoch")
         acknowledged = wire.take(waiting).responses[0].partition_responses[0].error_code == 0
         assert not acknowledged or scene.end(copy) == 2 * HALF, f"acknowledged, and {copy} may be elected"
     chaos_cluster.start_all()

@@ -52,7 +52,7 @@ class Mixed:
         self.bootstrap = f"{self.kafka.bootstrap},{self.ours.bootstrap}"
 
     def start(self, *brokers: Any) -> None:
-        """The first one is the controller; both are known to whoever asks one of them."""
+        """The first one is the controller; the metadata of either has both."""
         self.zookeeper.start()
         self.tree = ZooKeeperTree(self.zookeeper.connect)
         for broker in brokers:

@@ -206,7 +206,7 @@ def test_a_topic_that_is_made_when_a_former_one_has_just_gone_stays_as_it_is(clu
 
 
 def test_a_topic_without_partitions_is_deleted(cluster: Any) -> None:
-    """A tool or a person has made it: there is nobody whose answer could be waited for."""
+    """A tool or a person has created it: there is no broker whose answer to wait for."""
     tree = tree_of(cluster, 1)
     elected = in_office(cluster, tree)
     elected.tick(cluster.world.now)

@@ -27,7 +27,7 @@ def test_what_one_controller_has_noted_the_next_one_knows(tmp_path: Path) -> Non
         return made
 
     first = office()
-    assert first.unsettled({1: 10, 2: 20}) == set(), "nobody has noted any so far"
+    assert first.unsettled({1: 10, 2: 20}) == set(), "no controller has recorded any so far"
     first.record({1: 10, 2: 20}, {1, 2})
     assert office().unsettled({1: 10, 2: 21, 3: 30}) == {2, 3}
     first.record({1: 10}, {1, 2})  # 2 is taken for dead, and registered

@@ -289,7 +289,7 @@ def test_a_broker_in_controlled_shutdown_does_not_come_back_into_the_isr(monkeyp
             world.run(world.now + 0.1)
             assert cluster.state("t", 0).isr == [1, 2]
         assert cluster.counts["acknowledged"] == 20
-        assert shown(cluster, 3)[0] == 0, "it follows nobody"
+        assert shown(cluster, 3)[0] == 0, "it follows no leader"
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0])
@@ -434,7 +434,7 @@ def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr
 
 @pytest.mark.parametrize("noted", ["all", "none", "nonsense"])
 def test_a_controller_that_takes_office_takes_nobody_out_whose_life_was_seen_to(noted: str) -> None:
-    """Nor anybody where no controller has noted lives so far, or somebody has spoilt the note."""
+    """Nor any broker where no controller has recorded lives so far, or where the record is invalid."""
     with calm() as cluster:
         world, nodes, (leader, other) = cluster.world, cluster.zookeeper.nodes, others(cluster)
         office = next(one for one in cluster.brokers.values() if one not in (leader, other))
@@ -528,7 +528,7 @@ def others(cluster: Cluster) -> list[Any]:
 
 
 def break_disk(cluster: Cluster, broker: Any) -> None:
-    """Under the replica of t-0 there; everybody knows it."""
+    """While it has the replica of t-0; all brokers know it."""
     directory = broker.disk.find("t", (cluster.topic("t").id, 0))
     directory.log_dir.broken = True
     broker.shared.fail_dir(directory.log_dir.number)

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
 
 @pytest.fixture
 def tree(zookeeper: ZooKeeper) -> Iterator[ZooKeeperTree]:
-    """Where somebody else is in office."""
+    """Where another broker is the controller."""
     opened = ZooKeeperTree(zookeeper.connect)
     opened.create(znodes.CONTROLLER, znodes.encode_controller(ELSEWHERE, 0), ephemeral=True)
     yield opened

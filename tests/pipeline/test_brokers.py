@@ -202,9 +202,9 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     port, clock = free_port(), PlayedTime()
     monkeypatch.setattr(patience, "time", clock)
     why = rf"^no broker responds; 127.0.0.1:{port}: .* \(tried for 0.7 s: kafka.default.api.timeout.ms\)$"
-    nobody = Brokers({"bootstrap.servers": f"127.0.0.1:{port}", **SHORT})
+    unreachable = Brokers({"bootstrap.servers": f"127.0.0.1:{port}", **SHORT})
     with pytest.raises(PipelineError, match=why):
-        nobody.topics()
+        unreachable.topics()
     assert 0.7 <= clock.now < 30  # the default is 60 s
 
 
@@ -255,7 +255,7 @@ def test_partitions_that_nobody_leads(tmp_path: Path) -> None:
         send(cluster, topic, range(10), partitions=2)
         dead = cluster.leader(topic, 0)
         cluster.kill(dead)
-        wait_until(lambda: cluster.leader(topic, 0) == -1, 60, "nobody leads")
+        wait_until(lambda: cluster.leader(topic, 0) == -1, 60, "it has no leader")
         with asking(cluster, **SHORT) as brokers:
             with pytest.raises(PipelineError, match=f"^{topic}-0 has no leader"):
                 brokers.leaders([topic])

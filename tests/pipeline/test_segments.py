@@ -296,7 +296,7 @@ def test_a_copy_of_a_brokers_data_is_not_usable(broker: Any, tmp_path: Path) -> 
     topic = Local(broker)
     with copied(topic, tmp_path) as directory:
         assert topic.usable(directory=directory)
-    assert not topic.usable(directory=directory), "nobody holds its lock any more"
+    assert not topic.usable(directory=directory), "no process holds its lock any more"
 
 
 @pytest.mark.parametrize("damage", ["gone", "loop", "noise"])
@@ -306,7 +306,7 @@ def test_what_cannot_be_read_is_not_usable(broker: Any, tmp_path: Path, what: st
     with copied(topic, tmp_path) as directory:
         path = (directory / what).resolve()
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if damage == "loop":  # nobody can read that, not even root
+        if damage == "loop":  # not even root can read that
             path.symlink_to(path)
         if damage == "noise":
             path.write_bytes(b"\xff\x00\n" * 9)

@@ -76,7 +76,7 @@ def test_all_rows_are_taken_though_none_is_sent(broker: Any) -> None:
 
 
 def test_topics_of_the_rows_in_any_order(broker: Any) -> None:
-    """The note is with each topic, for nobody knows which comes first the next time."""
+    """Each topic has the note, because any of them may come first the next time."""
     topics, task = [create_topic(broker) for _ in range(3)], mark()
     batches = [rows(f"{at}", topic=topic) for at, topic in enumerate(topics)]
     for shift in range(3):

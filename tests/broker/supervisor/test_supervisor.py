@@ -214,7 +214,7 @@ def test_children_die_with_the_supervisor_and_the_next_start_replaces_all(standi
     left = standin.shm()
     assert left
     stray = Path("/dev/shm", f"{left[0].rsplit('-', 1)[0]}-stray")
-    stray.write_bytes(b"left by nobody known")
+    stray.write_bytes(b"left by an unknown process")
     standin.start()
     assert not stray.exists()
     assert standin.processes()["worker-0"]["starts"] == 1  # a new memory, not the former one
@@ -310,7 +310,7 @@ def test_log_level_of_every_process(standin: Standin) -> None:
         "odradek.broker.supervisor.children": "DEBUG"
     }
     assert standin.odradek("log-level", "broker", "LOUD").returncode == 2
-    assert len(living(standin.family())) == 7  # SIGUSR2 has killed nobody
+    assert len(living(standin.family())) == 7  # SIGUSR2 has killed no process
     assert standin.stop() == 0
 
 
@@ -374,7 +374,7 @@ def test_a_child_that_somebody_has_stopped_does_not_hold_up_the_end(standin: Sta
 
 
 def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is dead, and has given all back; but nobody can wait for it."""
+    """It is dead and has released everything, but it cannot be reaped."""
     monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     assert standin.process is not None
@@ -388,7 +388,7 @@ def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkey
 
 
 def test_a_child_that_does_not_die_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that waits for a disk: here somebody who is no process of the broker has its role's byte."""
+    """Like a process that waits for a disk: here a foreign process holds its role byte."""
     monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     assert standin.process is not None

@@ -185,7 +185,7 @@ class ByPython(Producer):
 
         try:
             future = self._client.send(self._topic, value, key, partition=partition)
-        except KafkaError as error:  # there is no room, or nobody knows the topic
+        except KafkaError as error:  # there is no room, or the topic is unknown
             self.errors[type(error).__name__] += 1
             self.history.sent[partition] = number  # as if it had never been
             return

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def nowhere(_: Any, true: Any) -> Any:
-    """So that nobody looks for the leader's files on this machine."""
+    """So that no task looks for the leader's files on this machine."""
     true.results = []
     return true
 

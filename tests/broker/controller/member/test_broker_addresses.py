@@ -55,7 +55,7 @@ class Scene:
         self.admission.admit(listener, host, size, self.answers.append)
 
     def look(self, after: float = broker_addresses._PAUSE_S, connected: bool = True) -> None:
-        """Time goes by: the tree is read if somebody waits for it."""
+        """Advance the clock: the tree is read if a request waits for it."""
         self._now += after
         self.admission.tick(self._now, connected)
 

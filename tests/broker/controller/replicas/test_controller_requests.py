@@ -51,7 +51,7 @@ def told(topic: str = "t", number: int = 0, replicas: list[int] | None = None, e
 
 
 class Fragile:
-    """Replicas whose steps fail as they are told to, and what was carried out."""
+    """A ReplicaManager whose steps fail on request; records the steps that were carried out."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -137,7 +137,7 @@ def test_an_answer_that_fails_holds_up_nothing() -> None:
     scene = Scene()
 
     def fails(*_: Any) -> None:
-        raise ValueError("nobody can encode this")
+        raise ValueError("cannot be encoded")
 
     scene.orders.leader_and_isr(OFFICE, [told()], fails)
     assert scene.lead(told(number=1)) == {}
