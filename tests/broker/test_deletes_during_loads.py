@@ -195,7 +195,7 @@ class Loads(RuleBasedStateMachine):
 
     @rule(alone=st.booleans(), told=st.booleans())
     def lose_and_win(self, alone: bool, told: bool) -> None:
-        """Another leads, of which this broker hears or not, and this one again."""
+        """Another broker leads, known to this one or not, and then this one again."""
         self.epoch += 1
         self.place.follow(self.epoch)
         self.leads = False
@@ -241,7 +241,7 @@ class Loads(RuleBasedStateMachine):
     def turn(self, ms: int) -> None:
         self._turn(ms)
 
-    # -- what is told
+    # -- answers
 
     def _served(self, group: str) -> bool:
         return self.place.groups.fetch(group, [], False)[0] is Error.NONE

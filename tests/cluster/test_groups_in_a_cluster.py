@@ -126,7 +126,7 @@ def test_describe_by_any_broker(cluster: Cluster) -> None:
 
 
 def test_a_coordinator_that_slept_commits_nothing(cluster: Cluster) -> None:
-    """It wakes with clients at its door before it is told that it was replaced."""
+    """It resumes with waiting clients before it learns that it was replaced."""
     topic, group = make_topic(cluster), "sleeper"
     sleeper = coordinator(cluster, group)
     in_sync(cluster)

@@ -62,7 +62,7 @@ def confuse(broker: Broker) -> None:
 
 @pytest.mark.parametrize("end", [terminate, confuse])
 def test_a_controller_process_that_ends_alone_leaves_the_session(broker: Broker, tree: ZooKeeperTree, end) -> None:  # type: ignore[no-untyped-def]
-    """Nobody elects other leaders for a broker that serves on; only the office is vacated at once."""
+    """No other leaders are elected for a broker that still serves; only the controller is replaced at once."""
     registered = await_registered(broker, tree, 1)
     wait_until(lambda: tree.exists(znodes.CONTROLLER) is not None, 30, "it to be elected")
     (first,) = broker.pids("controller")

@@ -126,7 +126,7 @@ def test_others_lead_what_was_in_a_directory_that_failed(disks: Disks, tree: Zoo
 
 
 def test_a_directory_that_is_broken_at_start(disks: Disks) -> None:
-    """What was there is offline, not empty; the new controller is told as the old one was."""
+    """Its partitions are offline, not empty; the new controller learns it as the old one did."""
     cluster = disks.cluster
     victim, topic = cluster.broker(2), make_topic(cluster, PARTITIONS)
     for index in range(PARTITIONS):

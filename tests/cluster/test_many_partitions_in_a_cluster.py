@@ -27,7 +27,7 @@ def create(name: str, partitions: int, validate_only: bool = False) -> Any:
 
 
 def shown(wire: Wire, name: str) -> int:
-    """How many partitions Metadata tells of; each has a leader."""
+    """The number of partitions in Metadata; each has a leader."""
     rows = wire.metadata(name).topics[0].partitions
     assert all(row.leader_id == 0 for row in rows)
     return len(rows)

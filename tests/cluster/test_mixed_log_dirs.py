@@ -57,7 +57,7 @@ class Mixed:
         self.tree = ZooKeeperTree(self.zookeeper.connect)
         for broker in brokers:
             broker.start()
-        wait_until(lambda: informed(self.bootstrap.split(",")), 30, "both to have heard of both")
+        wait_until(lambda: informed(self.bootstrap.split(",")), 30, "both to know both")
 
     def close(self) -> None:
         self.tree.close()

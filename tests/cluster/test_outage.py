@@ -1,4 +1,4 @@
-"""ZooKeeper is away for a moment: who changes the metadata then waits for it, as with Apache Kafka."""
+"""ZooKeeper is away for a moment: changes of the metadata wait for it, as in Apache Kafka."""
 
 from __future__ import annotations
 

@@ -197,11 +197,11 @@ def test_a_topic_half_deleted_begins_no_other_life(scene: Scene) -> None:
 def test_a_known_topic_whose_node_makes_no_sense_any_more_is_led_on(scene: Scene) -> None:
     scene.create("t", [3, 1], [1, 3])
     brokers = scene.cluster.brokers
-    office = next(number for number, one in brokers.items() if one.controller.owner.elected is not None)
+    controller = next(number for number, one in brokers.items() if one.controller.owner.elected is not None)
     path = znodes.topic_path("t")
     scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
     scene.cluster.world.run(scene.cluster.world.now + 1.0)
-    dead, index, other = (1, 1, 3) if office == 3 else (3, 0, 1)
+    dead, index, other = (1, 1, 3) if controller == 3 else (3, 0, 1)
     brokers[dead].die("is killed")
     scene.until(lambda: scene.cluster.state("t", index).leader == other, "another leader")
 

@@ -445,7 +445,7 @@ def test_a_marker_waits_while_a_later_epoch_has_a_transaction_open(place: Place)
         batch.transactional = True
         append(partition, values, [batch], now_ms())
     place.add(HERE, source=NO_SOURCE)
-    assert place.done == [{HERE: Error.INVALID_PRODUCER_EPOCH}], "as Kafka tells another coordinator"
+    assert place.done == [{HERE: Error.INVALID_PRODUCER_EPOCH}], "as Kafka answers another coordinator"
     place.add(HERE)
     assert (len(place.done), partition.state().unstable) == (1, 0)
     assert not control_batch.write_marker(partition, 5, 1, 3, False, now_ms())

@@ -82,7 +82,7 @@ class PlayedClock:
 
 
 class Desk:
-    """The controller's loop, and what it hears of one peer."""
+    """The controller's loop, and the events of one peer."""
 
     def __init__(self, timeout_ms: int = 30_000, clock: PlayedClock | None = None) -> None:
         """Without a `clock` it has the machine's."""
@@ -270,7 +270,7 @@ def test_who_was_dead_is_reached_again(desk: Desk, silent: socket.socket) -> Non
 
 
 def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> None:
-    """What has registered tells clients nothing of use before it has heard from the controller."""
+    """A registered broker has nothing for clients before it has received metadata from the controller."""
     desk.connect("127.0.0.1", port_of(silent))
     desk.turn_for(1400)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
     assert desk.peer.link._backoff_ms < 400

@@ -1,4 +1,4 @@
-"""Connections that break, do not come or bring nonsense."""
+"""Connections that break, fail, or carry invalid data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is followed: leaders and assignments that change."""
+"""Which leaders are followed: leaders and assignments that change."""
 
 from __future__ import annotations
 

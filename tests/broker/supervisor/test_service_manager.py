@@ -69,7 +69,7 @@ def test_more_time_is_requested_during_work(manager: socket.socket, monkeypatch:
 
 
 def drained(manager: socket.socket) -> list[bytes]:
-    """What the manager was told so far."""
+    """The messages that the manager has received so far."""
     found = []
     manager.setblocking(False)
     with contextlib.suppress(BlockingIOError):

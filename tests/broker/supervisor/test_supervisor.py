@@ -330,7 +330,7 @@ def test_events_tell_of_a_death(standin: Standin) -> None:
 
 
 def _await_subscribed(standin: Standin, heard: Iterator[dict[str, Any] | None]) -> None:
-    """What is published before the subscription has arrived is lost: say something harmless until it is heard."""
+    """Events before the subscription are lost: publish harmless ones until it is heard."""
     next(heard)
 
     def told() -> bool:

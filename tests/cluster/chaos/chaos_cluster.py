@@ -282,7 +282,7 @@ class ChaosCluster:
         wait_until(self._informed, HEAL_S, "every broker to know of all")
 
     def _informed(self) -> bool:
-        """Before a broker has heard from the controller, its clients hear of no broker at all."""
+        """Before a broker has received metadata from the controller, its clients get no brokers."""
         answers = [self.metadata(number, "none") for number in self.ids]
         return all(answer is not None and len(answer.brokers) == len(self.ids) for answer in answers)
 

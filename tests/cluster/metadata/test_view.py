@@ -1,4 +1,4 @@
-"""What a broker shows of the cluster, while the controller tells of it in several orders."""
+"""A broker's view of the cluster, while the controller sends it in several requests."""
 
 from __future__ import annotations
 

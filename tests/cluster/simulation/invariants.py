@@ -63,7 +63,7 @@ class Invariants:
         self._deleted_logs: dict[Key, list[Directory]] = defaultdict(list)
         self._released: list[Any] = []  # since the step before
         self._grown = False  # whether more is committed than after the step before
-        self._offices: dict[int, int] = {}
+        self._controllers: dict[int, int] = {}
         self._zxid = -1
         self.states: dict[str, PartitionState] = {}  # by path
         self.keys: dict[str, Key] = {}
@@ -121,9 +121,9 @@ class Invariants:
         """Epochs only grow; only the owner of an epoch writes in it."""
         path = operation.path
         if path == znodes.CONTROLLER_EPOCH and isinstance(operation, t.Set):
-            self._offices[int(operation.data)] = session.broker
+            self._controllers[int(operation.data)] = session.broker
         if isinstance(operation, t.Delete) and path.startswith(znodes.TOPICS + "/") and session.broker:
-            self._in_office(session.broker, path)
+            self._check_controller(session.broker, path)
         if not path.endswith("/state"):
             return
         if isinstance(operation, t.Delete):
@@ -152,7 +152,7 @@ class Invariants:
             if not writer == after.leader == before.leader:
                 self.wrong(f"{path}: {writer} writes in epoch {after.leader_epoch} of {before.leader}")
             return
-        if after.controller_epoch != self._in_office(writer, path):
+        if after.controller_epoch != self._check_controller(writer, path):
             self.wrong(f"{path}: written by {writer} as controller of {after.controller_epoch}, which is over")
         if before is None:
             return
@@ -211,11 +211,11 @@ class Invariants:
         """Logs of a broker have lost records at their ends."""
         self.cut_short |= {(broker, key): end for key, end in ends.items()}
 
-    def _in_office(self, writer: int, path: str) -> int:
+    def _check_controller(self, writer: int, path: str) -> int:
         """The controller's epoch; only the broker elected for it writes in it."""
         epoch = int(self.cluster.zookeeper.nodes[znodes.CONTROLLER_EPOCH].data)
-        if self._offices.get(epoch) != writer:
-            self.wrong(f"{path}: changed by {writer}, but broker {self._offices.get(epoch)} is in office")
+        if self._controllers.get(epoch) != writer:
+            self.wrong(f"{path}: changed by {writer}, but broker {self._controllers.get(epoch)} is the controller")
         return epoch
 
     # -- slots

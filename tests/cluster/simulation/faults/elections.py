@@ -17,7 +17,7 @@ class Elections(Kinds):
             self.world.say("preferred leaders are elected")
             elected.elections.elect(list(elected.context.partitions()), unclean=False)
 
-        self._in_office(prefer)
+        self._as_controller(prefer)
 
     def do_elect(self) -> None:
         """Elect other in-sync replicas, as after a new order of the assignment and a preferred election."""
@@ -32,7 +32,7 @@ class Elections(Kinds):
                     leader = random.choice(able)
                     elected.settle(lambda one=partition, leader=leader: self._led_by(state, one, leader))  # type: ignore[misc]
 
-        self._in_office(elect)
+        self._as_controller(elect)
 
     @staticmethod
     def _led_by(state: Any, partition: Any, leader: int) -> list[Any]:
@@ -45,9 +45,9 @@ class Elections(Kinds):
     def do_elect_unclean(self) -> None:
         """An unclean election loses what only unavailable replicas have; most often without others in sync."""
         if self.world.chance(0.7):
-            self._strand(lambda: self._in_office(self._uncleanly))
+            self._strand(lambda: self._as_controller(self._uncleanly))
         else:
-            self._in_office(self._uncleanly)
+            self._as_controller(self._uncleanly)
 
     def _uncleanly(self, elected: Any) -> None:
         partitions = list(elected.context.partitions())

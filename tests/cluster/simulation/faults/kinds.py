@@ -45,7 +45,7 @@ class Kinds:
             for one in cluster.brokers.values()
         )  # fmt: skip
 
-    def _in_office(self, action: Callable[[Any], object]) -> None:
+    def _as_controller(self, action: Callable[[Any], object]) -> None:
         for broker in self.cluster.brokers.values():
             if broker.up and broker.controller is not None and broker.controller.owner.elected is not None:
                 self.world.after(0.0, broker.loop, lambda one=broker.controller: self._attempt(one, action))  # type: ignore[misc]
