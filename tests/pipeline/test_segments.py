@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.reading import segments
-from odradek.pipeline.reading.segments import NotHere
+from odradek.pipeline.reading.segments import NotLocal
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints, names
 
@@ -94,7 +94,7 @@ def test_a_log_that_ends_too_early_is_not_where_to_read_from(broker: Any) -> Non
     topic.put(batches(3))
     going = topic.chunks(0, 12)
     assert rows([next(going)], topic.range()) == all_rows(9)
-    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset 9 .* before offset 12") as told:
+    with pytest.raises(NotLocal, match=rf"{topic.name}-0: offset 9 .* before offset 12") as told:
         next(going)
     assert told.value.offset == 9
 
@@ -107,7 +107,7 @@ def test_a_damaged_header_is_not_gone_over(broker: Any) -> None:
         log.write(bytes(4))
     first = names.parse_segment_file(logs(topic)[1])
     assert first is not None
-    with pytest.raises(NotHere, match="damaged") as told:
+    with pytest.raises(NotLocal, match="damaged") as told:
         list(topic.chunks())
     assert told.value.offset == first.offset
 
@@ -117,7 +117,7 @@ def test_a_sealed_segment_that_ends_within_a_batch_is_not_gone_over(broker: Any)
     topic.put(batches(60))
     path = os.path.join(topic.directory, logs(topic)[0])
     os.truncate(path, os.stat(path).st_size - 9)
-    with pytest.raises(NotHere, match="damaged"):
+    with pytest.raises(NotLocal, match="damaged"):
         topic.read()
 
 
@@ -171,7 +171,7 @@ def test_what_delete_records_took_is_lost(broker: Any) -> None:
     first = names.parse_segment_file(logs(topic)[0])
     assert first is not None and 0 < first.offset <= 100
     assert topic.read(100) == all_rows(180, 100)
-    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset 5 .* now starts at offset {first.offset}") as told:
+    with pytest.raises(NotLocal, match=rf"{topic.name}-0: offset 5 .* now starts at offset {first.offset}") as told:
         topic.read(5)
     assert told.value.offset == 5, "the leader may have it in tiered storage"
 
@@ -192,7 +192,7 @@ def test_retention_overtakes_a_reader(broker: Any) -> None:
     found = rows([next(going)], topic.range())
     configure(topic, {"retention.ms": 1})
     wait_until(lambda: not set(borders) & {int(name[:20]) for name in logs(topic)}, 30, "all is deleted")
-    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset {borders[1]} .* now starts at offset 180"):
+    with pytest.raises(NotLocal, match=rf"{topic.name}-0: offset {borders[1]} .* now starts at offset 180"):
         next(going)
     assert found == all_rows(borders[1]), "the segment that was open is read to its end"
 
@@ -337,7 +337,7 @@ def test_a_topic_is_deleted_under_a_reader_and_made_anew(broker: Any, anew: bool
         assert topic.usable() and not topic.usable(topic_id=former)
     else:
         assert not topic.usable(topic_id=former)
-    with pytest.raises(NotHere) as told:
+    with pytest.raises(NotLocal) as told:
         next(going)
     assert told.value.offset == len(found) and found == all_rows(len(found))
 
@@ -353,7 +353,7 @@ def test_a_log_directory_moves(fresh_broker: Fresh) -> None:
     moved = shutil.move(topic.directory, second)
     broker.set(log_dirs=f"{broker.data_dir},{second}")
     broker.start()
-    with pytest.raises(NotHere) as told:
+    with pytest.raises(NotLocal) as told:
         next(going)
     assert topic.usable(directory=moved) and not topic.usable()
     rest = topic.range(told.value.offset, 180)

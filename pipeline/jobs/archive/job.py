@@ -17,7 +17,7 @@ from odradek.pipeline.jobs.archive.delta import Delta
 from odradek.pipeline.jobs.archive.sink import Rows, Sink, now_ms
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import Store
-from odradek.pipeline.jobs.causes import caused_by, told
+from odradek.pipeline.jobs.causes import caused_by, one_line_error
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
@@ -152,7 +152,7 @@ def _stream(
     spark: SparkSession, store: Store, job: Job, begin: Start, sink: Sink, batch: Any = None, **trigger: Any
 ) -> None:
     frame = spark.readStream.format("odradek").options(**_source(job, begin), **sink.options).load()
-    writer = frame.writeStream.queryName(sink.name).foreachBatch(told(batch or sink))
+    writer = frame.writeStream.queryName(sink.name).foreachBatch(one_line_error(batch or sink))
     writer = writer.option("checkpointLocation", store.files.uri(sink.checkpoint))
     query = writer.trigger(**trigger).start()
     try:
