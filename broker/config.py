@@ -128,10 +128,10 @@ class BrokerConfig(Mapping[str, Any]):
             "clean": self.clean,
             "former_roles": self.former_roles,
         }
-        beside = run_dir / f"{CONFIG_FILE}.new"
-        beside.touch(mode=0o600)
-        beside.write_text(json.dumps(document))
-        os.replace(beside, run_dir / CONFIG_FILE)
+        temporary = run_dir / f"{CONFIG_FILE}.new"
+        temporary.touch(mode=0o600)
+        temporary.write_text(json.dumps(document))
+        os.replace(temporary, run_dir / CONFIG_FILE)
 
 
 def saved(run_dir: Path) -> BrokerConfig:
@@ -281,10 +281,10 @@ def _check_inter_broker(originals: Mapping[str, str], advertised: list[Endpoint]
     name, protocol = originals.get("inter.broker.listener.name"), originals.get("security.inter.broker.protocol")
     if name and protocol:
         raise ListenerError("inter.broker.listener.name and security.inter.broker.protocol: set only one of them")
-    wanted, names = listening.between_brokers(originals), [endpoint.name for endpoint in advertised]
-    if wanted not in names:
+    listener, names = listening.between_brokers(originals), [endpoint.name for endpoint in advertised]
+    if listener not in names:
         key = "security.inter.broker.protocol" if protocol else "inter.broker.listener.name"
-        raise ListenerError(f"{key}: {wanted} is not one of the advertised listeners: {', '.join(names)}")
+        raise ListenerError(f"{key}: {listener} is not one of the advertised listeners: {', '.join(names)}")
 
 
 def _log_dirs(values: Mapping[str, Any], originals: Mapping[str, str]) -> tuple[str, ...]:

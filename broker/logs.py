@@ -138,9 +138,9 @@ def change_level(run_dir: Path, module: str, level: str) -> None:
     level_number(level)
     levels = _read_levels(run_dir)
     levels[logger_name(module)] = level.upper()
-    beside = run_dir / f"{LEVELS_FILE}.new"
-    beside.write_text(json.dumps(levels))
-    os.replace(beside, run_dir / LEVELS_FILE)
+    temporary = run_dir / f"{LEVELS_FILE}.new"
+    temporary.write_text(json.dumps(levels))
+    os.replace(temporary, run_dir / LEVELS_FILE)
 
 
 def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:

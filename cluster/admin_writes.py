@@ -44,9 +44,9 @@ def add_partitions(tree: Tree, topic: str, replicas: Mapping[int, list[int]]) ->
     for _ in range(_TRIES):
         data, stat = tree.get(path)
         node = znodes.decode_topic(data)
-        wanted = node._replace(replicas={**replicas, **node.replicas})
+        merged = node._replace(replicas={**replicas, **node.replicas})
         try:
-            tree.set(path, znodes.encode_topic(wanted), stat.version)
+            tree.set(path, znodes.encode_topic(merged), stat.version)
         except BadVersion:
             continue
         return
@@ -77,8 +77,8 @@ def set_broker_config(tree: Tree, broker: int | None, configs: Mapping[str, str]
 def _set_config(tree: Tree, path: str, change: bytes, configs: Mapping[str, str]) -> None:
     data = znodes.encode_config(dict(configs))
     exists = tree.exists(path) is not None
-    told = Create(znodes.CONFIG_CHANGE, change, sequence=True)
-    tree.multi([Set(path, data) if exists else Create(path, data), told])
+    notice = Create(znodes.CONFIG_CHANGE, change, sequence=True)
+    tree.multi([Set(path, data) if exists else Create(path, data), notice])
 
 
 def producer_ids(tree: Tree, broker: int) -> tuple[int, int]:

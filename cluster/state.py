@@ -196,8 +196,8 @@ class ClusterState:
         """Write the states that a crash left unwritten."""
         self.tree.ensure(znodes.partitions_path(name))
         rows = self.topics[name]["partitions"]
-        wanted = self._new_states(name, {index: rows[index] for index in indexes})
-        self.tree.multi([one for one in wanted if self.tree.exists(one.path) is None])
+        states = self._new_states(name, {index: rows[index] for index in indexes})
+        self.tree.multi([one for one in states if self.tree.exists(one.path) is None])
 
     def mark_deletion(self, name: str) -> None:
         """First step of a deletion: from here on a restart continues it."""

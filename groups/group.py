@@ -274,16 +274,16 @@ class Group:
 
     def current(self, member: Member, *, skip_assignment: bool = False, leader: str | None = None) -> JoinResult:
         """The current generation in a response to one member; only the leader gets the list of members."""
-        told = self.leader if leader is None else leader
+        leader_id = self.leader if leader is None else leader
         return JoinResult(
             Error.NONE,
             member.id,
             self.generation,
             self.protocol_type,
             self.protocol,
-            told or "",
+            leader_id or "",
             skip_assignment,
-            self.roster() if told == member.id else (),
+            self.roster() if leader_id == member.id else (),
         )
 
     def roster(self) -> tuple[tuple[str, str | None, bytes], ...]:

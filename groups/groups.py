@@ -331,8 +331,8 @@ class Groups(Ownership):
         group = self._groups.get(group_id or "")
         if group is None:
             return Error.NONE, dict.fromkeys(partitions or (), (None, Error.NONE))
-        wanted = group.offsets.all() if partitions is None else partitions
-        return Error.NONE, {tp: self._fetch_one(group, tp, require_stable) for tp in wanted}
+        requested = group.offsets.all() if partitions is None else partitions
+        return Error.NONE, {tp: self._fetch_one(group, tp, require_stable) for tp in requested}
 
     def _fetch_one(self, group: Group, tp: TopicPartition, require_stable: bool) -> tuple[OffsetValue | None, Error]:
         if require_stable and group.offsets.unstable(tp):
@@ -491,11 +491,11 @@ class Groups(Ownership):
 
     def listing(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[Summary]:
         """ListGroups, filtered by states and types (any case; none given: all). All groups here are classic."""
-        wanted = {state.lower() for state in states}
+        state_names = {state.lower() for state in states}
         kinds = {kind.lower() for kind in types}
         if kinds and "classic" not in kinds:
             return []
-        groups = [g for g in self._groups.values() if not wanted or g.state.value.lower() in wanted]
+        groups = [g for g in self._groups.values() if not state_names or g.state.value.lower() in state_names]
         return [Summary(group.id, group.state.value, group.protocol_type or "") for group in groups]
 
     def describe(self, group_id: str | None) -> tuple[Error, Summary]:

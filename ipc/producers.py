@@ -109,10 +109,10 @@ class ProducerTable:
         return at
 
     def _probe(self, producer_id: int) -> int:
-        words, wanted = self.words, ~producer_id
+        words, key = self.words, ~producer_id
         for at in self._chain(producer_id):
             found = words[at]
-            if found == wanted:
+            if found == key:
                 return at
             if not found:
                 return -1
@@ -265,10 +265,10 @@ class ProducerTable:
 
     def duplicate(self, at: int, first: int, last: int) -> tuple[int, int] | None:
         """Base offset and timestamp of the kept batch with exactly these sequences, None when there is none."""
-        words, wanted = self.words, first << 32 | last
+        words, key = self.words, first << 32 | last
         for n in range(min(words[at + COUNT], KEPT)):
             ring = at + _RING + 4 * n
-            if words[ring] == wanted:
+            if words[ring] == key:
                 return words[ring + 1], words[ring + 3]
         return None
 

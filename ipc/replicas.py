@@ -53,9 +53,9 @@ def read(slot: Slot) -> list[Replica]:
 
 def find(slot: Slot, broker: int) -> int:
     """The index of `broker`'s row in the slot table's words; -1 when it is not a follower."""
-    words, at, wanted = slot.words, slot.at + FIRST, broker + 1
+    words, at, key = slot.words, slot.at + FIRST, broker + 1
     for row in range(at, at + ROWS * WIDTH, WIDTH):
-        if words[row] == wanted:
+        if words[row] == key:
             return row
     return -1
 

@@ -273,13 +273,13 @@ class Slot:
 
         Call after the publish and after releasing the lock.
         """
-        at, asked, roles = self.row_at.start, self.map[self.row_at], []
+        at, waiters, roles = self.row_at.start, self.map[self.row_at], []
         for kind in range(ANYTHING, what + 1):
-            role = asked.find(kind)
+            role = waiters.find(kind)
             while role >= 0:
                 self.map[at + role] = NOTHING
                 roles.append(role)
-                role = asked.find(kind, role + 1)
+                role = waiters.find(kind, role + 1)
         return roles
 
 

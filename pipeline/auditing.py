@@ -124,7 +124,7 @@ class Audit:
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join()
-            self._tell(closed=True)
+            self._send_message(closed=True)
 
     def __enter__(self) -> Audit:
         return self
@@ -135,11 +135,11 @@ class Audit:
     def _run(self) -> None:
         while not self._closing.wait(self._window / 1000 - time.time() % (self._window / 1000)):
             try:
-                self._tell(closed=False)
+                self._send_message(closed=False)
             except Exception as error:
-                log.warning("audit of %s: %s; told with the next window", self._producer, error)
+                log.warning("audit of %s: %s; sent with the next window", self._producer, error)
 
-    def _tell(self, closed: bool) -> None:
+    def _send_message(self, closed: bool) -> None:
         with self._counting:
             counts, self._counts = self._counts, Counter()
             until = int(time.time() * 1000)

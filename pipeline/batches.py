@@ -26,7 +26,7 @@ Hole = tuple[int, int]
 """The first offset that no batch has, and the first one after the hole."""
 
 
-class Whole(NamedTuple):
+class WholeBatches(NamedTuple):
     """Batches in a piece of a log: bytes [begin, upto), up to offset `until`. `wanted`: bytes needed for the next one.
 
     `holes` lie before `until`, or before the batch behind the piece; `bounded`: the header of that batch was checked.
@@ -40,7 +40,7 @@ class Whole(NamedTuple):
     bounded: bool = False
 
 
-def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = True) -> Whole:
+def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = True) -> WholeBatches:
     """The whole batches at the start of `data` with records in [offset, end). ValueError for data that is no batch.
 
     No batch may start before `least`. `behind`: the data after `end` is batches too; then the header of the first one
@@ -54,12 +54,12 @@ def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = Tru
     while room - at >= _FRONT.size:
         base, length, magic, delta = unpack(data, at) if at <= full else (*_FRONT.unpack_from(data, at), 0)
         if base >= end and magic > 1:
-            return Whole(begin, at, end, 0, [*holes, (until, end)] if base > until else holes, True)
+            return WholeBatches(begin, at, end, 0, [*holes, (until, end)] if base > until else holes, True)
         if length < _LEAST:
             raise ValueError(f"damaged after offset {until - 1}")
         after = at + length + LOG_OVERHEAD
         if after > room:
-            return Whole(begin, at, until, length + LOG_OVERHEAD, holes)
+            return WholeBatches(begin, at, until, length + LOG_OVERHEAD, holes)
         if base != due:
             if base < due and (at or base < least):
                 raise ValueError(f"damaged: batch with offset {base} where {max(due, least)} is expected")
@@ -74,12 +74,12 @@ def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = Tru
             continue
         until = due
         if until >= end:
-            found = Whole(begin, at, until, 0, holes)
+            found = WholeBatches(begin, at, until, 0, holes)
             return _bounded(data, found) if behind else found
-    return Whole(begin, at, until, _HEAD.size, holes)
+    return WholeBatches(begin, at, until, _HEAD.size, holes)
 
 
-def _bounded(data: bytes, found: Whole) -> Whole:
+def _bounded(data: bytes, found: WholeBatches) -> WholeBatches:
     """Check the header of the batch behind."""
     if len(data) - found.upto <= _FRONT.size:
         return found

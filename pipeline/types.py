@@ -50,7 +50,7 @@ class Leader(NamedTuple):
     epoch: int
 
 
-class Place(NamedTuple):
+class ReplicaPlace(NamedTuple):
     """How the leader stores a partition: its size on disk, and the partition's directory there."""
 
     bytes: int

@@ -113,19 +113,19 @@ class LogFacts(NamedTuple):
     leo: int
 
 
-def for_space(logs: Mapping[Key, LogFacts], wanted: int) -> dict[Key, list[DeletableSegment]]:
-    """The sealed segments to delete so that `wanted` bytes become free, the oldest of all logs first.
+def for_space(logs: Mapping[Key, LogFacts], bytes_to_free: int) -> dict[Key, list[DeletableSegment]]:
+    """The sealed segments to delete so that `bytes_to_free` become free, the oldest of all logs first.
 
     All of them if they are smaller together; active segments and segments above the high watermark stay.
     """
-    doomed: dict[Key, list[DeletableSegment]] = {}
+    deletable: dict[Key, list[DeletableSegment]] = {}
     for _, number, base, size in sorted(_by_age(list(logs.values()))):
-        if wanted <= 0:
+        if bytes_to_free <= 0:
             break
         key = list(logs)[number]
-        doomed.setdefault(key, []).append(DeletableSegment(base, "odradek.retention.free.bytes"))
-        wanted -= size
-    return doomed
+        deletable.setdefault(key, []).append(DeletableSegment(base, "odradek.retention.free.bytes"))
+        bytes_to_free -= size
+    return deletable
 
 
 def _by_age(logs: Sequence[LogFacts]) -> Iterator[tuple[int, int, int, int]]:

@@ -31,7 +31,7 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
     from odradek.broker.supervisor.forkserver_client import ForkserverClient
 
     _fill_standard()
-    nursery = ForkserverClient.open()  # before all else: its forks must not inherit later state
+    forkserver = ForkserverClient.open()  # before all else: its forks must not inherit later state
 
     from odradek.broker import config as configuration
     from odradek.broker import logs
@@ -45,9 +45,9 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
         config.warn()
         booted = boot.prepare(config, hold=process.hold_stop_signals)
         logs.setup("supervisor", booted.config, booted.run_dir)
-        code = Supervisor(booted, _last_steps, nursery, nursery.check).run()
+        code = Supervisor(booted, _last_steps, forkserver, forkserver.check).run()
     finally:
-        nursery.close()
+        forkserver.close()
     _end(code)
 
 

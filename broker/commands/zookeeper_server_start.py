@@ -59,9 +59,9 @@ def java() -> str:
 
 def class_path() -> str:
     """The class path with the jars of ZooKeeper and its dependencies. Raises OdradekError."""
-    given = os.environ.get("CLASSPATH", "")
-    if "zookeeper" in given or given.endswith("*"):
-        return given
+    classpath = os.environ.get("CLASSPATH", "")
+    if "zookeeper" in classpath or classpath.endswith("*"):
+        return classpath
     for folder in _package("pyspark"):
         if any(folder.glob("jars/zookeeper-*.jar")):
             return f"{folder}/jars/*"

@@ -154,8 +154,8 @@ class Controller:
 
     def _may_publish(self) -> bool:
         """Every process reads each whole snapshot: one request of a thousand changes must not cost each a thousand."""
-        wanted = not self._refused and (self._after_publish or not self._steps.waiting)
-        return bool(wanted) or time.monotonic() >= self._publish_from
+        is_due = not self._refused and (self._after_publish or not self._steps.waiting)
+        return bool(is_due) or time.monotonic() >= self._publish_from
 
     def publish(self) -> None:
         """Publish the current metadata; slots of deleted partitions are freed once every process has it.
@@ -228,8 +228,8 @@ class Controller:
         for fd, link in self._links.items():
             if link.wants_write:
                 link.flush()
-            wanted = select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0)
-            self._epoll.modify(fd, wanted)
+            events = select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0)
+            self._epoll.modify(fd, events)
 
     def _serve(self, link: Channel, request: Forwarded) -> None:
         def answer(flags: int, body: bytes) -> None:

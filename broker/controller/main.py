@@ -109,11 +109,12 @@ def _open_state(process: Process, tree: EmbeddedTree) -> ClusterState:
     except (CheckpointError, OSError) as error:
         raise BootError(str(error)) from None
     state = ClusterState(tree, max(0, process.config["broker.id"]))
-    wanted = meta.cluster_id if meta else None
-    if state.prepare(wanted) != wanted and wanted is not None:
+    cluster_id = meta.cluster_id if meta else None
+    if state.prepare(cluster_id) != cluster_id and cluster_id is not None:
         raise BootError(
-            f"{process.config.data_dir}: meta.properties says cluster {wanted}, {FILE_NAME} says {state.cluster_id}: "
-            "these are two clusters; keep the file of the cluster of these logs, and move the other away"
+            f"{process.config.data_dir}: meta.properties says cluster {cluster_id}, {FILE_NAME} says "
+            f"{state.cluster_id}: these are two clusters; keep the file of the cluster of these logs, and move the "
+            "other away"
         )
     return state
 

@@ -206,8 +206,8 @@ class MetadataOwner:
         making.append(first)
         end = len(self.state.topics[name]["partitions"])
         try:
-            for said in self._steps(name, range(first, end)):
-                yield said
+            for step in self._steps(name, range(first, end)):
+                yield step
                 if name in self._deletions:
                     raise _going()
         except (OSError, SlotsExhausted) as error:

@@ -251,10 +251,10 @@ _CLIENT = re.compile(_NAME + r"/(\d{1,10})/([0-9a-f-]{0,36})/(\d{1,19})", re.ASC
 # -- common to all kinds: partitions of a transaction
 
 
-def by_topic(asked: Iterable[tuple[Key, TopicPartition]]) -> dict[Key, dict[str, list[int]]]:
+def by_topic(items: Iterable[tuple[Key, TopicPartition]]) -> dict[Key, dict[str, list[int]]]:
     """For a request: the partitions of each key by topic, each once, in order of arrival."""
     found: dict[Key, dict[str, dict[int, None]]] = {}
-    for key, (topic, index) in asked:
+    for key, (topic, index) in items:
         found.setdefault(key, {}).setdefault(topic, {})[index] = None
     return {key: {topic: list(rows) for topic, rows in topics.items()} for key, topics in found.items()}
 

@@ -124,9 +124,9 @@ class TransactionCoordinator:
             return BUSY_S
         due = max(0.0, (self.machine.next_ms() - now.steady_ms) / 1000)
         waits = self._markers.poll_timeout(now)
-        asked_ms = self._verifications.due_ms
-        asked = None if asked_ms is None else max(0.0, (asked_ms - now.steady_ms) / 1000)
-        return min(wait for wait in (due, waits, asked) if wait is not None)
+        verification_ms = self._verifications.due_ms
+        verification_s = None if verification_ms is None else max(0.0, (verification_ms - now.steady_ms) / 1000)
+        return min(wait for wait in (due, waits, verification_s) if wait is not None)
 
     def turn(self, now: Now, deliver: Callable[[Answer], None]) -> None:
         """Handle deadlines, then effects until all that is left waits for others."""

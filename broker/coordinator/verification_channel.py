@@ -44,7 +44,7 @@ class VerificationRequests:
         """One row for each transactional id; of two producers with one id, only the one with the later epoch."""
         row = interbroker.message_class(self.api + "Request").AddPartitionsToTxnTransaction
         latest = set(_latest(items).values())
-        asked = by_topic((item.producer, item.partition) for item in items if item.producer in latest)
+        partitions = by_topic((item.producer, item.partition) for item in items if item.producer in latest)
         transactions = [
             row(
                 transactional_id=producer.transactional_id,
@@ -53,7 +53,7 @@ class VerificationRequests:
                 verify_only=True,
                 topics=[row.AddPartitionsToTxnTopic(name=name, partitions=rows) for name, rows in topics.items()],
             )
-            for producer, topics in asked.items()
+            for producer, topics in partitions.items()
         ]
         return {"transactions": transactions}
 
@@ -61,10 +61,10 @@ class VerificationRequests:
         """A partition missing from the response, or requested for another producer of the id, is not verified."""
         results, fields = answer.results_by_transaction, ("topic_results", "results_by_partition")
         codes = error_codes(results, "transactional_id", *fields, "partition_error_code")
-        asked = _latest(items)
+        latest = _latest(items)
         for item in items:
             name = item.producer.transactional_id
-            if asked[name] != item.producer:
+            if latest[name] != item.producer:
                 yield item, Error.PRODUCER_FENCED
             else:
                 yield item, to_error(answer.error_code or codes.get((name, item.partition), int(Error.NOT_COORDINATOR)))

@@ -76,11 +76,11 @@ def save_session(run_dir: Path, credentials: Credentials) -> None:
 
 
 def _save(run_dir: Path, text: str) -> None:
-    beside = run_dir / f"{SESSION_FILE}.new"
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    temporary = run_dir / f"{SESSION_FILE}.new"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:
         file.write(text)
-    os.replace(beside, run_dir / SESSION_FILE)
+    os.replace(temporary, run_dir / SESSION_FILE)
 
 
 def former_session(run_dir: Path) -> Credentials | None:

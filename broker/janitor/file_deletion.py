@@ -56,11 +56,11 @@ def remove_directories(log_dir: str, now_ms: int, delay_ms: int, failed: Failed 
     """
     removed = 0
     with os.scandir(log_dir) as entries:
-        doomed = [entry for entry in entries if _is_deletable(entry)]
-    for entry in doomed:
+        deletable = [entry for entry in entries if _is_deletable(entry)]
+    for entry in deletable:
         if _waited_ms(entry, now_ms) >= delay_ms:
             removed += _remove_tree(entry.path, failed)
-    return removed, len(doomed) - removed
+    return removed, len(deletable) - removed
 
 
 def _remove_tree(path: str, failed: Failed) -> bool:

@@ -88,15 +88,15 @@ class FreeSpace:
 
         self._each(large, seal)
 
-    def _delete(self, partitions: Iterable[Partition], wanted: int) -> None:
+    def _delete(self, partitions: Iterable[Partition], size: int) -> None:
         logs: dict[Partition, LogFacts] = {}
 
         def note(partition: Partition) -> None:
             logs[partition] = self._retention.facts(partition)
 
         self._each(partitions, note)
-        doomed = retention.for_space(logs, wanted)
-        self._each(doomed, lambda one: self._retention.make_space(one, doomed[one]))
+        deletable = retention.for_space(logs, size)
+        self._each(deletable, lambda one: self._retention.make_space(one, deletable[one]))
 
     def _each(self, partitions: Iterable[Partition], act: Callable[[Partition], object]) -> None:
         """A partition that is busy, or has no space to be sealed, must not stop the others."""

@@ -173,8 +173,8 @@ class Janitor:
         """Recover in reverse order, as the workers begin with the first partition."""
         if not self._process.shared.slots.numbers(slots.RECOVERING):
             return
-        wanted = reversed(self._partitions.names())
-        opening.open_all(self._partitions.log, wanted, self._partitions.log_dirs(), self._recovered)
+        names = reversed(self._partitions.names())
+        opening.open_all(self._partitions.log, names, self._partitions.log_dirs(), self._recovered)
 
     def _recovered(self) -> None:
         self._process.shared.processes.add(roles.JANITOR, "recovered")

@@ -242,8 +242,8 @@ class LogCleaner:
             self._offsets.put(partition, what.first_dirty, what.truncations, self._partitions())
         _be_nice()
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy, imported next: its threads would only spin
-        told = self._unreadable.setdefault(partition.incarnation, set())
-        made = Compaction(partition, what, self._settings.memory, now_ms, told)
+        logged = self._unreadable.setdefault(partition.incarnation, set())
+        made = Compaction(partition, what, self._settings.memory, now_ms, logged)
         self._running.insert(0, _Running(made, made.steps(), time.monotonic()))
         log.debug("%r: compacting offsets %d to %d", partition, what.first_dirty, what.upto)
 

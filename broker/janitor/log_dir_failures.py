@@ -65,8 +65,8 @@ class LogDirFailureHandler:
             log.critical("%s is offline: its disk failed; repair it and restart the broker", self._log_dirs[number])
         if failed != self.broken or self._busy:
             self.broken = failed
-            doomed = [partition for partition in self._partitions if self._affected(partition)]
-            self._busy = sum(map(_take_offline, doomed)) < len(doomed)
+            deletable = [partition for partition in self._partitions if self._affected(partition)]
+            self._busy = sum(map(_take_offline, deletable)) < len(deletable)
             self._partitions.log.ring(roles.CONTROLLER)  # which reports it to the cluster
 
     def _affected(self, partition: Partition) -> bool:

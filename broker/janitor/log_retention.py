@@ -37,12 +37,12 @@ class Retention:
         if state.state not in (slots.LEADER, slots.FOLLOWER) or not self._deletable(partition, state, now_ms):
             return 0
         with flush.patiently(partition) as values:
-            doomed = self._deletable(partition, SlotState._make(values), now_ms)  # it may have grown meanwhile
-            if not doomed:
+            deletable = self._deletable(partition, SlotState._make(values), now_ms)  # it may have grown meanwhile
+            if not deletable:
                 return 0
-            if doomed[-1].base_offset == values[slots.F_ACTIVE_BASE]:
+            if deletable[-1].base_offset == values[slots.F_ACTIVE_BASE]:
                 roll.roll(partition, values)
-            return _delete(partition, values, doomed)
+            return _delete(partition, values, deletable)
 
     def _deletable(self, partition: Partition, state: SlotState, now_ms: int) -> list[DeletableSegment]:
         config = partition.config
@@ -61,11 +61,11 @@ class Retention:
         state = partition.state()
         return LogFacts(self._segments(partition, state), state.hw, state.leo)
 
-    def make_space(self, partition: Partition, doomed: list[DeletableSegment]) -> int:
+    def make_space(self, partition: Partition, deletable: list[DeletableSegment]) -> int:
         """Delete the oldest sealed segments of one partition; returns how many. Raises OSError, Busy, Gone."""
         with flush.patiently(partition) as values:
             bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
-            there = [one for one in doomed if one.base_offset in bases[:-1]]
+            there = [one for one in deletable if one.base_offset in bases[:-1]]
             return _delete(partition, values, there) if there else 0
 
     def _segments(self, partition: Partition, state: SlotState) -> list[SegmentFacts]:
@@ -89,11 +89,11 @@ def _modified(partition: Partition, base: int) -> int:
     return os.stat(names.segment_path(partition.directory, base)).st_mtime_ns // 1_000_000
 
 
-def _delete(partition: Partition, values: Fields, doomed: list[DeletableSegment]) -> int:
-    """Caller holds the lock; the active segment is no longer among `doomed`."""
+def _delete(partition: Partition, values: Fields, deletable: list[DeletableSegment]) -> int:
+    """Caller holds the lock; the active segment is no longer among `deletable`."""
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
-    start = next(base for base in bases if base > doomed[-1].base_offset)
-    for segment in doomed:
+    start = next(base for base in bases if base > deletable[-1].base_offset)
+    for segment in deletable:
         log.info("%r: deleting the segment at offset %d (%s)", partition, *segment)
     if start > values[slots.F_LOG_START]:
         return trim.advance(partition, values, start)

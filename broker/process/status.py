@@ -180,8 +180,8 @@ def _rates_line(sample: Sample) -> str:
 
 def _partitions_line(sample: Sample) -> str:
     counts = {state: sum(one["state"] == state for one in sample.partitions) for state in STATES}
-    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    return f"{len(sample.partitions)} partitions" + (f": {told}" if told else "")
+    states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return f"{len(sample.partitions)} partitions" + (f": {states}" if states else "")
 
 
 def _process_cells(sample: Sample) -> list[list[str]]:

@@ -58,8 +58,8 @@ class TaskScheduler(_Tasks):
             self.add(work)
             return
         until = self._clock() + SLICE_S
-        while (said := self._take_step(work)) is not _OVER:
-            if said == WAITS or self._clock() >= until:
+        while (outcome := self._take_step(work)) is not _OVER:
+            if outcome == WAITS or self._clock() >= until:
                 self.add(work)
                 return
 
@@ -73,9 +73,9 @@ class TaskScheduler(_Tasks):
         until, waited = self._clock() + SLICE_S, 0
         while self._works and waited < len(self._works):
             work = self._works.popleft()
-            said = self._take_step(work)
-            waited = waited + 1 if said == WAITS else 0
-            if said is not _OVER:
+            outcome = self._take_step(work)
+            waited = waited + 1 if outcome == WAITS else 0
+            if outcome is not _OVER:
                 self._works.append(work)
             if self._clock() >= until:
                 break

@@ -167,18 +167,18 @@ class LeaderFetcher:
         now_ms = _now_ms()
         if self._throttled is not None:
             self._states.pause(self._throttled.paused(now_ms), now_ms, PAUSE_MS)
-        self._in_flight = wanted = self._states.request(now_ms)
+        self._in_flight = request = self._states.request(now_ms)
         self._correlation = next_correlation(self._correlation)
-        if isinstance(wanted, FetchRequest):
+        if isinstance(request, FetchRequest):
             self._row[_FETCHES] += 1
-            return fetch_client.encode_fetch(wanted, self._correlation, self._client)
-        if wanted is not None:
+            return fetch_client.encode_fetch(request, self._correlation, self._client)
+        if request is not None:
             places = [
                 ListOffsetsPartition(self._partitions[key].topic.encode(), key[1], epoch)
-                for key, epoch in wanted.partitions
+                for key, epoch in request.partitions
             ]
             replica = self._states.config.replica
-            return fetch_client.encode_list_offsets(replica, wanted.at, places, self._correlation, self._client)
+            return fetch_client.encode_list_offsets(replica, request.at, places, self._correlation, self._client)
         return None
 
     def answer(self, link: Link, frame: memoryview) -> None:
@@ -190,9 +190,9 @@ class LeaderFetcher:
         if not self._states.answered(answer.error, answer.session_id, _now_ms()):
             log.info("%s: starting a new fetch session: %s", self.name, _name(answer.error))
             return
-        wanted = self._current_parts(answer.parts)
-        found = self._pipeline(wanted)
-        for key, (sent, part) in wanted.items():
+        parts = self._current_parts(answer.parts)
+        found = self._pipeline(parts)
+        for key, (sent, part) in parts.items():
             self._handle_part(key, sent, part, found.get(key))
         if self._delayed:
             self._log_delayed()
@@ -208,14 +208,14 @@ class LeaderFetcher:
         found = {(part.topic, part.partition): part for part in parts}
         return {key: (sent, part) for key, part in found.items() if (sent := self._states.requested(key)) is not None}
 
-    def _pipeline(self, wanted: CurrentParts) -> dict[Key, FetchedBatches]:
+    def _pipeline(self, parts: CurrentParts) -> dict[Key, FetchedBatches]:
         """Send the next request before these are used, if possible; returns what was found in their records."""
-        if self._throttled is not None or any(_needs_append_first(*one) for one in wanted.values()):
+        if self._throttled is not None or any(_needs_append_first(*one) for one in parts.values()):
             return {}
         found = {
-            key: fetched_batches.find(part.records, sent.offset) for key, (sent, part) in wanted.items() if part.records
+            key: fetched_batches.find(part.records, sent.offset) for key, (sent, part) in parts.items() if part.records
         }
-        pending = [PendingAppend(key, one.end, one.last_epoch, wanted[key][1].hw) for key, one in found.items()]
+        pending = [PendingAppend(key, one.end, one.last_epoch, parts[key][1].hw) for key, one in found.items()]
         if all(one.fault is None for one in found.values()) and self._states.pipeline(pending):
             self.link.send_next()
         return found
@@ -287,8 +287,8 @@ class LeaderFetcher:
             return
         self._states.begin_truncation(key)
         token = self._truncating[key] = object()
-        wanted = partial(self._is_current, key, token)
-        self._truncations.begin(partition, epoch, cut, wanted, partial(self._truncated, key, token))
+        is_current = partial(self._is_current, key, token)
+        self._truncations.begin(partition, epoch, cut, is_current, partial(self._truncated, key, token))
 
     def _is_current(self, key: Key, token: object) -> bool:
         """Whether the truncation still belongs to this assignment. Called by another thread."""

@@ -155,11 +155,11 @@ class Replicator:
         return [self._columns.get(field, chunk) for chunk in range(chunks) for field in fields]
 
     def _assign(self) -> None:
-        wanted, throttled = self._assignments(), self._throttled()
+        assignments, throttled = self._assignments(), self._throttled()
         for connection in list(self._leaders):
-            if connection not in wanted or self._leaders[connection].address != self._address(connection[0]):
+            if connection not in assignments or self._leaders[connection].address != self._address(connection[0]):
                 self._leaders.pop(connection).close()
-        for connection, partitions in wanted.items():
+        for connection, partitions in assignments.items():
             leader = self._leaders.get(connection)
             if leader is None:
                 leader = self._leaders[connection] = self._connect(connection)
@@ -169,7 +169,7 @@ class Replicator:
         """The followed partitions with their leader epochs, by the connection that fetches them."""
         snapshot = self._catalog.snapshot
         spread = snapshot.broker_config("num.replica.fetchers", self._own)
-        wanted: dict[Connection, dict[Key, tuple[Partition, int]]] = {}
+        assignments: dict[Connection, dict[Key, tuple[Partition, int]]] = {}
         for name, topic in snapshot.topics.items():
             first = zlib.crc32(topic.id)
             for index, info in enumerate(topic.partitions):
@@ -179,8 +179,8 @@ class Replicator:
                 epoch = -1 if partition is None else self._epoch(partition)
                 if partition is not None and epoch >= 0:
                     connection = info.leader, (first + index) % max(1, spread)
-                    wanted.setdefault(connection, {})[(topic.id, index)] = partition, epoch
-        return wanted
+                    assignments.setdefault(connection, {})[(topic.id, index)] = partition, epoch
+        return assignments
 
     def _throttled(self) -> Throttled | None:
         """The throttle of this broker's follower replicas, with the partitions concerned."""

@@ -32,9 +32,9 @@ def _count(number: int, noun: str) -> str:
 
 
 def _advertised_as(config: BrokerConfig, endpoint: Endpoint) -> str:
-    told = [other for other in config.advertised if other.name == endpoint.name]
-    if told and told[0] != endpoint:
-        return f"  (advertised as {bracket(told[0].host)}:{told[0].port})"
+    advertised = [other for other in config.advertised if other.name == endpoint.name]
+    if advertised and advertised[0] != endpoint:
+        return f"  (advertised as {bracket(advertised[0].host)}:{advertised[0].port})"
     return ""
 
 

@@ -239,10 +239,10 @@ def _wanted_identity(
     config: BrokerConfig, opened: list[logdirs.LogDir], away: Callable[[OdradekError], None]
 ) -> tuple[int, str | None]:
     """Broker id and cluster id, as far as configuration, cluster or metadata give them."""
-    wanted, former = config["broker.id"], _former_id(opened)
+    broker_id, former = config["broker.id"], _former_id(opened)
     if config.clustered:
         return _settled(config, former, _cluster_of(opened), away)
-    return (wanted if wanted >= 0 else former or 0), _former_cluster(config, opened)
+    return (broker_id if broker_id >= 0 else former or 0), _former_cluster(config, opened)
 
 
 def _settled(

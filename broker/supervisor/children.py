@@ -73,10 +73,10 @@ class Death:
 
 
 class Children:
-    """Starts and reaps children. `wanted`: the roles that should live; others are not restarted."""
+    """Starts and reaps children. `desired`: the roles that should live; others are not restarted."""
 
     def __init__(self, locks: RoleLocks, table: ProcessTable, spawn: Callable[[int], int]) -> None:
-        self.wanted: set[int] = set()
+        self.desired: set[int] = set()
         self._locks = locks
         self._table = table
         self._spawn = spawn
@@ -95,7 +95,7 @@ class Children:
 
     def missing(self) -> bool:
         """Whether a wanted role has no live child."""
-        return not self.wanted <= self._living.keys()
+        return not self.desired <= self._living.keys()
 
     def deaths(self, role: int) -> int:
         """How often the process of `role` has died."""
@@ -108,7 +108,7 @@ class Children:
         a child that is just dying). Retries a role later that the machine has no room for: the live ones go on."""
         now = time.monotonic()
         started = []
-        for role in sorted(self.wanted - self._living.keys(), key=_urgency):
+        for role in sorted(self.desired - self._living.keys(), key=_urgency):
             if now >= self._not_before.get(role, 0.0) and not self._locks.alive(role):
                 try:
                     self._living[role] = Child(self._spawn(role), now)

@@ -86,10 +86,10 @@ def _settle(supervisor: int) -> None:
 def _serve(sock: socket.socket, supervisor: int) -> None:
     """Serve requests; import modules ahead while none waits."""
     ahead = list(AHEAD)
-    asked = select.poll()
-    asked.register(sock, select.POLLIN)
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
     while True:
-        if ahead and not asked.poll(0):
+        if ahead and not poller.poll(0):
             _import(ahead.pop(0))
             continue
         request, fds, _, _ = socket.recv_fds(sock, 65536, 64)
@@ -113,7 +113,7 @@ def _answer(sock: socket.socket, supervisor: int, request: dict[str, object], fd
     role = int(str(request["role"]))
     _import(role)
     gc.freeze()
-    told, tell = os.pipe()
+    read_end, write_end = os.pipe()
     begun, begin = os.pipe()
     between = os.fork()
     if between == 0:
@@ -121,16 +121,16 @@ def _answer(sock: socket.socket, supervisor: int, request: dict[str, object], fd
         if child == 0:
             os.close(begin)
             _become(role, request, fds, supervisor, begun)
-        os.write(tell, b"%d" % child)
+        os.write(write_end, b"%d" % child)
         os._exit(OK)
-    os.close(tell)
+    os.close(write_end)
     os.close(begun)
-    pid = os.read(told, 32)
+    pid = os.read(read_end, 32)
     os.waitpid(between, 0)
     sock.send(json.dumps({"pid": int(pid)} if pid else {"error": "it cannot fork"}).encode())
     if pid:
         os.write(begin, _GO)
-    os.close(told)
+    os.close(read_end)
     os.close(begin)
 
 

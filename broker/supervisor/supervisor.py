@@ -135,7 +135,7 @@ class Supervisor:
 
     def _on_death(self, death: Death) -> None:
         name = role_name(death.role)
-        expected = self._stopping or death.role not in self._children.wanted
+        expected = self._stopping or death.role not in self._children.desired
         level = logging.INFO if expected and death.code == OK else logging.WARNING
         log.log(level, "%s (pid %d) ended: %s", name, death.pid, death.reason)
         self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
@@ -170,7 +170,7 @@ class Supervisor:
 
     def _start(self) -> bool:
         """Start all at once: processes that need the metadata wait for it, then for recovery."""
-        self._children.wanted |= helpers(self._boot.config) | self._workers(self._boot.config.workers)
+        self._children.desired |= helpers(self._boot.config) | self._workers(self._boot.config.workers)
         return self._until(self._all_run)
 
     def _workers(self, count: int) -> set[int]:
@@ -181,7 +181,7 @@ class Supervisor:
 
     def _all_run(self) -> bool:
         self._progress()
-        return all(self._is_running(role) for role in self._children.wanted)
+        return all(self._is_running(role) for role in self._children.desired)
 
     def _progress(self) -> None:
         """Log a line every few seconds while partitions recover."""
@@ -191,7 +191,7 @@ class Supervisor:
         self._next_progress = waited + PROGRESS_S
         left = len(self._boot.shared.slots.numbers(RECOVERING))
         done = sum(self._boot.shared.processes.get(role, "recovered") for role in range(roles.ROLES))
-        waiting = ", ".join(role_name(role) for role in sorted(self._children.wanted) if not self._is_running(role))
+        waiting = ", ".join(role_name(role) for role in sorted(self._children.desired) if not self._is_running(role))
         log.info("starting: %d partitions recovered, %d remaining; waiting for %s", done, left, waiting)
 
     def _announce(self) -> None:
@@ -230,7 +230,7 @@ class Supervisor:
             self._turn()
 
     def _stop_stage(self, stage: Sequence[int], timeout: float) -> None:
-        self._children.wanted -= set(stage)
+        self._children.desired -= set(stage)
         self._children.signal(stage, signal.SIGTERM)
         self._children.signal_foreign(stage, signal.SIGTERM)
         deadline, killed_at = time.monotonic() + timeout, math.inf
@@ -275,7 +275,7 @@ class Supervisor:
             "ready": self._ready,
             "stopping": self._stopping,
             "uptime_s": time.monotonic() - self._began,
-            "workers": len([role for role in self._children.wanted if role >= roles.FIRST_WORKER]),
+            "workers": len([role for role in self._children.desired if role >= roles.FIRST_WORKER]),
             "listeners": [str(endpoint) for endpoint in config.listeners],
         }
 
@@ -290,9 +290,9 @@ class Supervisor:
         if not self._ready:
             raise OdradekError("the broker is not ready yet, or is stopping")
         goal = self._workers(workers)
-        retiring = {role for role in self._children.wanted if role >= roles.FIRST_WORKER} - goal
-        self._children.wanted -= retiring
-        self._children.wanted |= goal
+        retiring = {role for role in self._children.desired if role >= roles.FIRST_WORKER} - goal
+        self._children.desired -= retiring
+        self._children.desired |= goal
         self._children.signal(retiring, signal.SIGTERM)
         over = time.monotonic() + stop_limits.stage_of(roles.FIRST_WORKER, self._boot.config).limit_s
         self._retiring |= dict.fromkeys(retiring, over)

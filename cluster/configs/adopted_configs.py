@@ -69,18 +69,18 @@ def is_marked(configs: Mapping[str, str]) -> bool:
     return configs.get(MARK, "").lower() == "true"
 
 
-def altered(former: Mapping[str, str], wanted: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
-    """The overrides of a topic after a change to `wanted` that names the configs in `named`.
+def altered(former: Mapping[str, str], changed: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
+    """The overrides of a topic after a change to `changed` that names the configs in `named`.
 
     A change that does not name a retention config leaves the retention unknown, even if it replaces all overrides. A
     change that sends the mark back together with all values that it read counts only if a retention config differs.
     """
     if not is_marked(former):
-        return dict(wanted)
-    if MARK in named and is_marked(wanted):
-        says_so = any(wanted.get(name) != former.get(name) for name in RETENTION)
+        return dict(changed)
+    if MARK in named and is_marked(changed):
+        says_so = any(changed.get(name) != former.get(name) for name in RETENTION)
     else:
         says_so = MARK in named or any(name in named for name in RETENTION)
     if says_so:
-        return {name: value for name, value in wanted.items() if name != MARK}
-    return {**wanted, **{name: former[name] for name in (*RETENTION, MARK) if name in former}}
+        return {name: value for name, value in changed.items() if name != MARK}
+    return {**changed, **{name: former[name] for name in (*RETENTION, MARK) if name in former}}

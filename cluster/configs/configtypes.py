@@ -193,13 +193,13 @@ def list_of(*allowed: str) -> Check:
     return check
 
 
-def matches(pattern: str, wanted: str) -> Check:
-    """A text that matches `pattern`; `wanted` describes it in words."""
+def matches(pattern: str, description: str) -> Check:
+    """A text that matches `pattern`; `description` describes it in words."""
     compiled = re.compile(pattern)
 
     def check(value: Any) -> str | None:
         parts: Iterable[str] = value if isinstance(value, list) else [value]
-        return None if all(compiled.fullmatch(part) for part in parts) else f"must be {wanted}"
+        return None if all(compiled.fullmatch(part) for part in parts) else f"must be {description}"
 
     return check
 

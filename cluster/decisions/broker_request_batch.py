@@ -80,28 +80,28 @@ def requests(
     """
     stop, changed = stop or {}, list(changed)
     metadata = [_metadata(state, each) for each in dict.fromkeys([*changed, *shown]) if each in state.partition_states]
-    told = {broker: BrokerRequestBatch([], metadata, []) for broker in state.live}
+    batches = {broker: BrokerRequestBatch([], metadata, []) for broker in state.live}
     for partition in changed:
         for broker in _replicated_on(state, partition, stop):
             is_new = partition in new or (partition, broker) in new
-            told[broker].leader_and_isr.append(_leader_and_isr(state, partition, is_new))
+            batches[broker].leader_and_isr.append(_leader_and_isr(state, partition, is_new))
     for (partition, broker), delete in stop.items():
-        if broker in told:
-            told[broker].stop.append(_stop(state, partition, delete))
-    return told
+        if broker in batches:
+            batches[broker].stop.append(_stop(state, partition, delete))
+    return batches
 
 
 def full_state(state: ControllerContext, brokers: Collection[int]) -> dict[int, BrokerRequestBatch]:
     """The requests after `brokers` have started: the full state for them, for the others their replicas' return."""
     known = [each for each in state.partitions() if each in state.partition_states]
     theirs = [each for each in known if not set(brokers).isdisjoint(state.replicas(each))]
-    told = requests(state, theirs)
+    batches = requests(state, theirs)
     everything = [_metadata(state, partition) for partition in known]
     return {
         broker: BrokerRequestBatch(of.leader_and_isr, everything + _deleting(state, broker), [])
         if broker in brokers
         else BrokerRequestBatch([], of.metadata, [])
-        for broker, of in told.items()
+        for broker, of in batches.items()
     }
 
 

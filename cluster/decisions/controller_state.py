@@ -117,8 +117,8 @@ class ControllerContext:
         state = change.after._replace(version=version)
         self.partition_states[change.partition] = state
         if change.before is None or change.before.leader_epoch < state.leader_epoch:
-            told = self.live.keys() - self.shutting_down
-            self.lives.epoch_begun(change.partition, set(self.replicas(change.partition)) - told)
+            receivers = self.live.keys() - self.shutting_down
+            self.lives.epoch_begun(change.partition, set(self.replicas(change.partition)) - receivers)
         return state
 
     def started(self, brokers: Mapping[int, int]) -> None:

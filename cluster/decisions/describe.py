@@ -153,5 +153,5 @@ class _Defaults(dict[str, str]):
 
 def chosen(entries: Iterable[ConfigEntry], names: Iterable[str] | None) -> list[ConfigEntry]:
     """The requested entries; None or no names requests all."""
-    wanted = set(names or ())
-    return [entry for entry in entries if not wanted or entry.name in wanted]
+    selected = set(names or ())
+    return [entry for entry in entries if not selected or entry.name in selected]

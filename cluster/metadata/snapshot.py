@@ -208,8 +208,8 @@ class Snapshot:
 
 def _admitted(raw: dict[str, Any]) -> Admitted:
     """Which connections belong to brokers; none when the snapshot does not contain them."""
-    told = raw.get("admitted")
-    return Admitted(**told) if told else NOBODY
+    admitted = raw.get("admitted")
+    return Admitted(**admitted) if admitted else NOBODY
 
 
 def _broker(raw: dict[str, Any]) -> Broker:

@@ -30,11 +30,11 @@ class FetchSessionHandler:
         """Fetch a partition as in `part` from now on; None: no longer."""
         self._changed[key] = part
 
-    def build(self, wanted: Iterable[tuple[Key, FetchPart]]) -> tuple[list[FetchPart], list[Key]]:
-        """The partitions that the next request names and forgets; iterates over `wanted` only for a full request."""
+    def build(self, partitions: Iterable[tuple[Key, FetchPart]]) -> tuple[list[FetchPart], list[Key]]:
+        """The partitions that the next request names and forgets; only a full request iterates over `partitions`."""
         changed, self._changed = self._changed, {}
         if self.epoch == INITIAL:
-            self.sent = dict(wanted)
+            self.sent = dict(partitions)
             return list(self.sent.values()), []
         parts, forgotten = [], []
         for key, part in changed.items():

@@ -193,31 +193,31 @@ class Transactions(Ownership):
             self._answer_fault(token, FAULT, producer.transactional_id, now)
 
     def _add(self, producer: Producer, partitions: Iterable[TopicPartition], token: Any, now: Now) -> None:
-        wanted = frozenset(partitions)
+        requested = frozenset(partitions)
         txn, error = self._find(producer)
         if txn is None or error:
             self.effects.append(Answer(token, error))
             return
         m = txn.metadata
         step: State | Error = Error.CONCURRENT_TRANSACTIONS if txn.pending is not None else ADD[m.state]
-        if isinstance(step, State) and m.state is State.ONGOING and wanted <= m.partitions:
+        if isinstance(step, State) and m.state is State.ONGOING and requested <= m.partitions:
             step = Error.NONE  # nothing new
         if isinstance(step, Error):
             self.effects.append(Answer(token, step))
             return
-        target = transaction.added(m, wanted, now.wall_ms)
+        target = transaction.added(m, requested, now.wall_ms)
         self._store(txn, target, lambda error, _: self.effects.append(Answer(token, error)))
 
     def verify(self, producer: Producer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Error]:
         """Whether the partitions are part of the producer's transaction (KIP-890); changes nothing."""
-        wanted = list(partitions)
+        requested = list(partitions)
         txn, error = self._find(producer)
         if txn is None or error:
-            return dict.fromkeys(wanted, error)
+            return dict.fromkeys(requested, error)
         m = txn.metadata
         if m.state in COMPLETED:
-            return dict.fromkeys(wanted, Error.CONCURRENT_TRANSACTIONS)
-        return {tp: Error.NONE if tp in m.partitions else Error.TRANSACTION_ABORTABLE for tp in wanted}
+            return dict.fromkeys(requested, Error.CONCURRENT_TRANSACTIONS)
+        return {tp: Error.NONE if tp in m.partitions else Error.TRANSACTION_ABORTABLE for tp in requested}
 
     def _find(self, producer: Producer) -> tuple[Transaction | None, Error]:
         """The transactional id of a producer, or the error if it is unknown or fenced."""
@@ -381,13 +381,13 @@ class Transactions(Ownership):
         if self.is_loading:
             return Error.COORDINATOR_LOAD_IN_PROGRESS, [], []
         names, ids = list(states), set(producer_ids)
-        wanted = {BY_TITLE[name] for name in names if name in BY_TITLE}
+        selected = {BY_TITLE[name] for name in names if name in BY_TITLE}
         found = [
             _summary(txn)
             for txn in self._by_id.values()
             if txn.metadata.state is not State.DEAD
             and (not ids or txn.metadata.producer_id in ids)
-            and (not names or txn.metadata.state in wanted)
+            and (not names or txn.metadata.state in selected)
             and (longer_ms < 0 or now.wall_ms - txn.metadata.started_ms > longer_ms)
         ]
         return Error.NONE, [name for name in dict.fromkeys(names) if name not in BY_TITLE], found

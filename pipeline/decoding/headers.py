@@ -21,7 +21,7 @@ MOST = 10_000_000
 """The most headers of one record that are read: this number takes 6 s and 0.8 GB, and fits into 2 kB of zstd."""
 
 
-class Found(NamedTuple):
+class RecordHeaders(NamedTuple):
     """All headers of some records, in order."""
 
     keys: np.ndarray
@@ -45,12 +45,12 @@ def column(records: Records) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(bounds), pairs, type=TYPE, mask=pa.array(records.header_counts == 0))
 
 
-def _found(records: Records) -> Found:
+def _found(records: Records) -> RecordHeaders:
     """Parse header k of all records in one step, except for records with many headers."""
     counts, data = records.header_counts, records.data
     if counts.max() > MOST:
         raise wrong(f"a record has {counts.max()} headers; the limit is {MOST}")
-    found = Found(*np.empty((4, int(counts.sum())), np.int64))
+    found = RecordHeaders(*np.empty((4, int(counts.sum())), np.int64))
     at, slots, done = records.headers.copy(), np.cumsum(counts) - counts, 0
     for one in np.flatnonzero(counts > MANY).tolist():
         start, end, slot, count = at[one], records.ends[one], slots[one], int(counts[one])
@@ -90,7 +90,7 @@ def _walked(body: bytes, count: int, start: int) -> Iterable[np.ndarray]:
     return found.T
 
 
-def _put(found: Found, places: slice | np.ndarray, parts: Iterable[np.ndarray]) -> None:
+def _put(found: RecordHeaders, places: slice | np.ndarray, parts: Iterable[np.ndarray]) -> None:
     for whole, part in zip(found, parts, strict=True):
         whole[places] = part
 

@@ -37,7 +37,7 @@ def caused_by(error: BaseException, kind: type[PipelineError]) -> bool:
     return isinstance(error, kind) or f"{kind.__module__}.{kind.__name__}: " in _text(error)
 
 
-def told(function: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+def one_line_error(function: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
     """Make a function for `foreachBatch` fail with one line.
 
     Spark searches the text of its error with an expression whose stack grows with the text (4.0:

@@ -52,7 +52,7 @@ def _settle(spark: SparkSession, listener: Any) -> None:
         context._jsc.sc().listenerBus().waitUntilEmpty()
         spark.streams.removeListener(listener)
     except Exception as error:
-        log.debug("the last batches may not be told: %s", error)
+        log.debug("the last batches may not be shown: %s", error)
 
 
 def done(job: str, **facts: Any) -> None:

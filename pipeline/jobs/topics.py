@@ -84,11 +84,11 @@ def _would_make(admin: AdminClient, topic: str, config: Mapping[str, str]) -> bo
 def configs(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, dict[str, str]]:
     """The configurations of existing topics. Raises PipelineError."""
     admin = client(kafka)
-    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     found = {}
-    for resource, told in admin.describe_configs(asked, request_timeout=_SECONDS).items() if asked else ():
+    for resource, described in admin.describe_configs(resources, request_timeout=_SECONDS).items() if resources else ():
         try:
-            found[resource.name] = {name: entry.value for name, entry in told.result(_SECONDS).items()}
+            found[resource.name] = {name: entry.value for name, entry in described.result(_SECONDS).items()}
         except KafkaException as error:
             raise PipelineError(f"the configuration of {resource.name}: {error.args[0].str()}") from None
     return found

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from odradek.pipeline.reading import losses, offsets, planning, pushdown, splits, tasks
 from odradek.pipeline.reading.read_options import ReadOptions
-from odradek.pipeline.reading.telling import tell, warn
+from odradek.pipeline.reading.read_warnings import tell, warn
 from odradek.pipeline.types import EARLIEST, LATEST, Range
 from odradek.pipeline.wire.brokers import Brokers
 

@@ -10,7 +10,7 @@ from odradek.pipeline.reading.offsets import names
 from odradek.pipeline.types import Partition, Range
 
 Offsets = Mapping[Partition, int]
-_TOLD = 10  # the most losses that an error names
+_MOST_NAMED = 10  # the most losses that an error names
 
 
 class Loss(NamedTuple):
@@ -59,9 +59,9 @@ def within(ranges: Iterable[Range], first: Offsets, last: Offsets) -> Found:
 def report(losses: Sequence[Loss], fail: bool) -> int:
     """The number of lost offsets, as far as known; raises DataLoss instead when there is a loss and `fail` is set."""
     if losses and fail:
-        told = "; ".join(loss.text for loss in losses[:_TOLD])
-        more = f"; and {len(losses) - _TOLD} more" if len(losses) > _TOLD else ""
-        raise DataLoss(f"{told}{more} (with failOnDataLoss=false the query continues without them)")
+        named = "; ".join(loss.text for loss in losses[:_MOST_NAMED])
+        more = f"; and {len(losses) - _MOST_NAMED} more" if len(losses) > _MOST_NAMED else ""
+        raise DataLoss(f"{named}{more} (with failOnDataLoss=false the query continues without them)")
     return sum(loss.offsets for loss in losses)
 
 

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Range, Target
 
-TOLD = pa.schema(
+FILE_SCHEMA = pa.schema(
     [
         ("path", pa.string()),  # below the folder
         ("topic", pa.string()),
@@ -61,7 +61,7 @@ def write(records: Iterator[pa.RecordBatch], span: Range, target: Target) -> Ite
     except BaseException:
         sheets.drop()
         raise
-    yield pa.RecordBatch.from_pylist(sheets.told, TOLD)
+    yield pa.RecordBatch.from_pylist(sheets.written, FILE_SCHEMA)
 
 
 def _by_hour(records: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -117,14 +117,14 @@ def subfolder(topic: str, hour: int) -> str:
 
 
 class _Sheets:
-    """The files of a task by hour; `told` has the complete ones."""
+    """The files of a task by hour; `written` has the complete ones."""
 
     def __init__(self, span: Range, target: Target) -> None:
         self._span, self._target = span, target
         self._all: dict[int, _Sheet] = {}
         self._open: dict[int, None] = {}  # hours whose files are open; the most recently written comes last
         self._count = self._waiting = 0
-        self.told: list[dict[str, object]] = []
+        self.written: list[dict[str, object]] = []
 
     def add(self, hour: int, part: pa.RecordBatch) -> None:
         sheet = self._all.get(hour) or self._new(hour, part.schema)
@@ -156,7 +156,7 @@ class _Sheets:
     def _finish(self, hour: int) -> None:
         sheet = self._all[hour]
         self._waiting -= sheet.waiting
-        self.told.append({"topic": self._span.topic, "partition": self._span.partition} | sheet.close())
+        self.written.append({"topic": self._span.topic, "partition": self._span.partition} | sheet.close())
         del self._all[hour]
         self._open.pop(hour, None)
 

@@ -11,7 +11,7 @@ its bytes stay. Names are looked up again only between two segments, at the offs
 one was opened. What compaction has put there meanwhile has the same offsets, and no batch crosses such a border, so
 nothing is lost or read twice.
 
-`NotHere` says nothing about the records: its cause is a disk, a directory that moved, a log that is too short or
+`NotLocal` says nothing about the records: its cause is a disk, a directory that moved, a log that is too short or
 damaged, or one that begins later (with tiered storage the leader may have the rest). The leader decides, over the wire.
 
 Files are read in pieces, not mapped. In a mapped file a failing disk, or a truncation, raises SIGBUS: Python dies
@@ -29,7 +29,7 @@ from pathlib import Path
 
 from odradek.pipeline.batches import Hole, whole
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.types import Chunk, Place, Range
+from odradek.pipeline.types import Chunk, Range, ReplicaPlace
 from odradek.pipeline.wire.holes import Holes
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import names
@@ -41,7 +41,7 @@ from odradek.storage.tools.offline_reader import OfflineReader, OffsetBelowLogSt
 PIECE = 8 << 20  # bytes read at once
 
 
-class NotHere(PipelineError):
+class NotLocal(PipelineError):
     """The files cannot be read, or no longer: read over the wire.
 
     `offset` is where to continue; `damaged`: the files hold data there that cannot be a batch.
@@ -52,7 +52,7 @@ class NotHere(PipelineError):
         self.offset, self.damaged = offset, damaged
 
 
-def usable(place: Place, cluster_id: str, leader_id: int, topic_id: bytes) -> bool:
+def usable(place: ReplicaPlace, cluster_id: str, leader_id: int, topic_id: bytes) -> bool:
     """Whether the directory is readable here and belongs to the leader's replica, whose broker runs on this machine.
 
     A copy, or the remains of a broker that has moved, may have the same ids and the same path, but no process holds its
@@ -89,7 +89,7 @@ def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator
     """The batches with records of the range, from those that hold its first to those that hold its last, as chunks.
 
     `committed`: with the transactions to skip; the range's end must then be at or before a last stable offset. `holes`
-    says whether offsets may be in no batch. Raises NotHere, after the chunks before that.
+    says whether offsets may be in no batch. Raises NotLocal, after the chunks before that.
     """
     offset, where = what.start, directory
     try:
@@ -107,9 +107,9 @@ def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator
             elif offset == begin:  # also at the second attempt
                 raise EOFError(f"its log ends there, before offset {what.end}")
     except OffsetBelowLogStart as log:
-        raise NotHere(what, offset, f"{directory} now starts at offset {log.first}") from None
+        raise NotLocal(what, offset, f"{directory} now starts at offset {log.first}") from None
     except (OSError, EOFError, ValueError) as why:
-        raise NotHere(what, offset, f"{where}: {why}", isinstance(why, ValueError)) from why
+        raise NotLocal(what, offset, f"{where}: {why}", isinstance(why, ValueError)) from why
 
 
 def _chunks(segment: Segment, offset: int, end: int, holes: Holes) -> Iterator[Chunk]:

@@ -11,20 +11,20 @@ from pyspark.sql.datasource import InputPartition
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.reading import planning
 from odradek.pipeline.reading.read_options import ReadOptions
-from odradek.pipeline.types import NO_ID, Leader, Partition, Place, Range
+from odradek.pipeline.types import NO_ID, Leader, Partition, Range, ReplicaPlace
 from odradek.pipeline.wire.brokers import Brokers
 
 STREAM_RECORDS = 1_000_000  # the most of a stream's batch in one task, unless maxRecordsPerPartition is set
 
 Offsets = Mapping[Partition, int]
-Places = dict[Partition, Place]
+Places = dict[Partition, ReplicaPlace]
 Leaders = Mapping[Partition, Leader]
 
 
 class LeaderLocation(NamedTuple):
     """Where a partition's leader stores it; the task finds out whether that is this machine."""
 
-    place: Place
+    place: ReplicaPlace
     leader: Leader
     cluster_id: str
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from odradek.pipeline.reading import first_batch, losses, offsets, planning, splits, tasks
 from odradek.pipeline.reading.read_options import ReadOptions
-from odradek.pipeline.reading.telling import tell, warn
+from odradek.pipeline.reading.read_warnings import tell, warn
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
 

@@ -52,12 +52,12 @@ def chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:
         assert split.location is not None
         try:
             yield from segments.read(split.location.place.directory, rest, options.committed, holes)
-        except segments.NotHere as why:
+        except segments.NotLocal as why:
             yield from _from_leader(options, split, replace(rest, start=why.offset), holes, why)
 
 
 def _from_leader(
-    options: ReadOptions, split: Split, rest: Range, holes: Holes, why: segments.NotHere
+    options: ReadOptions, split: Split, rest: Range, holes: Holes, why: segments.NotLocal
 ) -> Iterator[Chunk]:
     """The rest after the files failed: if the leader fails too, the error has both reasons."""
     log.info("%s: over the wire", why)

@@ -36,7 +36,7 @@ class ById:
             return self._schemas[number]
         if number < 0 or self._unknown.get(number, 0.0) > time.monotonic():
             return None
-        with client.told(self._registry):
+        with client.one_line_errors(self._registry):
             found = client.schema(self._asking(), number)
         if found is None:
             _keep(self._unknown, number, time.monotonic() + _SECONDS)

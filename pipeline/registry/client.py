@@ -67,7 +67,7 @@ def connected(registry: Registry) -> Iterator[SchemaRegistryClient]:
     """A client for the block. Errors within become PipelineError."""
     client = opened(registry)
     try:
-        with told(registry):
+        with one_line_errors(registry):
             yield client
     finally:
         client.close()
@@ -86,7 +86,7 @@ def opened(registry: Registry) -> SchemaRegistryClient:
 
 
 @contextmanager
-def told(registry: Registry) -> Iterator[None]:
+def one_line_errors(registry: Registry) -> Iterator[None]:
     """Turn any error of a client within the block into PipelineError, one line."""
     try:
         yield

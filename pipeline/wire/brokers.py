@@ -16,9 +16,9 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, Off
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
-from odradek.pipeline.types import NO_ID, Leader, Partition, Place
+from odradek.pipeline.types import NO_ID, Leader, Partition, ReplicaPlace
 from odradek.pipeline.wire.connections import Connections
-from odradek.pipeline.wire.patience import RetryLater, check
+from odradek.pipeline.wire.retries import RetryLater, check
 from odradek.pipeline.wire.settings import Address
 
 _NO_TOPIC = (3, 17)  # UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION
@@ -172,9 +172,9 @@ class Brokers(Connections):
 
     # -- where they lie
 
-    def places(self, partitions: Iterable[Partition]) -> dict[Partition, Place]:
+    def places(self, partitions: Iterable[Partition]) -> dict[Partition, ReplicaPlace]:
         """Where the leaders store these; omits partitions whose leader does not tell, or not this user."""
-        found: dict[Partition, Place] = {}
+        found: dict[Partition, ReplicaPlace] = {}
         for address, keys in self._by_leader(partitions).items():
             try:
                 found.update(self._places_at(address, keys))
@@ -182,12 +182,14 @@ class Brokers(Connections):
                 continue
         return found
 
-    def _places_at(self, address: Address, keys: list[Partition]) -> dict[Partition, Place]:
+    def _places_at(self, address: Address, keys: list[Partition]) -> dict[Partition, ReplicaPlace]:
         topic_of = DescribeLogDirsRequest.DescribableLogDirTopic
         topics = [topic_of(topic=name, partitions=list(rows)) for name, rows in _indexes(keys).items()]
         answer = self.call(address, DescribeLogDirsRequest(topics=topics))
         return {
-            (topic.name, row.partition_index): Place(row.partition_size, _folder(result.log_dir, topic.name, row))
+            (topic.name, row.partition_index): ReplicaPlace(
+                row.partition_size, _folder(result.log_dir, topic.name, row)
+            )
             for result in answer.results
             for topic in result.topics
             for row in topic.partitions

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from kafka.protocol.metadata import MetadataRequest
 
 from odradek.pipeline.wire.connection import Connection
-from odradek.pipeline.wire.patience import RetryLater, insist
+from odradek.pipeline.wire.retries import RetryLater, insist
 from odradek.pipeline.wire.settings import Address, Settings
 
 Found = TypeVar("Found")

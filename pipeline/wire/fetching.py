@@ -15,7 +15,7 @@ from odradek.pipeline.wire import one_partition
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.holes import Holes
 from odradek.pipeline.wire.one_partition import address
-from odradek.pipeline.wire.patience import Patience, RetryLater, check
+from odradek.pipeline.wire.retries import Retries, RetryLater, check
 from odradek.protocol.errors import OFFSET_OUT_OF_RANGE
 
 
@@ -53,23 +53,23 @@ class _Reading:
 
     def chunks(self) -> Iterator[Chunk]:
         """Read to the end of the range; every chunk makes progress."""
-        patience = Patience(self._settings)
+        retries = Retries(self._settings)
         while self._at < self._wanted.end:
             try:
-                part = self._take(patience)
+                part = self._take(retries)
                 chunk = self._chunk(part)
             except RetryLater as later:
                 self._lose()
-                patience.pause(f"{self._name} cannot be read at offset {self._at}: {later}")
+                retries.pause(f"{self._name} cannot be read at offset {self._at}: {later}")
                 continue
             if chunk is None:
-                if self._nothing(part, patience):
+                if self._nothing(part, retries):
                     return
                 continue
             self._at = chunk.until
             self._ask_ahead()
             yield chunk
-            patience = Patience(self._settings)
+            retries = Retries(self._settings)
 
     @property
     def _name(self) -> str:
@@ -77,7 +77,7 @@ class _Reading:
 
     # -- requests
 
-    def _take(self, patience: Patience) -> Any:
+    def _take(self, retries: Retries) -> Any:
         """The leader's row for the partition at `_at`; RetryLater when there is none. Waits for a quota."""
         while True:
             try:
@@ -92,7 +92,7 @@ class _Reading:
                 raise RetryLater(f"{where}{error}") from None
             if part is not None:
                 return part
-            patience.allow(connection.muted)
+            retries.allow(connection.muted)
 
     def _ask(self) -> None:
         if self._leader is None:
@@ -156,7 +156,7 @@ class _Reading:
         elif not self._holes.proven(holes, self._at):
             raise RetryLater("the batches that it sent no longer exist")
 
-    def _nothing(self, part: Any, patience: Patience) -> bool:
+    def _nothing(self, part: Any, retries: Retries) -> bool:
         """Whether to end the range early: compaction left nothing there, or all of it is lost.
 
         A broker that waits for remote storage may also send a response without records, so retry for a while.
@@ -166,10 +166,10 @@ class _Reading:
             hole = (self._at, wanted.end)
             if self._holes.believed and self._holes.proven([hole], self._at):
                 return True
-            if patience.over():
+            if retries.over():
                 self._holes.silent(self._at)
                 return True
-        patience.pause(f"{self._name} can be read only to offset {end}, not from {self._at} to {wanted.end}")
+        retries.pause(f"{self._name} can be read only to offset {end}, not from {self._at} to {wanted.end}")
         return False
 
     def _out_of_range(self) -> None:

@@ -18,7 +18,7 @@ from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, Unk
 from odradek.pipeline.types import EARLIEST, LATEST, Range
 from odradek.pipeline.wire import one_partition
 from odradek.pipeline.wire.brokers import Brokers
-from odradek.pipeline.wire.patience import check
+from odradek.pipeline.wire.retries import check
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Holes:
         self._kafka = kafka
         self._wanted = wanted
         self._said, self._fail = compacted, fail
-        self._untold = ""  # why it is unknown whether the topic is compacted
+        self._policy_error = ""  # why it is unknown whether the topic is compacted
         self.damaged = False  # the leader's files are damaged; the leader itself may skip the damage
 
     def __enter__(self) -> Holes:
@@ -65,7 +65,7 @@ class Holes:
         except UnknownTopic:
             raise
         except PipelineError as why:
-            self._untold = str(why)
+            self._policy_error = str(why)
             return False
 
     @property
@@ -111,8 +111,8 @@ class Holes:
 
     def _tell(self, text: str, lost: int) -> None:
         why = "damage was found there" if self.damaged else "the topic is not compacted"
-        if self._untold:
-            why = f"whether the topic is compacted is unknown ({self._untold})"
+        if self._policy_error:
+            why = f"whether the topic is compacted is unknown ({self._policy_error})"
         if self._fail:
             raise MissingOffsets(
                 f"{text}, and {why}: lost, or damaged (odradek.compacted=true if it once was compacted; with "

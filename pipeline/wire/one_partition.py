@@ -8,7 +8,7 @@ from typing import Any
 from kafka.protocol.consumer import FetchRequest
 
 from odradek.pipeline.types import NO_ID, Leader, Partition
-from odradek.pipeline.wire.patience import RetryLater, check
+from odradek.pipeline.wire.retries import RetryLater, check
 from odradek.pipeline.wire.settings import Address, Settings
 
 _LAST_BY_NAME = 12  # from version 13 on topics have ids

@@ -46,7 +46,7 @@ class Positions:
         return [self._task + position.to_bytes(8, "big") for position in range(first, self._next)]
 
 
-class Travelling:
+class CarriedIds:
     """Ids from a column of the rows."""
 
     def ids(self, batch: pa.RecordBatch) -> list[bytes]:
@@ -58,7 +58,7 @@ class Travelling:
         return ids
 
 
-Stamps = Positions | Travelling
+Stamps = Positions | CarriedIds
 
 
 class Task(NamedTuple):

@@ -81,7 +81,7 @@ UNDECIDED = (
 
 
 @dataclass(frozen=True)
-class Mark:
+class UnitMark:
     """Identifies the rows of one unit in one batch: once `name` has committed `number`, they are written.
 
     `attempt` names the batch's task that writes a unit other than a whole task. Only then its rows are compared with
@@ -93,18 +93,18 @@ class Mark:
     attempt: str = ""
 
     @classmethod
-    def of_stream(cls) -> Mark:
+    def of_stream(cls) -> UnitMark:
         """The mark of the current task."""
         task = stamps.task()
         return cls(f"{PREFIX}{task.query}-{task.partition}", task.epoch + 1)
 
     @classmethod
-    def of_batch(cls, name: str, unit: int, batch: int = 0, attempt: str = "") -> Mark:
+    def of_batch(cls, name: str, unit: int, batch: int = 0, attempt: str = "") -> UnitMark:
         """The mark of a task, or another unit, of one of the batches with this name."""
         return cls(f"{PREFIX}{name}-{unit}", batch + 1, attempt)
 
 
-class Note(NamedTuple):
+class UnitMetadata(NamedTuple):
     """The metadata of a unit's offsets: what was written."""
 
     rows: int
@@ -112,7 +112,7 @@ class Note(NamedTuple):
     attempt: str = ""
 
     @classmethod
-    def parsed(cls, text: str) -> Note:
+    def parsed(cls, text: str) -> UnitMetadata:
         """The inverse of `str`."""
         rows, *more = text.split(" ", 2)
         return cls(int(rows or 0), *more)
@@ -122,7 +122,7 @@ class Note(NamedTuple):
 
 
 @contextmanager
-def transaction(settings: Mapping[str, str], mark: Mark, written: Mapping[str, int]) -> Iterator[Transaction]:
+def transaction(settings: Mapping[str, str], mark: UnitMark, written: Mapping[str, int]) -> Iterator[Transaction]:
     """A normal exit means that all is committed, now or before; on an exception nothing is, unless it was before.
 
     `written` is read at the exit: how many rows went to each topic, including those of an earlier attempt.
@@ -141,13 +141,13 @@ def transaction(settings: Mapping[str, str], mark: Mark, written: Mapping[str, i
 class Transaction(Sender):
     """A producer with one transaction, which begins with the first record. PipelineError for every error."""
 
-    def __init__(self, settings: Mapping[str, str], mark: Mark) -> None:
+    def __init__(self, settings: Mapping[str, str], mark: UnitMark) -> None:
         super().__init__({**settings, "transactional.id": mark.name})
         self._mark = mark
         self._began: float | None = None  # monotonic seconds
         self._asked = False
         self._sum = 0  # of the records' checksums
-        self.before: Note | None = None  # what an earlier attempt has committed
+        self.before: UnitMetadata | None = None  # what an earlier attempt has committed
 
     def send(self, records: Iterable[Record]) -> None:
         """Queue `records`, or drop them when an earlier attempt has committed them."""
@@ -165,17 +165,19 @@ class Transaction(Sender):
 
     def commit(self, written: Mapping[str, int]) -> None:
         """Make everything visible, if anything was sent. PipelineError where other rows were written before."""
-        note = Note(sum(written.values()), f"{self._sum:x}", self._mark.attempt) if self._mark.attempt else None
+        note = UnitMetadata(sum(written.values()), f"{self._sum:x}", self._mark.attempt) if self._mark.attempt else None
         if self.before is not None and note is not None:
             self._compare(self.before, note)
         if self._began is None:
             return
         with self._explained():
             self.finish()
-            told = str(note or Note(sum(written.values())))
-            noted = [TopicPartition(topic, 0, self._mark.number, told) for topic, count in written.items() if count]
+            metadata = str(note or UnitMetadata(sum(written.values())))
+            offsets = [
+                TopicPartition(topic, 0, self._mark.number, metadata) for topic, count in written.items() if count
+            ]
             group = self._group.consumer_group_metadata()
-            self._insist(lambda left: self._producer.send_offsets_to_transaction(noted, group, left))
+            self._insist(lambda left: self._producer.send_offsets_to_transaction(offsets, group, left))
             self._insist(self._producer.commit_transaction)
 
     def abort(self) -> None:
@@ -194,14 +196,14 @@ class Transaction(Sender):
     def _begin(self) -> None:
         self._asked = True
         self._insist(self._producer.init_transactions)
-        noted = max(self._noted(), key=lambda one: one.offset, default=None)
-        if noted is not None and noted.offset > self._mark.number:
+        last = max(self._committed_metadata(), key=lambda one: one.offset, default=None)
+        if last is not None and last.offset > self._mark.number:
             raise PipelineError(
-                f"{self._mark.name} has already written batch {noted.offset - 1}, and now gets batch "
+                f"{self._mark.name} has already written batch {last.offset - 1}, and now gets batch "
                 f"{self._mark.number - 1}: a checkpoint was reset, or two writes have the same name"
             )
-        if noted is not None and noted.offset == self._mark.number:
-            self.before = Note.parsed(noted.metadata or "")
+        if last is not None and last.offset == self._mark.number:
+            self.before = UnitMetadata.parsed(last.metadata or "")
             return
         self._began = time.monotonic()
         self._producer.begin_transaction()
@@ -212,7 +214,7 @@ class Transaction(Sender):
             self._sum = (self._sum + crc32(repr(record).encode())) % (1 << 64)
             yield record
 
-    def _compare(self, before: Note, now: Note) -> None:
+    def _compare(self, before: UnitMetadata, now: UnitMetadata) -> None:
         """PipelineError unless it is the same unit, done again."""
         run, _, _ = now.attempt.partition("/")
         if before.attempt != now.attempt and before.attempt.startswith(f"{run}/"):
@@ -226,7 +228,7 @@ class Transaction(Sender):
                 "query, its tables or its partitioning changed in between, or two writes have the same name"
             )
 
-    def _noted(self) -> list[TopicPartition]:
+    def _committed_metadata(self) -> list[TopicPartition]:
         """The group's committed offsets, for any topics."""
         deadline = time.monotonic() + self._patience
         while True:

@@ -27,8 +27,8 @@ from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.writing import destination, outgoing, producer_settings, stamps, units
 from odradek.pipeline.writing.outgoing import Outgoing
 from odradek.pipeline.writing.producing import Sender, sender
-from odradek.pipeline.writing.stamps import Positions, Stamps, Travelling
-from odradek.pipeline.writing.transactions import Mark, Transaction, transaction
+from odradek.pipeline.writing.stamps import CarriedIds, Positions, Stamps
+from odradek.pipeline.writing.transactions import Transaction, UnitMark, transaction
 from odradek.pipeline.writing.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -84,15 +84,15 @@ class Plan:
     def _ids(self) -> Stamps | None:
         if not self.stamped:
             return None
-        return Travelling() if self.travelling else Positions(stamps.task().packed())
+        return CarriedIds() if self.travelling else Positions(stamps.task().packed())
 
-    def mark(self) -> Mark:
+    def mark(self) -> UnitMark:
         """The mark of the current task."""
-        return Mark.of_batch(self.name, stamps.partition()) if self.name else Mark.of_stream()
+        return UnitMark.of_batch(self.name, stamps.partition()) if self.name else UnitMark.of_stream()
 
-    def unit(self, value: int, partition: int) -> Mark:
+    def unit(self, value: int, partition: int) -> UnitMark:
         """The mark of a unit of a batch, in the task of this partition."""
-        return Mark.of_batch(f"{self.name}-{self.by}", value, self.batch, f"{self.run}/{partition}")
+        return UnitMark.of_batch(f"{self.name}-{self.by}", value, self.batch, f"{self.run}/{partition}")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def write(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Sent:
     return sent
 
 
-def write_once(plan: Plan, batches: Iterable[pa.RecordBatch], mark: Mark) -> Sent:
+def write_once(plan: Plan, batches: Iterable[pa.RecordBatch], mark: UnitMark) -> Sent:
     """The same, unless an earlier attempt did it under this mark."""
     sent = Sent({}, {})
     with transaction(plan.settings, mark, sent.records) as one:

@@ -71,14 +71,14 @@ def _member(data: memoryview, at: int, step: int, limit: int) -> tuple[bytes, in
     unpacker = zlib.decompressobj(_GZIP_WINDOW)
     out: list[bytes] = []
     while not unpacker.eof:
-        given = data[at : at + step]
-        if not given:
+        chunk = data[at : at + step]
+        if not chunk:
             raise ValueError("the gzip stream ends early")
-        out.append(unpacker.decompress(given, limit + 1))
+        out.append(unpacker.decompress(chunk, limit + 1))
         limit -= len(out[-1])
         if limit < 0:
             raise TooLong
-        at, step = at + len(given) - len(unpacker.unused_data), step * 2
+        at, step = at + len(chunk) - len(unpacker.unused_data), step * 2
     return b"".join(out), at
 
 

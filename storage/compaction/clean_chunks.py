@@ -168,7 +168,7 @@ class ChunkCleaner:
         stays = judged.stays[first:last].tolist()
         try:
             body, head = batch_v2.payload(payload, LIMIT), batch_v2.header(payload)
-            kept = [one for one, wanted in zip(slices.slices(body, head), stays, strict=True) if wanted]
+            kept = [one for one, keep in zip(slices.slices(body, head), stays, strict=True) if keep]
             changed[index] = slices.with_records(head, body, kept, self.cleaner.horizon())
         except RecordError as error:  # the reader of single records is stricter
             self._unreadable.record(chunk.batch(index), error)

@@ -91,11 +91,11 @@ def find_range(
     return what._replace(truncations=state.truncations, undecided=undecided)
 
 
-def _facts(directory: str, base: int, wanted: CleaningRules) -> Segment:
+def _facts(directory: str, base: int, rules: CleaningRules) -> Segment:
     """The segment's data for the decision; opens files only if a lag is set."""
     size = os.stat(names.segment_path(directory, base)).st_size
-    largest = index_files.largest_timestamp(directory, base) if wanted.min_lag_ms > 0 else -1
-    first = _first_timestamp(directory, base) if wanted.max_lag_ms < _NEVER else -1
+    largest = index_files.largest_timestamp(directory, base) if rules.min_lag_ms > 0 else -1
+    first = _first_timestamp(directory, base) if rules.max_lag_ms < _NEVER else -1
     return Segment(base, size, largest_timestamp=largest, first_timestamp=first)
 
 
@@ -219,10 +219,10 @@ class Compaction:
         """The offset from which a start after a kill reads: by the checkpoint, which may lag behind the flushes."""
         partition = self.partition
         try:
-            told = checkpoints.read_offsets(os.path.dirname(partition.directory), checkpoints.RECOVERY_POINT)
+            points = checkpoints.read_offsets(os.path.dirname(partition.directory), checkpoints.RECOVERY_POINT)
         except checkpoints.CheckpointError:
             return 0
-        return min(self._flushed, told.get((partition.topic, partition.index), 0))
+        return min(self._flushed, points.get((partition.topic, partition.index), 0))
 
     def _aborted_below(self, bases: list[int], state: SlotState) -> Iterator[AbortedTxn]:
         """Aborted transactions with data in the cleaned range, wherever the markers lie; without unwritten markers."""

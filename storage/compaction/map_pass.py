@@ -41,14 +41,14 @@ class MapPass:
             self.offsets.latest = max(self.offsets.latest, piece.last_offset)
 
     def _add_chunk(self, chunk: Chunk) -> None:
-        wanted = (chunk.last_offsets >= self._first_dirty) & (chunk.heads["num_records"] > 0)
+        with_records = (chunk.last_offsets >= self._first_dirty) & (chunk.heads["num_records"] > 0)
         for index in np.flatnonzero(chunk.heads["attributes"] & (TRANSACTIONAL | CONTROL)).tolist():
-            wanted[index] &= not self._ends_or_aborts(chunk, index)
+            with_records[index] &= not self._ends_or_aborts(chunk, index)
 
         def unreadable(index: int, error: RecordError) -> None:
             self._unreadable.record(chunk.batch(index), error)
 
-        for records in self._reader.of(chunk, np.flatnonzero(wanted), unreadable):
+        for records in self._reader.of(chunk, np.flatnonzero(with_records), unreadable):
             if not self.full:
                 self._put(records)
 

@@ -220,8 +220,8 @@ def identity(path: Path) -> MetaProperties | None:
         raise LogDirError(f"{problem}; restore it, or remove it if this directory belongs to this broker") from None
 
 
-def _one(what: str, found: Mapping[Path, T | None], given: T | None) -> T | None:
-    """The value that all directories have, else the given one."""
+def _one(what: str, found: Mapping[Path, T | None], expected: T | None) -> T | None:
+    """The value that all directories have, else the expected one."""
     known = {path: value for path, value in found.items() if value is not None}
     for path, value in known.items():
         other = next((p for p, v in known.items() if v != value), None)
@@ -229,11 +229,11 @@ def _one(what: str, found: Mapping[Path, T | None], given: T | None) -> T | None
             raise LogDirError(
                 f"{path} has {what} {value}, {other} has {known[other]}: they belong to different brokers"
             )
-        if given is not None and value != given:
+        if expected is not None and value != expected:
             raise LogDirError(
-                f"{path} belongs to {what} {value}, not {given}; change that setting, or use another log.dirs"
+                f"{path} belongs to {what} {value}, not {expected}; change that setting, or use another log.dirs"
             )
-    return next(iter(known.values()), given)
+    return next(iter(known.values()), expected)
 
 
 def partitions_in(log_dir: StrPath) -> list[PartitionPlace]:

@@ -83,17 +83,17 @@ def replace(path: StrPath, data: bytes | bytearray, *, sync: bool = True, files:
     contents stay when any step raises OSError, and the temporary file is removed if possible.
     """
     path = Path(path)
-    beside = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + ".tmp")
     try:
-        with files.opened(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        with files.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             for at in range(0, len(data), _PIECE):
                 files.pwrite(fd, memoryview(data)[at : at + _PIECE], at)
                 renewal.renew()
             if sync:
                 files.fsync(fd)
-        files.rename(beside, path)
+        files.rename(temporary, path)
     except OSError:
-        remove(beside, files=files)
+        remove(temporary, files=files)
         raise
     if sync:
         files.sync_dir(path.parent)

@@ -88,8 +88,8 @@ class Flush:
         """
         state = partition.state()
         goal = upto(state)
-        wanted = goal > state.flushed and state.state in _SERVED
-        return cls(partition, state, goal, files_to_sync(partition, state, goal) if wanted else [])
+        is_needed = goal > state.flushed and state.state in _SERVED
+        return cls(partition, state, goal, files_to_sync(partition, state, goal) if is_needed else [])
 
     def sync(self) -> None:
         """fsync the files, in any thread and without the lock; `publish` raises an error of it."""

@@ -60,13 +60,13 @@ def _offsets(path: str, name: str) -> dict[tuple[str, int], int]:
         return {}
 
 
-def open_all(log_: Log, wanted: Iterable[tuple[str, int]], log_dirs: list[LogDir], done: Callable[[], None]) -> int:
-    """Recover every partition of `wanted` that is RECOVERING and not locked by another process; returns how many.
+def open_all(log_: Log, partitions: Iterable[tuple[str, int]], log_dirs: list[LogDir], done: Callable[[], None]) -> int:
+    """Recover every partition of `partitions` that is RECOVERING and not locked by another process; returns how many.
 
     Calls `done` after each one (a process counts in its row of the process table).
     """
     count = 0
-    for topic, index in wanted:
+    for topic, index in partitions:
         if log_.state(topic, index) != slots.RECOVERING:
             continue
         partition = log_.get(topic, index)

@@ -80,7 +80,7 @@ def _is_new(entry: ProducerEntry, offset: int, behind: LaterWrites) -> bool:
 
 
 def _read(
-    partition: Partition, values: Fields, position: int, offset: int, wanted: Collection[int]
+    partition: Partition, values: Fields, position: int, offset: int, producer_ids: Collection[int]
 ) -> list[ProducerEntry]:  # fmt: skip
     files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     state = LogState(EpochCache(), {}, 0)
@@ -88,7 +88,7 @@ def _read(
     base = values[slots.F_ACTIVE_BASE]
     while start := files.index.boundary_before(max(position - window, 0), values[slots.F_INDEX_ENTRIES]):
         read.check_entry(partition, base, files.log, start, position, offset)
-        if _suffice(files.log, start, position, wanted):
+        if _suffice(files.log, start, position, producer_ids):
             path = Path(partition.directory)
             walk_headers(path, base, state, position=start, upto=offset)
             break
@@ -96,19 +96,19 @@ def _read(
     else:
         state = _from_snapshot(partition, offset)
     found = state.replay.producers
-    return recovered({producer: found[producer] for producer in wanted if producer in found})
+    return recovered({producer: found[producer] for producer in producer_ids if producer in found})
 
 
-def _suffice(file: OpenFile, start: int, end: int, wanted: Iterable[int]) -> bool:
-    """Whether the batches between two positions suffice for all of `wanted`: a data batch each and, for a transactional
-    producer, a marker, so that its open transaction begins behind that."""
+def _suffice(file: OpenFile, start: int, end: int, producer_ids: Iterable[int]) -> bool:
+    """Whether the batches between two positions suffice for all of `producer_ids`: a data batch each and, for a
+    transactional producer, a marker, so that its open transaction begins behind that."""
     written, ended = set(), set()
     for _, header in read.batch_headers(file, start, end):
         if not header[5] & wire.CONTROL:
             written.add(header[9])
         if header[5] & wire.CONTROL or not header[5] & wire.TRANSACTIONAL:
             ended.add(header[9])
-    return written.intersection(ended).issuperset(wanted)
+    return written.intersection(ended).issuperset(producer_ids)
 
 
 def _from_snapshot(partition: Partition, offset: int) -> LogState:

@@ -55,8 +55,8 @@ def may_open(partition: Partition, values: Fields, staged: Staged, batch: Batch,
         if table.words[at + EPOCH] == batch.epoch and table.txn_first(at) >= 0:
             return True
         marked = table.words[at + MARKED]
-    asked = batch.guard
-    if asked is not None and asked.generation == generation and marked < asked.log_end:
+    guard = batch.guard
+    if guard is not None and guard.generation == generation and marked < guard.log_end:
         return True
     batch.guard = VerificationGuard(generation, offset)
     return False

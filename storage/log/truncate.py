@@ -149,14 +149,14 @@ def _take_offline(partition: Partition, values: Fields) -> None:
 def _shorten(directory: str, base: int, position: int, later: list[int]) -> None:
     """End the segment at `base` at byte `position` and remove all `later` ones; if there are none it is the active."""
     path = names.segment_path(directory, base)
-    beside = names.segment_path(directory, base, names.LOG, names.TEMPORARY)
+    temporary = names.segment_path(directory, base, names.LOG, names.TEMPORARY)
     copied = bool(later) and position < os.stat(path).st_size
     if copied:
-        _copy(path, beside, position)
+        _copy(path, temporary, position)
     if later:
         _put_segments_aside(directory, later)
     if copied:
-        FILES.rename(beside, path)
+        FILES.rename(temporary, path)
         FILES.sync_dir(directory)
     elif not later:
         cut_file(path, position, sync=False)

@@ -125,6 +125,6 @@ def _next_offset(path: Path, base: int) -> int:
         return scan.least_offset
 
 
-def _remove(directory: Path, doomed: Iterable[names.SegmentFile], files: Files) -> None:
-    for file in doomed:
+def _remove(directory: Path, deletable: Iterable[names.SegmentFile], files: Files) -> None:
+    for file in deletable:
         remove(names.segment_path(directory, *file), files=files)

@@ -178,13 +178,13 @@ class _Finder:
     def _restart(self) -> None:
         self._walk = iter(Scan(self.fd, check=False))
         self._current = next(self._walk, None)
-        self._asked = -1
+        self._last_offset = -1
 
     def at(self, offset: int) -> Batch | None:
         """The first batch that ends at `offset` or later."""
-        if offset < self._asked:
+        if offset < self._last_offset:
             self._restart()
-        self._asked = offset
+        self._last_offset = offset
         while self._current is not None and self._current.last_offset < offset:
             self._current = next(self._walk, None)
         return self._current

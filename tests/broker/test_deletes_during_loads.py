@@ -1,9 +1,9 @@
 """Topics and groups that are deleted while the coordinator reads `__consumer_offsets`, in any order of what happens.
 
-Loading begins again and again: the leadership is lost and won, the coordinator dies, one group has a fault. What a
+Loading begins again and again: the leadership is lost and regained, the coordinator dies, one group has a fault. What a
 client is then told of a group is what was committed last, or nothing once its topic or group was deleted. Where the
 tombstones of a deleted topic were not written when the leadership or the process was lost, the offsets are back, as
-with Apache Kafka, whose next coordinator knows nothing of it; until then nobody sees them again.
+with Apache Kafka, whose next coordinator knows nothing of it; until then no client sees them again.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Loads(RuleBasedStateMachine):
 
     @rule(alone=st.booleans(), told=st.booleans())
     def lose_and_win(self, alone: bool, told: bool) -> None:
-        """Another leads, of which this broker hears or not, and this one again."""
+        """Another broker leads, known to this one or not, and then this one again."""
         self.epoch += 1
         self.place.follow(self.epoch)
         self.leads = False
@@ -241,7 +241,7 @@ class Loads(RuleBasedStateMachine):
     def turn(self, ms: int) -> None:
         self._turn(ms)
 
-    # -- what is told
+    # -- answers
 
     def _served(self, group: str) -> bool:
         return self.place.groups.fetch(group, [], False)[0] is Error.NONE

@@ -146,13 +146,13 @@ def test_a_process_that_cannot_be_started_costs_the_others_nothing(
 
     table = ProcessTable(memoryview(bytearray(8 * TABLE_WORDS)).cast("q"), 0)
     children = Children(RoleLocks(tmp_path / "roles.lock"), table, start)
-    children.wanted = {roles.CONTROLLER, roles.ACCEPTOR}
+    children.desired = {roles.CONTROLLER, roles.ACCEPTOR}
     assert children.start_missing() == [roles.ACCEPTOR]
     assert children.start_missing() == []
     later = time.monotonic() + LONGEST_DELAY_S
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert children.start_missing() == [roles.CONTROLLER]
-    for role in children.wanted:
+    for role in children.desired:
         os.waitpid(children.pid(role), 0)
 
 

@@ -14,7 +14,7 @@ from .raw.wellformed import codes, request
 pytestmark = pytest.mark.live
 
 SERVER_ERROR, UNSUPPORTED_VERSION, INVALID_REQUEST = -1, 35, 42
-# The first issue's APIs: the lowest and highest version that somebody's client needs.
+# The first issue's APIs: the lowest and highest versions that clients need.
 PROMISED = {
     0: (0, 12),
     1: (0, 17),

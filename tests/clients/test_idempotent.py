@@ -152,7 +152,7 @@ def test_state_survives_a_restart(fresh_broker: Any, kill: bool) -> None:
 
 
 def test_expiry(fresh_broker: Any) -> None:
-    """`producer.id.expiration.ms`: a forgotten producer begins anew where it likes."""
+    """`producer.id.expiration.ms`: an expired producer may begin with any sequence."""
     from ..harness.process import wait_until
 
     # Long enough for what comes before to be done in.

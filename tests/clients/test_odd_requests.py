@@ -383,7 +383,7 @@ def test_to_append_parts_that_are_empty(broker: Any, wire: Wire, appended: str, 
     assert answer.responses[0].error_code == code
 
 
-def test_to_delete_a_topic_by_its_id_beside_one_named_in_both_ways(broker: Any, wire: Wire) -> None:
+def test_to_delete_a_topic_by_its_id_with_another_named_in_both_ways(broker: Any, wire: Wire) -> None:
     """The topic that is named wrongly is refused, which says nothing of the same one named rightly."""
     name = create_topic(broker)
     row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
@@ -450,7 +450,7 @@ def test_a_commit_whose_metadata_are_no_utf_8(broker: Any, wire: Wire) -> None:
     assert (found.committed_offset, found.metadata) == (5, "caf\ufffd")
 
 
-def test_assignments_beside_a_number_of_partitions(wire: Wire) -> None:
+def test_assignments_together_with_a_number_of_partitions(wire: Wire) -> None:
     row = interbroker.message_class("CreateTopicsRequest").CreatableTopic
     twice = [row.CreatableReplicaAssignment(partition_index=0, broker_ids=[0]) for _ in range(2)]
     topic = row(name=unique("t"), num_partitions=2, replication_factor=1, assignments=twice, configs=[])
@@ -490,7 +490,7 @@ def test_offsets_of_no_partition(broker: Any, wire: Wire) -> None:
 
 
 def test_a_group_goes_with_its_last_offset(broker: Any, wire: Wire) -> None:
-    """Also if somebody has been told an id to join it with, who is not known then."""
+    """Also if a member id was assigned to a client, which is then unknown."""
     topic, group = create_topic(broker), unique("g")
     find_coordinator(wire, group)
     simple = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "retention_time_ms": -1}

@@ -1,4 +1,4 @@
-"""Batches with a right header and checksum around records that nobody can read: refused, and nothing of them is stored.
+"""Batches with a valid header and checksum around unreadable records: they are refused, and nothing is stored.
 
 One that got into the log would stop each consumer of its partition. The codes are Apache Kafka's.
 """
@@ -183,7 +183,7 @@ def test_pipelined_between_good_ones(broker: Any, wire: Wire, name: str) -> None
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_beside_good_ones_for_other_partitions(broker: Any, wire: Wire, name: str) -> None:
+def test_together_with_good_ones_for_other_partitions(broker: Any, wire: Wire, name: str) -> None:
     from kafka.protocol.producer import ProduceRequest as Request
 
     make, code = POISONS[name]

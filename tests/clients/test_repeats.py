@@ -1,4 +1,4 @@
-"""What is named many times in one request is told once: a few bytes each must not come to megabytes each."""
+"""Repeated names in one request are answered once: a few bytes each must not cause megabytes each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC, BROKER = 2, 4
 @pytest.fixture
 def wire(broker: Any) -> Any:
     if broker.external:
-        pytest.skip("Kafka tells it as often")
+        pytest.skip("Kafka answers each of them")
     with broker.wire() as connection:
         yield connection
 

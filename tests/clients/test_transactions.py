@@ -282,7 +282,7 @@ def test_a_forgotten_transaction_is_aborted(fresh_broker: Any) -> None:
 
 
 def test_the_coordinator_dies_around_the_decision(fresh_broker: Any) -> None:
-    """What EndTxn was acknowledged to have decided is what happens, whoever writes the markers."""
+    """The decision of an acknowledged EndTxn is carried out, whichever process writes the markers."""
     broker = fresh_broker()
     topic, group = create_topic(broker, partitions=3), unique("group")
     decided = []
@@ -309,7 +309,7 @@ def test_the_coordinator_dies_around_the_decision(fresh_broker: Any) -> None:
 
 @contextmanager
 def held(broker: Any, topic: str, partition: int) -> Iterator[None]:
-    """The partition's lock in our hands: nobody can write to it. Not for longer than `odradek.lock.stall.ms`."""
+    """Holds the partition's lock, so that no process can write to it; for less than `odradek.lock.stall.ms`."""
     shared = Shared.attach(shm_prefix(broker.data_dir))
     _, blob = shared.metadata.read()
     slot = json.loads(blob)["topics"][topic]["partitions"][partition][0]

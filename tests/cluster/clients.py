@@ -128,7 +128,7 @@ class Feed(Thread):
 
 
 class Commits:
-    """What a group was told of its commits: none may go back. Shared by its members and who looks on."""
+    """The offsets that a group has read back: none may decrease. Shared by its members and the observer."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -145,7 +145,7 @@ class Commits:
             self._floor[partition] = max(self._floor[partition], offset)
 
     def told(self, who: str, partition: int, offset: int, floor: int) -> None:
-        """Somebody who asked when the highest was `floor` was told `offset`."""
+        """A client that asked when the highest was `floor` got `offset`."""
         if offset < floor:
             self.faults.append(f"{who}: partition {partition} is at {offset}, where it was at {floor}")
         self.raise_floor(partition, offset)

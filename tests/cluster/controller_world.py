@@ -77,7 +77,7 @@ class World:
             self.state.put(partition, self.nodes[partition])
 
     def failover(self) -> None:
-        """Another controller takes office: it knows what the tree says."""
+        """Another controller is elected: it knows the tree."""
         old, self.state = self.state, ControllerContext(self.state.controller_epoch + 1)
         self.state.topics, self.state.live, self.state.offline = old.topics, old.live, old.offline
         self.state.suspected = old.suspected

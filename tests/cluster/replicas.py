@@ -31,7 +31,7 @@ def differences(cluster: Cluster, topic: str, partition: int = 0) -> list[str]:
         for number, broker in enumerate(cluster.brokers)
         if (broker.data_dir / f"{topic}-{partition}").exists()
     }
-    assert logs, f"nobody has {topic}-{partition}"
+    assert logs, f"no broker has {topic}-{partition}"
     first, *others = logs
     found = []
     for other in others:

@@ -48,7 +48,7 @@ def clients_port() -> int:
 
 @pytest.fixture(scope="module")
 def broker(zookeeper: ZooKeeper, clients_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Alone in its cluster; with a listener for clients beside the one for brokers."""
+    """Alone in its cluster; with a listener for clients and one for brokers."""
     made = Broker(tmp_path_factory.mktemp("broker"), broker_id=0, zookeeper_connect=zookeeper.connect)
     protocols = "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT"
     made.set(
@@ -91,7 +91,7 @@ def send(wire: Wire, name: str, version: int = -1, **fields: Any) -> Any:
     return interbroker.response(name, version, wire.read_frame())[1]
 
 
-def office(epoch: int) -> dict[str, int]:
+def controller_fields(epoch: int) -> dict[str, int]:
     return {"controller_id": 0, "controller_epoch": epoch, "broker_epoch": -1}
 
 
@@ -133,7 +133,7 @@ def others_get_nothing(wire: Wire, epoch: int) -> None:
                 answer = send(wire, name, version, broker_id=0, broker_epoch=-1)
             else:
                 fields = ORDERS[name]("t", 0) if version == newest else empty(name, version)
-                answer = send(wire, name, version, **office(epoch), **fields)
+                answer = send(wire, name, version, **controller_fields(epoch), **fields)
             assert answer.error_code == CLUSTER_AUTHORIZATION_FAILED, (name, version)
     row = wire.metadata("t").topics[0].partitions[0]
     assert (row.error_code, row.leader_id, list(row.replica_nodes)) == (0, 0, [0])
@@ -161,46 +161,46 @@ def test_orders_of_a_controller_that_was_never_elected(broker: Broker, watch: Wa
     with broker.wire() as wire:
         for claimed in (epoch + 1, (1 << 31) - 1):
             for name, order in ORDERS.items():
-                answer = send(wire, name, **office(claimed), **order("t", 0))
+                answer = send(wire, name, **controller_fields(claimed), **order("t", 0))
                 assert answer.error_code == STALE_CONTROLLER_EPOCH, name
         create_named(wire, f"after-{epoch}", 1)
         wait_until(lambda: wire.metadata(f"after-{epoch}").topics[0].error_code == 0, 60, "orders are carried out")
 
 
 def test_what_no_broker_can_have_is_refused_by_name(broker: Broker, watch: Watch, epoch: int) -> None:
-    """Names that would be directories elsewhere, or lines of a checkpoint that nobody can read."""
+    """Names that would be other directories, or unreadable lines of a checkpoint."""
     before = directories(broker.folder)
     live = interbroker.message_class("UpdateMetadataRequest").Broker
     end = live.Endpoint(port=broker.port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0)
     brokers = {"live_brokers": [live(id=0, endpoints=[end], rack=None)], "type": 1}
     with broker.wire() as wire:
         for name in ("../escaped", "a b", "a/b", "..", "", "x" * 250):
-            answer = send(wire, "LeaderAndIsr", **office(epoch), **lead(name, 0))
+            answer = send(wire, "LeaderAndIsr", **controller_fields(epoch), **lead(name, 0))
             assert answer.topics[0].partition_errors[0].error_code == INVALID_TOPIC, name
-            answer = send(wire, "UpdateMetadata", **office(epoch), **(know(name, 0) | brokers))
+            answer = send(wire, "UpdateMetadata", **controller_fields(epoch), **(know(name, 0) | brokers))
             assert answer.error_code == INVALID_TOPIC, name
-            answer = send(wire, "StopReplica", **office(epoch), **stop(name, 0))
+            answer = send(wire, "StopReplica", **controller_fields(epoch), **stop(name, 0))
             assert answer.partition_errors[0].error_code == INVALID_TOPIC, name
         for number in (-1, 100_000, (1 << 31) - 1):
-            answer = send(wire, "LeaderAndIsr", **office(epoch), **lead("u", number))
+            answer = send(wire, "LeaderAndIsr", **controller_fields(epoch), **lead("u", number))
             assert answer.topics[0].partition_errors[0].error_code == INVALID_PARTITIONS, number
-        answer = send(wire, "LeaderAndIsr", **office(epoch), **lead("u", 0, replicas=tuple(range(10))))
+        answer = send(wire, "LeaderAndIsr", **controller_fields(epoch), **lead("u", 0, replicas=tuple(range(10))))
         assert answer.topics[0].partition_errors[0].error_code == 39
     assert directories(broker.folder) == before
     assert "more than the 9 that a partition may have" in broker.log
 
 
 def test_a_log_has_its_topics_id_whatever_the_version_of_the_order(broker: Broker, watch: Watch, epoch: int) -> None:
-    """Those before 5 tell none; `odradek check`, and Kafka, want one id in all partitions of a topic."""
+    """Versions before 5 have none; `odradek check` and Kafka require one id in all partitions of a topic."""
     with broker.wire() as wire:
-        answer = send(wire, "LeaderAndIsr", 4, **office(epoch), **lead("t", 1))
+        answer = send(wire, "LeaderAndIsr", 4, **controller_fields(epoch), **lead("t", 1))
         assert [part.error_code for part in answer.partition_errors] == [0]
         number = topic_id(wire, "t").bytes
     assert read_partition_metadata(broker.data_dir / "t-1") == number
 
 
 def directories(folder: Path) -> set[Path]:
-    """All that there are beside the broker's own and in it."""
+    """All of them: next to the broker's own, and in it."""
     return {path for path in folder.parent.rglob("*") if path.is_dir()}
 
 
@@ -244,13 +244,15 @@ def test_addresses_that_are_named_are_brokers(zookeeper: ZooKeeper, tmp_path: Pa
     try:
         other.start()
         with Wire(other.bootstrap, source=STRANGER) as wire:
-            assert send(wire, "LeaderAndIsr", **office(0), **lead("t", 0)).error_code == STALE_CONTROLLER_EPOCH
+            assert (
+                send(wire, "LeaderAndIsr", **controller_fields(0), **lead("t", 0)).error_code == STALE_CONTROLLER_EPOCH
+            )
     finally:
         other.close()
 
 
 def test_a_broker_that_registers_later_is_known_then(zookeeper: ZooKeeper, broker: Broker, watch: Watch) -> None:
-    """Also before the controller tells of it, by name or by address."""
+    """Also before the controller has sent its address, by name or by address."""
     tree = ZooKeeperTree(zookeeper.connect)
     node = {
         "version": 5,

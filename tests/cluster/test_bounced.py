@@ -1,4 +1,4 @@
-"""A broker that registers again before anybody looks has gone and come: what it had may be less."""
+"""A broker registers again before its failure is detected: its logs may have lost records."""
 
 from __future__ import annotations
 

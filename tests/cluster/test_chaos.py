@@ -115,7 +115,7 @@ def test_the_table(tmp_path: Path) -> None:
 
 
 def reaches(address: str, port: int) -> bool:
-    """Whether somebody there takes a connection, within half a second."""
+    """Whether a connection is accepted there within half a second."""
     try:
         socket.create_connection((address, port), 0.5).close()
     except OSError:

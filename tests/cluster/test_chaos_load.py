@@ -47,7 +47,7 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> ByLibrdkafka:
 
 
 def test_a_producer_goes_on_when_its_client_fails(producer: ByLibrdkafka) -> None:
-    """What the client was about to tell stays in doubt: sent, and not acknowledged."""
+    """Outcomes that the client had not reported stay in doubt: sent, and not acknowledged."""
     for number in range(3):
         producer.history.sent[0] = number + 1
         producer._send(0, number, b"3 %d...." % number, b"k")

@@ -146,7 +146,7 @@ def test_partitions_are_added(controller: ControllerHarness) -> None:
 
 
 def test_topics_of_one_request_share_the_partitions_that_it_may_make(controller: ControllerHarness) -> None:
-    """Each topic by itself is within bounds; made one after the other they would hold up everybody for an hour."""
+    """Each topic alone is within bounds; created one after the other they would block all requests for an hour."""
     request, names = message_class("CreatePartitionsRequest"), ["t", "u"]
     for name in names:
         controller.create(name, 1)

@@ -210,7 +210,7 @@ def test_a_broker_that_is_not_registered_has_its_own_configs() -> None:
 
 
 def test_a_default_number_of_partitions_is_no_way_round_the_most_of_a_request() -> None:
-    """A list of 2**31 of them holds the controller up, whoever has set num.partitions to that."""
+    """A list of 2**31 partitions would block the controller, also if num.partitions asks for it."""
     error = refused(lambda: plan_topic(TopicRequest("n"), ONE, TopicDefaults(planning.MOST_PARTITIONS + 1, 1)))
     assert error.code == errors.POLICY_VIOLATION
 

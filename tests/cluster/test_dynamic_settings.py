@@ -63,7 +63,7 @@ def test_unclean_elections(cluster: Cluster, tree: ZooKeeperTree) -> None:
     cluster.restart(1)
     try:
         wait_until(lambda: tree.find(f"{znodes.BROKER_IDS}/0") is None, 60, "the session has ended")
-        wait_until(lambda: cluster.leader(topic) == NO_LEADER, what="nobody in sync can lead")
+        wait_until(lambda: cluster.leader(topic) == NO_LEADER, what="no replica in sync can lead")
         with changed_brokers(cluster.broker(2), unclean_leader_election_enable="true"):
             assert cluster.wait_leader(topic) == 1
     finally:

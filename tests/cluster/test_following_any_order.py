@@ -1,4 +1,4 @@
-"""What a follower asks of a leader, in any order of events, against a leader's own sessions."""
+"""A follower's requests to a leader, in any order of events, against a leader's own sessions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .asking import LIMITS, A, B, C
 
 
 class Leader:
-    """As far as a follower can tell: logs by their ends, starts and epochs, and the sessions of a worker."""
+    """As a follower sees it: logs by their ends, starts and epochs, and the sessions of a worker."""
 
     def __init__(self) -> None:
         self.sessions = FetchSessionCache(2)
@@ -38,7 +38,7 @@ class Leader:
         self.epochs = dict.fromkeys((A, B, C), 0)
 
     def fetch(self, request: FetchRequest) -> tuple[int, int, dict[Key, FetchPart]]:
-        """(error, session id, what is to be looked at)."""
+        """(error, session id, the partitions to read)."""
         error, self.session = self.sessions.open(request, True, 0.0)
         if error:
             return error, 0, {}
@@ -65,7 +65,7 @@ class Machine(RuleBasedStateMachine):
         self.assigned: dict[Key, int] = {}
         self.held: dict[Key, int] = {}
         self.under_way: FetchRequest | OffsetLookup | None = None
-        self.coming: dict[Key, int] = {}  # where logs are said to end already
+        self.coming: dict[Key, int] = {}  # the log ends that requests claim
 
     def where(self, key: Key) -> Position:
         return Position(self.assigned[key], self.own[key], 0, 0)
@@ -162,7 +162,7 @@ class Machine(RuleBasedStateMachine):
         elif self.machine.answered(*self.answer_of[:2], self.now):
             wanted = {key: one for key, one in self.parts.items() if self.machine.requested(key) is not None}
             for key, one in wanted.items():
-                assert self.machine.requested(key) == one, "what an answer is used for is what it was asked for"
+                assert self.machine.requested(key) == one, "a response is used for the request that it answers"
                 assert one.offset == self.own[key], "and comes behind what is in the log"
             ends = {key: self.sent(key, one, data) for key, one in wanted.items()}
             self.go_ahead(wanted, ends)

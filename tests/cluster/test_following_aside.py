@@ -1,4 +1,4 @@
-"""Parts that a follower sets aside for a while, and logs that have no place in the leader's."""
+"""Partitions that a follower leaves out for a while, and logs that end outside the leader's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What chaos, or thinking about chaos, has found: each made to happen on purpose, and never again."""
+"""Faults that the chaos test or its analysis has found, each reproduced on purpose."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_follower_that_could_not_join_does_not_hold_up_the_rest(chaos_cluster:
         with chaos_cluster.network.cut(follower, *(chaos_cluster.network.address(one) for one in (leader, other))):
             assert put(chaos_cluster, leader, topic, 60_000) == 0  # once the follower is out of the ISR
             suspension.enter_context(zookeeper_suspended(chaos_cluster))
-        wait(3)  # it fetches, and is to join, which ZooKeeper does not take: nothing tells when
+        wait(3)  # it fetches and would join, but ZooKeeper refuses: no event shows when
         chaos_cluster.broker(follower).kill()
         wait(8)  # the fault: for so long that the connections to ZooKeeper are given up
     try:
@@ -145,7 +145,7 @@ def test_who_is_elected_on_a_full_disk_leads_when_there_is_room(chaos_cluster: C
 
 
 def test_the_dead_do_not_stay_in_an_isr_until_their_session_ends(chaos_cluster: ChaosCluster) -> None:
-    """A leader that had not heard of a death yet took the dead into the ISR, behind the controller's back.
+    """A leader that did not know of a death yet added the dead replica to the ISR, unknown to the controller.
 
     The high watermark then waited for the end of a session.
     """
@@ -167,7 +167,7 @@ def test_the_dead_do_not_stay_in_an_isr_until_their_session_ends(chaos_cluster: 
 
 
 def test_what_a_controller_says_late_takes_nobody_out_of_the_isr(chaos_cluster: ChaosCluster) -> None:
-    """A new controller has read an ISR; the leader takes a follower into it; then it is told what was read.
+    """A new controller has read an ISR; the leader adds a follower to it; then it gets the ISR that was read.
 
     The follower may be elected, so the high watermark must wait for it all the same.
     """

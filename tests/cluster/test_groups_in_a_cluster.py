@@ -44,7 +44,7 @@ def in_sync(cluster: Cluster) -> None:
 
 
 def lose_the_coordinator(cluster: Cluster, group: str, onlooker: Onlooker, members: list[Member]) -> None:
-    """Kill it, wait until everybody goes on, start it again."""
+    """Kill it, wait until all members continue, start it again."""
     victim, answers, before = coordinator(cluster, group), onlooker.answers, [len(one.seen) for one in members]
     cluster.kill(victim)
     coordinator(cluster, group, other_than=victim)
@@ -126,7 +126,7 @@ def test_describe_by_any_broker(cluster: Cluster) -> None:
 
 
 def test_a_coordinator_that_slept_commits_nothing(cluster: Cluster) -> None:
-    """It wakes with clients at its door before it is told that it was replaced."""
+    """It resumes with waiting clients before it learns that it was replaced."""
     topic, group = make_topic(cluster), "sleeper"
     sleeper = coordinator(cluster, group)
     in_sync(cluster)

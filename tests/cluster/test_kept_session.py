@@ -55,16 +55,16 @@ def terminate(broker: Broker) -> None:
 
 def confuse(broker: Broker) -> None:
     """Say what no process says, which is an error in it that nothing catches."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as nobody:
-        nobody.connect(str(run_dir(broker.data_dir) / "controller.sock"))
-        nobody.send(b"\x01?")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(str(run_dir(broker.data_dir) / "controller.sock"))
+        client.send(b"\x01?")
 
 
 @pytest.mark.parametrize("end", [terminate, confuse])
 def test_a_controller_process_that_ends_alone_leaves_the_session(
     broker: Broker, tree: ZooKeeperTree, end: Callable[[Broker], None]
 ) -> None:
-    """Nobody elects other leaders for a broker that serves on; only the office is vacated at once."""
+    """Nobody elects other leaders for a broker that serves on; only the controller is replaced at once."""
     registered = await_registered(broker, tree, 1)
     wait_until(lambda: tree.exists(znodes.CONTROLLER) is not None, 30, "it to be elected")
     (first,) = broker.pids("controller")

@@ -1,4 +1,4 @@
-"""A broker of a simulated cluster stops: it hands over what it leads, and the office if it has it, and then goes."""
+"""A broker of a simulated cluster stops: its leadership moves, the role of controller too, and then it leaves."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def started() -> Iterator[Callable[[int], Any]]:
         for broker in cluster.brokers.values():
             broker.start()
         pass_(cluster, 2.0)
-        everybody = list(cluster.brokers)
-        cluster.create_topic("t", {index: everybody[index:] + everybody[:index] for index in range(brokers)})
+        ids = list(cluster.brokers)
+        cluster.create_topic("t", {index: ids[index:] + ids[:index] for index in range(brokers)})
         pass_(cluster, 3.0)
         assert not cluster.ill()
         return cluster
@@ -99,7 +99,7 @@ def test_a_broker_that_leaves_leads_nothing_though_nobody_tells_it(started: Call
     cluster = started(3)
     broker = cluster.brokers[holder(cluster)]
     said = serves_on(cluster, broker)
-    cluster.network.refusing[broker.number] = cluster.world.now + 60  # who is in office next cannot connect
+    cluster.network.refusing[broker.number] = cluster.world.now + 60  # the next controller cannot connect
     led = [one for one in broker.partitions() if one.state().state == slots.LEADER]
     assert led
     broker.shut_down()
@@ -129,11 +129,11 @@ def test_a_broker_alone_asks_itself_and_nobody_waits(started: Callable[[int], An
     broker.shut_down()
     wait(cluster, lambda: said, 0.2)
     pass_(cluster, SERVED_S)
-    assert holder(cluster) == -1, "it does not take the office again"
+    assert holder(cluster) == -1, "it is not elected again"
 
 
 def test_the_last_one_stops_without_an_answer_after_so_many_tries(started: Callable[[int], Any]) -> None:
-    """Its partitions are replicated, and nobody is left to lead them."""
+    """Its partitions are replicated, and no other replica can lead them."""
     cluster = started(3)
     *others, last = cluster.brokers.values()
     for broker in others:
@@ -148,7 +148,7 @@ def test_the_last_one_stops_without_an_answer_after_so_many_tries(started: Calla
 
 
 def test_all_stop_at_once(started: Callable[[int], Any]) -> None:
-    """Nobody is there to stay: they are in office one after the other. The last one has nobody to hand over to."""
+    """All stop: each becomes controller in turn. The last one has no broker to move leadership to."""
     cluster = started(3)
     said = [serves_on(cluster, broker) for broker in cluster.brokers.values()]
     for broker in cluster.brokers.values():
@@ -162,7 +162,7 @@ def test_all_stop_at_once(started: Callable[[int], Any]) -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_process_that_dies_is_followed_by_one_that_leaves(started: Callable[[int], Any], begun: bool) -> None:
-    """The controller process of the broker that stops, before or after it was told."""
+    """The controller process of the stopping broker, before or after it knows."""
     cluster = started(3)
     broker = next(one for one in cluster.brokers.values() if one.number != holder(cluster))
     said = serves_on(cluster, broker)

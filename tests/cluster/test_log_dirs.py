@@ -126,7 +126,7 @@ def test_others_lead_what_was_in_a_directory_that_failed(disks: Disks, tree: Zoo
 
 
 def test_a_directory_that_is_broken_at_start(disks: Disks) -> None:
-    """What was there is offline, not empty; the new controller is told as the old one was."""
+    """Its partitions are offline, not empty; the new controller learns it as the old one did."""
     cluster = disks.cluster
     victim, topic = cluster.broker(2), make_topic(cluster, PARTITIONS)
     for index in range(PARTITIONS):
@@ -140,7 +140,7 @@ def test_a_directory_that_is_broken_at_start(disks: Disks) -> None:
         cluster.wait_isr(topic, index, 3)
     assert not {index for index in hurt if (victim.data_dir / f"{topic}-{index}").exists()}, "none is made elsewhere"
     assert errors_of_dirs(victim) == [0, STORAGE_ERROR]
-    for broker in cluster.brokers[:2]:  # whoever was in office
+    for broker in cluster.brokers[:2]:  # one of them was the controller
         broker.stop()
         cluster.restart(broker.properties["broker.id"])
     wait_until(lambda: offline(cluster, topic, 2) == hurt, 30, "the same to be offline")

@@ -70,7 +70,7 @@ def test_others_are_served_meanwhile(controller: ControllerHarness) -> None:
     small = controller.send(create_request("small"))
     ids = controller._send(internal.PRODUCER_IDS, 0, internal.encode({}))
     wait_until(lambda: controller.answered(small), 60, "the small topic")
-    assert list(controller.snapshot().topics) == ["small"], "nobody is told of what is not whole"
+    assert list(controller.snapshot().topics) == ["small"], "an incomplete topic is not published"
     wait_until(lambda: controller.answered(big), 600, "the big topic")
     assert list(controller._answers)[-1] == big
     assert (created(controller, again), created(controller, small)) == (ALREADY_EXISTS, 0)

@@ -27,7 +27,7 @@ def create(name: str, partitions: int, validate_only: bool = False) -> Any:
 
 
 def shown(wire: Wire, name: str) -> int:
-    """How many partitions Metadata tells of; each has a leader."""
+    """The number of partitions in Metadata; each has a leader."""
     rows = wire.metadata(name).topics[0].partitions
     assert all(row.leader_id == 0 for row in rows)
     return len(rows)
@@ -45,4 +45,4 @@ def test_others_are_served_meanwhile(tmp_path: Path) -> None:
             assert busy.take(big).topics[0].error_code == 0
             assert shown(other, "big") == MANY
             assert counts.count(0) > 5, "more than what was asked before it began, and while ZooKeeper was written"
-            assert set(counts) <= {0, MANY}, "nobody is told of a part"
+            assert set(counts) <= {0, MANY}, "a part is never published"

@@ -46,7 +46,7 @@ def combinations() -> list[object]:
 
 @pytest.mark.parametrize(("name", "whose"), combinations())
 def test_fault(chaos_cluster: ChaosCluster, name: str, whose: str) -> None:
-    """Nothing that acks=all was promised is lost, doubled or reordered; nobody skips; all replicas are the same."""
+    """Records acknowledged with acks=all are neither lost, duplicated nor reordered; all replicas are the same."""
     world, rng = World(chaos_cluster), random.Random(0)
     with world.running():
         if name.startswith("five of "):

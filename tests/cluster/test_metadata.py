@@ -1,4 +1,4 @@
-"""Metadata over real connections to a broker of two workers: nobody ever sees an old state after an answer."""
+"""Metadata over real connections to a broker of two workers: no client sees an older state after an answer."""
 
 from __future__ import annotations
 

@@ -34,13 +34,13 @@ PATIENCE_S = 120
 
 
 class Scene:
-    """`leader` leads, `former` has led before and is preferred, `copy` only follows; `office` is the controller."""
+    """`leader` leads, `former` has led before and is preferred, `copy` only follows; `controller` is the controller."""
 
     def __init__(self, chaos_cluster: ChaosCluster, tree: ZooKeeperTree) -> None:
         self.chaos_cluster = chaos_cluster
         self._tree = tree
-        self.office = chaos_cluster.controller()
-        self.leader, self.former, self.copy = [broker for broker in chaos_cluster.ids if broker != self.office]
+        self.controller = chaos_cluster.controller()
+        self.leader, self.former, self.copy = [broker for broker in chaos_cluster.ids if broker != self.controller]
 
     # -- looking
 
@@ -74,10 +74,12 @@ class Scene:
     def make(self) -> None:
         """The topic; who leads it is not who is preferred to."""
         first = [self.leader, self.former, self.copy]
-        with self.chaos_cluster.broker(self.office).wire() as wire:
+        with self.chaos_cluster.broker(self.controller).wire() as wire:
             assert admin_requests.create(wire, TOPIC, {0: first}) == [0]
             self.await_state(self.leader, {*first})
-            wait_until(lambda: self.leads(self.leader, self.state().leader_epoch), PATIENCE_S, "it to be told")
+            wait_until(
+                lambda: self.leads(self.leader, self.state().leader_epoch), PATIENCE_S, "it to receive LeaderAndIsr"
+            )
             other = [self.former, self.leader, self.copy]
             assert admin_requests.reassign(wire, {(TOPIC, 0): other}) == [0, 0]
         wait_until(
@@ -89,9 +91,9 @@ class Scene:
         """Nothing goes between two brokers, by rules on the host of the first."""
         return self.chaos_cluster.network.cut(broker, self.chaos_cluster.network.address(other))
 
-    def another_office(self) -> None:
-        """The controller dies, and nobody waits for the end of its session."""
-        self.chaos_cluster.broker(self.office).kill()
+    def replace_controller(self) -> None:
+        """The controller dies; its successor does not wait for the end of its session."""
+        self.chaos_cluster.broker(self.controller).kill()
         self._tree.delete(znodes.CONTROLLER)
 
     @contextmanager
@@ -136,20 +138,20 @@ def test_a_leader_that_missed_an_epoch_acknowledges_nothing_that_only_it_has(sce
         waiting = produce_request(TOPIC, batch([b"late"] * HALF), timeout_ms=1000 * PATIENCE_S)
         wire.put(waiting)
         scene.await_end(copy, 2 * HALF)
-        # Another leads, and `copy` follows it; `leader` hears of neither.
+        # Another leads, and `copy` follows it; `leader` receives neither.
         cuts.enter_context(scene.cut(copy, leader))
-        cuts.enter_context(scene.cut(scene.office, leader))
-        with chaos_cluster.broker(scene.office).wire() as admin:
+        cuts.enter_context(scene.cut(scene.controller, leader))
+        with chaos_cluster.broker(scene.controller).wire() as admin:
             assert admin_requests.elect(admin, admin_requests.PREFERRED, [(TOPIC, 0)]) == [0, 0]
         missed = scene.await_state(former, {leader, former, copy})
         scene.await_end(copy, HALF)
-        # It leads again, by a controller that dies with what it had to tell; the next one tells the outcome.
+        # It leads again; the controller dies before it sends that, and the next one sends the outcome.
         chaos_cluster.broker(former).kill()
         epoch = scene.await_state(leader, {leader, copy})
         assert epoch == missed + 1
         with scene.stalled_controller(copy):
-            scene.another_office()
-            wait_until(lambda: scene.leads(leader, epoch), PATIENCE_S, "it to hear of its own epoch")
+            scene.replace_controller()
+            wait_until(lambda: scene.leads(leader, epoch), PATIENCE_S, "it to receive its own epoch")
         acknowledged = wire.take(waiting).responses[0].partition_responses[0].error_code == 0
         assert not acknowledged or scene.end(copy) == 2 * HALF, f"acknowledged, and {copy} may be elected"
     chaos_cluster.start_all()

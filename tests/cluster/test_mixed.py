@@ -44,7 +44,7 @@ def mixed(tmp_path: Path) -> Iterator[Mixed]:
         both.zookeeper.start()
         both.kafka.start()
         both.ours.start()
-        wait_until(lambda: informed(both.bootstrap.split(",")), 30, "both to have heard of both")
+        wait_until(lambda: informed(both.bootstrap.split(",")), 30, "both to know both")
         yield both
     finally:
         both.ours.close()

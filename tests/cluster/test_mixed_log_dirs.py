@@ -52,12 +52,12 @@ class Mixed:
         self.bootstrap = f"{self.kafka.bootstrap},{self.ours.bootstrap}"
 
     def start(self, *brokers: Any) -> None:
-        """The first one is the controller; both are known to whoever asks one of them."""
+        """The first one is the controller; the metadata of either has both."""
         self.zookeeper.start()
         self.tree = ZooKeeperTree(self.zookeeper.connect)
         for broker in brokers:
             broker.start()
-        wait_until(lambda: informed(self.bootstrap.split(",")), 30, "both to have heard of both")
+        wait_until(lambda: informed(self.bootstrap.split(",")), 30, "both to know both")
 
     def close(self) -> None:
         self.tree.close()

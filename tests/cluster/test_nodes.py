@@ -1,4 +1,4 @@
-"""Nodes of the tree: what Apache Kafka reads in those we write, and we in those of all its versions."""
+"""Nodes of the tree: Apache Kafka reads ours, and we read those of all its versions."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_a_group_shares_partitions_and_keeps_its_offsets_in_zookeeper(
         old.send()
         old.await_all()
         old.leave(second)
-        wait_until(lambda: not old.group.owners(), 60, "nobody owns anything")
+        wait_until(lambda: not old.group.owners(), 60, "no consumer owns a partition")
         third = old.join()
         old.await_shared(1)
         old.send()

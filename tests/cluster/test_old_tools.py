@@ -1,6 +1,6 @@
 """Apache Kafka's own tools of ZooKeeper's time: they write znodes, and the elected controller does the rest.
 
-Those of 0.8.2.2 know no topic ids: what they leave out is added, and is what it was where a topic is known already.
+Those of 0.8.2.2 know no topic ids: the controller adds them, and keeps the id of a topic that it knows.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_a_topic_that_they_make_is_one(cluster: Cluster, tree: ZooKeeperTree) ->
 
 
 def test_more_partitions_leave_a_topic_its_records(cluster: Cluster, tree: ZooKeeperTree) -> None:
-    """They write the node anew, without its id."""
+    """They rewrite the node, without its id."""
     name = make(cluster)
     send(cluster, name, 2)
     before = znodes.decode_topic(tree.get(znodes.topic_path(name))[0]).id

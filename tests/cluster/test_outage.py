@@ -1,4 +1,4 @@
-"""ZooKeeper is away for a moment: who changes the metadata then waits for it, as with Apache Kafka."""
+"""ZooKeeper is away for a moment: changes of the metadata wait for it, as in Apache Kafka."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _really(asked: Any, key: int) -> None:
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(120)
 def test_who_waits_too_long_is_told_to_try_again_and_what_is_away(zookeeper: ZooKeeper, broker: Broker) -> None:
-    """Not of a disk error, which nobody would try again, and which would have people look at the wrong machine."""
+    """Not as a disk error, which clients do not retry, and which points at the wrong machine."""
     with broker.wire() as wire:
         wait_until(lambda: wire.metadata().controller_id == 0, 30, "a controller")
         create_named(wire, "there", 1)

@@ -19,29 +19,29 @@ def test_what_one_controller_has_noted_the_next_one_knows(tmp_path: Path) -> Non
     tree.create("/odradek", b"")
     deposed: list[bool] = []
 
-    def office() -> SettledLives:
+    def settled_lives() -> SettledLives:
         made = SettledLives(
             tree, Fenced(tree, tree.get(znodes.CONTROLLER_EPOCH)[1].version, lambda: deposed.append(True))
         )
         made.read()
         return made
 
-    first = office()
-    assert first.unsettled({1: 10, 2: 20}) == set(), "nobody has noted any so far"
+    first = settled_lives()
+    assert first.unsettled({1: 10, 2: 20}) == set(), "no controller has recorded any so far"
     first.record({1: 10, 2: 20}, {1, 2})
-    assert office().unsettled({1: 10, 2: 21, 3: 30}) == {2, 3}
+    assert settled_lives().unsettled({1: 10, 2: 21, 3: 30}) == {2, 3}
     first.record({1: 10}, {1, 2})  # 2 is taken for dead, and registered
-    assert office().unsettled({1: 10, 2: 20}) == set()
+    assert settled_lives().unsettled({1: 10, 2: 20}) == set()
     written = tree.get(znodes.LIVES)[1].version
     first.record({1: 10}, {1, 2})
     assert tree.get(znodes.LIVES)[1].version == written
     first.record({1: 10, 3: 30}, {1, 3})
-    assert office().unsettled({1: 10, 2: 20, 3: 30}) == {2}
+    assert settled_lives().unsettled({1: 10, 2: 20, 3: 30}) == {2}
     tree.set(znodes.CONTROLLER_EPOCH, b"2")
     with pytest.raises(NotDone):
         first.record({1: 11}, {1})
     assert deposed == [True]
-    assert office().unsettled({1: 10, 3: 30}) == set()
+    assert settled_lives().unsettled({1: 10, 3: 30}) == set()
     tree.close()
 
 

@@ -1,6 +1,6 @@
 """Random histories of a whole simulated cluster: whatever happens, nothing acknowledged is lost and all becomes well.
 
-One that fails names its seed: `python -m tests.cluster.simulation SEED` tells it again. Each long test plays some of
+One that fails names its seed: `python -m tests.cluster.simulation SEED` replays it. Each long test plays some of
 its 200 seeds; `ODRADEK_SIMULATION_HISTORIES=200` all of them, which takes a day, and `ODRADEK_SIMULATION_FIRST=n` has
 them begin at others.
 """
@@ -27,7 +27,7 @@ from .simulation.history import History, explained
 from .simulation.seams import installed
 
 SHORT, LONG, TOGETHER = 200, 6000, 25
-LOST = "lose_orders,elect,cut_one_way,cut_link"  # orders of one controller are lost, the next one's are heard
+LOST = "lose_orders,elect,cut_one_way,cut_link"  # requests of one controller are lost, those of the next arrive
 
 NONSENSE = "nonsense,kill,kill_controller_process,elect,create,delete"
 DYING = "elect,kill_about_to_lead,cut_link"
@@ -112,14 +112,14 @@ def test_many_deaths_and_deletions(first: int, only: str) -> None:
 
 
 @pytest.mark.slow
-def test_truncations_beside_the_loop() -> None:
+def test_truncations_outside_the_loop() -> None:
     """One that waited while its partition was assigned again cut what had come since: seed 16 finds that."""
     run(0, 18, ASIDE)
 
 
 @pytest.mark.slow
 def test_losses_of_power() -> None:
-    """A controller that takes office counts on no log of who was away since a state was written: seed 26 finds that."""
+    """A new controller counts on no log of a broker that was away since then: seed 26 finds that."""
     run(0, 28, POWER)
 
 
@@ -144,7 +144,7 @@ def test_many_failing_disks_and_deaths_anywhere(first: int, only: str) -> None:
 
 
 def test_topics_whose_nodes_make_no_sense() -> None:
-    """Seeds 6, 46 and 62: logs that a start had passed over stayed when their topics were deleted."""
+    """Seeds 6, 46 and 62: logs that a start had ignored stayed when their topics were deleted."""
     for first, count in ((5, 2), (46, 1), (62, 1)):
         run(first, count, NONSENSE)
 
@@ -168,7 +168,7 @@ def test_a_history_happens_again() -> None:
 def test_what_a_leader_commits_counts_though_it_follows_in_the_same_step() -> None:
     """Seed 2372 as it was once: a member of the ISR died, and the preferred leader came back at once.
 
-    The leader heard of both together: in the first epoch all that are left have the last record, so it is committed;
+    The leader received both together: in the first epoch all that are left have the last record, so it is committed;
     in the second the leader follows, and shows that.
     """
     with calm() as cluster:
@@ -184,7 +184,7 @@ def test_what_a_leader_commits_counts_though_it_follows_in_the_same_step() -> No
 
 
 def test_a_leader_that_missed_an_epoch_knows_nothing_of_its_followers() -> None:
-    """3 has a record that 2 lacks, and is cut when it follows 2; 1 hears of its next time as the leader alone.
+    """3 has a record that 2 lacks, and truncates it when it follows 2; 1 receives only its next term as leader.
 
     What 1 knew of 3 is not so any more: 3 is in the ISR and does not have the record, which 1 must not commit.
     """
@@ -210,7 +210,7 @@ def test_a_leader_that_missed_an_epoch_knows_nothing_of_its_followers() -> None:
 
 
 def test_who_lacks_what_a_former_leader_may_have_committed_does_not_join() -> None:
-    """2 is elected before it hears that a record is committed; 3, which was away, has as much as 2 knows of that."""
+    """2 is elected before it knows that a record is committed; 3, which was away, has as much as 2 knows of that."""
     with calm() as cluster:
         world, cuts = cluster.world, cluster.network.cuts
         apart = {(3, 1), (1, 3), (3, 2), (2, 3)}
@@ -297,7 +297,7 @@ def test_a_broker_in_controlled_shutdown_does_not_come_back_into_the_isr(monkeyp
             world.run(world.now + 0.1)
             assert cluster.state("t", 0).isr == [1, 2]
         assert cluster.counts["acknowledged"] == 20
-        assert shown(cluster, 3)[0] == 0, "it follows nobody"
+        assert shown(cluster, 3)[0] == 0, "it follows no leader"
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0])
@@ -305,11 +305,11 @@ def test_a_suspicion_elects_nobody_who_is_not_in_sync(seconds: float) -> None:
     """A leader that alone is in sync loses its connections and refuses new ones, for less than its session lasts."""
     with calm(unclean=True) as cluster:
         world, network = cluster.world, cluster.network
-        office = znodes.decode_controller(cluster.zookeeper.nodes[znodes.CONTROLLER].data)
-        leader, other = sorted({1, 2, 3} - {office})
-        cluster.create_topic("u", {0: [leader, office, other]})
+        controller = znodes.decode_controller(cluster.zookeeper.nodes[znodes.CONTROLLER].data)
+        leader, other = sorted({1, 2, 3} - {controller})
+        cluster.create_topic("u", {0: [leader, controller, other]})
         world.run(world.now + 2.0)
-        network.cuts.update({(leader, office), (leader, other)})
+        network.cuts.update({(leader, controller), (leader, other)})
         cluster.produce("u", 0, to=leader, acks_all=False)
         world.run(world.now + 3.0)
         assert cluster.state("u", 0).isr == [leader]
@@ -360,7 +360,7 @@ def test_a_leader_that_lost_power_unseen_leads_in_another_epoch() -> None:
     """
     with calm() as cluster:
         world, (leader, other) = cluster.world, others(cluster)
-        office = next(one for one in cluster.brokers.values() if one not in (leader, other))
+        controller = next(one for one in cluster.brokers.values() if one not in (leader, other))
         cluster.create_topic("u", {0: [leader.number, other.number]})
         world.run(world.now + 2.0)
         cluster.network.cuts.add((other.number, leader.number))
@@ -372,7 +372,7 @@ def test_a_leader_that_lost_power_unseen_leads_in_another_epoch() -> None:
         cluster.invariants.lost_power(leader.number, leader.disk.lose_unsynced(min))
         world.run(world.now + 1.2)
         leader.start()
-        office.die("vanishes", vanish=True)
+        controller.die("vanishes", vanish=True)
         world.run(world.now + 9.0)
         assert leader.registered
         after = cluster.state("u", 0)
@@ -389,7 +389,7 @@ def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr
     """
     with calm() as cluster:
         world, cuts, (leader, other) = cluster.world, cluster.network.cuts, others(cluster)
-        office = next(one for one in cluster.brokers.values() if one not in (leader, other))
+        elected = next(one for one in cluster.brokers.values() if one not in (leader, other))
         apart = {(leader.number, other.number), (other.number, leader.number)}
         cluster.create_topic("u", {0: [leader.number, other.number]})
         world.run(world.now + 2.0)
@@ -406,12 +406,12 @@ def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr
 
         def restart() -> None:
             if controller == "is dead":
-                office.die("vanishes", vanish=True)
+                elected.die("vanishes", vanish=True)
             other.die("loses power", vanish=True)
             cluster.invariants.lost_power(other.number, other.disk.lose_unsynced(min))
             cluster.zookeeper.expire(other.session)
             if controller == "dies":
-                office.die("is killed")
+                elected.die("is killed")
             cuts.update(apart)
             world.elapse(0.01)
             other.start()
@@ -441,11 +441,11 @@ def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr
 
 
 @pytest.mark.parametrize("noted", ["all", "none", "nonsense"])
-def test_a_controller_that_takes_office_takes_nobody_out_whose_life_was_seen_to(noted: str) -> None:
-    """Nor anybody where no controller has noted lives so far, or somebody has spoilt the note."""
+def test_a_new_controller_keeps_brokers_whose_lives_are_settled(noted: str) -> None:
+    """Nor any broker where no controller has recorded lives so far, or where the record is invalid."""
     with calm() as cluster:
         world, nodes, (leader, other) = cluster.world, cluster.zookeeper.nodes, others(cluster)
-        office = next(one for one in cluster.brokers.values() if one not in (leader, other))
+        controller = next(one for one in cluster.brokers.values() if one not in (leader, other))
         cluster.create_topic("u", {0: [leader.number, other.number]})
         world.run(world.now + 2.0)
         before = cluster.state("u", 0)
@@ -454,9 +454,9 @@ def test_a_controller_that_takes_office_takes_nobody_out_whose_life_was_seen_to(
             nodes[znodes.LIVES].data = b"{"
         elif noted == "none":
             leader.session.multi([Delete(znodes.LIVES)])
-        office.die("is killed")
+        controller.die("is killed")
         world.run(world.now + 3.0)
-        assert znodes.decode_controller(nodes[znodes.CONTROLLER].data) != office.number
+        assert znodes.decode_controller(nodes[znodes.CONTROLLER].data) != controller.number
         assert cluster.state("u", 0) == before
         epochs = {one.number: nodes[f"{znodes.BROKER_IDS}/{one.number}"].czxid for one in (leader, other)}
         assert epochs.items() <= znodes.decode_lives(nodes[znodes.LIVES].data).items()
@@ -536,7 +536,7 @@ def others(cluster: Cluster) -> list[Any]:
 
 
 def break_disk(cluster: Cluster, broker: Any) -> None:
-    """Under the replica of t-0 there; everybody knows it."""
+    """While it has the replica of t-0; all brokers know it."""
     directory = broker.disk.find("t", (cluster.topic("t").id, 0))
     directory.log_dir.broken = True
     broker.shared.fail_dir(directory.log_dir.number)
@@ -559,11 +559,11 @@ def calm(unclean: bool = False) -> Iterator[Cluster]:
 
 
 def decided(cluster: Cluster, leader: int, isr: list[int]) -> PartitionUpdate:
-    """The controller has `leader` lead in another epoch; what it is to tell."""
+    """The controller has `leader` lead in another epoch; returns the request to send."""
     state = cluster.state("t", 0)
     state = state._replace(leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr)
-    office = znodes.decode_controller(cluster.zookeeper.nodes[znodes.CONTROLLER].data)
-    session: Any = cluster.brokers[office].session
+    controller = znodes.decode_controller(cluster.zookeeper.nodes[znodes.CONTROLLER].data)
+    session: Any = cluster.brokers[controller].session
     session.multi([Set(znodes.state_path("t", 0), znodes.encode_state(state), -1)])
     topic = cluster.topic("t")
     return PartitionUpdate(
@@ -572,7 +572,7 @@ def decided(cluster: Cluster, leader: int, isr: list[int]) -> PartitionUpdate:
 
 
 def told(cluster: Cluster, broker: int, order: PartitionUpdate) -> None:
-    """A broker hears of it, and its other processes too."""
+    """A broker receives it, and its other processes too."""
     controller: Any = cluster.brokers[broker].controller
 
     def hear() -> None:
@@ -584,7 +584,7 @@ def told(cluster: Cluster, broker: int, order: PartitionUpdate) -> None:
 
 
 def take(cluster: Cluster, broker: int, order: PartitionUpdate) -> None:
-    """A broker does what it is told."""
+    """A broker carries out the request."""
     controller: Any = cluster.brokers[broker].controller
     assert controller.owner._replicas.become(order) == 0
 

@@ -1,4 +1,4 @@
-"""Starts are counted once each, and one that died half way leaves nothing in shared memory that others wait for."""
+"""Each start counts once, and a start that died half way leaves nothing in shared memory that others wait for."""
 
 from __future__ import annotations
 

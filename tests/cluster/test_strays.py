@@ -116,12 +116,12 @@ def test_a_topic_that_is_made_again_after_its_nodes_were_removed(scene: Scene, r
     scene.cluster.remake_topic("t", replicas)
     scene.cluster.world.run(scene.cluster.world.now + 0.5)
     scene.well()
-    assert {number: broker.lives for number, broker in scene.cluster.brokers.items()} == lives, "nobody starts anew"
+    assert {number: broker.lives for number, broker in scene.cluster.brokers.items()} == lives, "no broker restarts"
 
 
-@pytest.mark.parametrize("starts", ["nobody", "a broker", "all"])
+@pytest.mark.parametrize("starts", ["none", "a broker", "all"])
 def test_a_topic_whose_node_makes_no_sense_is_no_stray(scene: Scene, starts: str) -> None:
-    """Its logs stay, whoever starts meanwhile, and are led again when the node is as it was."""
+    """Its logs stay, whichever brokers start meanwhile, and are led again once the node is valid."""
     scene.create("t", [3, 1], [1, 3])
     for _ in range(20):
         scene.cluster.produce("t", 0, 3, True)
@@ -134,7 +134,7 @@ def test_a_topic_whose_node_makes_no_sense_is_no_stray(scene: Scene, starts: str
     scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
     scene.until(lambda: scene.cluster.zookeeper.nodes[path].data == b"{", "nonsense")
     elected = next(one for one in scene.cluster.brokers.values() if one.is_elected)
-    dead = {"nobody": [elected], "a broker": [scene.cluster.brokers[3]], "all": list(scene.cluster.brokers.values())}
+    dead = {"none": [elected], "a broker": [scene.cluster.brokers[3]], "all": list(scene.cluster.brokers.values())}
     for broker in dead[starts]:
         broker.die("is killed")
     scene.cluster.world.run(scene.cluster.world.now + 15.0)
@@ -197,17 +197,17 @@ def test_a_topic_half_deleted_begins_no_other_life(scene: Scene) -> None:
 def test_a_known_topic_whose_node_makes_no_sense_any_more_is_led_on(scene: Scene) -> None:
     scene.create("t", [3, 1], [1, 3])
     brokers = scene.cluster.brokers
-    office = next(number for number, one in brokers.items() if one.is_elected)
+    controller = next(number for number, one in brokers.items() if one.is_elected)
     path = znodes.topic_path("t")
     scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
     scene.cluster.world.run(scene.cluster.world.now + 1.0)
-    dead, index, other = (1, 1, 3) if office == 3 else (3, 0, 1)
+    dead, index, other = (1, 1, 3) if controller == 3 else (3, 0, 1)
     brokers[dead].die("is killed")
     scene.until(lambda: scene.cluster.state("t", index).leader == other, "another leader")
 
 
 def test_a_topic_is_led_on_though_its_node_makes_no_sense_to_another_process(scene: Scene) -> None:
-    """The controller process that follows one that died reads everything anew; the elected one has nothing to tell."""
+    """The successor of a dead controller process reads everything again; the elected controller has nothing to send."""
     scene.create("t", [3, 1], [1, 3])
     brokers, path = scene.cluster.brokers, znodes.topic_path("t")
     index, leader = next((index, leader) for index, leader in ((0, 3), (1, 1)) if not brokers[leader].is_elected)
@@ -222,7 +222,7 @@ def test_a_topic_is_led_on_though_its_node_makes_no_sense_to_another_process(sce
 
 
 class Slots:
-    """Replicas without slots: logs that were found, of topics that nobody knows."""
+    """Replicas without slots: logs of unknown topics."""
 
     def __init__(self, dirs: PartitionDirs) -> None:
         self.view = View(1, "c")

@@ -1,4 +1,4 @@
-"""Partitions that are moved under a throttle (KIP-73) take the time that it gives them; everybody else goes on.
+"""Partitions that are moved under a throttle (KIP-73) take as long as the rate says; other partitions are not slowed.
 
 A rate has no other measure than bytes and time: what is moved may be no faster. A slow machine breaks none of that.
 """

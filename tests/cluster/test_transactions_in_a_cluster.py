@@ -96,7 +96,7 @@ class Copier(Thread):
                     raise
 
     def _leave_one(self) -> None:
-        """A transaction of which nobody shall see anything."""
+        """An aborted transaction, whose records no consumer may see."""
         self._producer.begin_transaction()
         for partition in range(PARTITIONS):
             self._producer.produce(self._target, b"%d" % ABORTED, partition=partition)

@@ -1,4 +1,4 @@
-"""kill -9 of a writing process: what it was told is done is there, and nothing is there by half."""
+"""kill -9 of a writing process: acknowledged writes are there, and no write is there in part."""
 
 from __future__ import annotations
 

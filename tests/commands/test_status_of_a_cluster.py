@@ -173,9 +173,9 @@ def test_who_takes_connections_and_is_silent_is_passed_over(broker: Any) -> None
     assert done.returncode == 0 and done.stdout.startswith("nothing is wrong\n"), done
 
 
-def test_wrong_usage_and_nobody_there(broker: Any) -> None:
+def test_wrong_usage_and_unreachable_there(broker: Any) -> None:
     refused = broker.command("status", "--bootstrap-server", broker.bootstrap)
     assert refused.returncode == 2 and "--cluster" in refused.stderr
-    nobody = broker.command("status", "--cluster", "--bootstrap-server", "127.0.0.1:1")
-    assert nobody.returncode == 1 and "cannot reach a broker at 127.0.0.1:1" in nobody.stderr
-    assert "Traceback" not in nobody.stderr
+    unreachable = broker.command("status", "--cluster", "--bootstrap-server", "127.0.0.1:1")
+    assert unreachable.returncode == 1 and "cannot reach a broker at 127.0.0.1:1" in unreachable.stderr
+    assert "Traceback" not in unreachable.stderr

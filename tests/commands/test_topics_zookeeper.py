@@ -62,7 +62,7 @@ def lead(tree: Tree, topic: str, partition: int, leader: int, *isr: int) -> None
 
 @pytest.fixture
 def cluster(tree: Tree) -> Tree:
-    """Three registered brokers, which nobody listens for."""
+    """Three registered brokers without a listening process."""
     for broker in range(3):
         register(tree, broker, 9 + broker)
     return tree
@@ -193,8 +193,8 @@ def test_either_zookeeper_or_brokers(topics: Topics) -> None:
 
 def test_the_console_consumer_finds_the_brokers(broker: Any, topic: str, run: Any, connect: str, tree: Tree) -> None:
     read = ("--topic", topic, "--from-beginning", "--max-messages", "2")
-    nobody = call(connect, "console-consumer", *read)
-    assert nobody.returncode == 1 and "no broker is registered" in nobody.stderr
+    unregistered = call(connect, "console-consumer", *read)
+    assert unregistered.returncode == 1 and "no broker is registered" in unregistered.stderr
     register(tree, 0, broker.port)
     run("console-producer", "--topic", topic, stdin=b"This is a message\nThis is another message\n")
     done = call(connect, "console-consumer", *read)

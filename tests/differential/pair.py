@@ -279,7 +279,7 @@ class Pair:
                 if step.api == "Produce" and isinstance(ours, dict):
                     produced.append((step, body))
                 if step.api == "Produce" and ours == "closed":
-                    break  # without an answer nobody knows what was stored before the fault
+                    break  # without an answer it is unknown what was stored before the fault
                 if step.api in CHANGES:
                     time.sleep(SPREAD_S)
                     settled()

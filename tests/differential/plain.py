@@ -28,7 +28,7 @@ LEFT_OUT = {
     "node_endpoints", "size", "documentation", "partition_size", "api_keys", "supported_features", "finalized_features",
     "finalized_features_epoch", "zk_migration_ready", "batch_index_error_message",
 }  # fmt: skip
-"""Fields that say where a broker is, how it words things, how full its disk is, also with what it packed anew, and what
+"""Fields that say where a broker is, how it words things, how full its disk is, also how it compresses again, and what
 it offers at all.
 """
 OWN_CONFIG = "odradek."
@@ -114,7 +114,7 @@ def _unnamed(row: Any) -> str:
 
 
 def _place(row: dict[str, Any]) -> tuple[str, str]:
-    """By what a row is about first, so that rows with other errors stand beside each other."""
+    """By what a row is about first, so that rows with other errors are next to each other."""
     about = {name: value for name, value in row.items() if isinstance(value, (str, int)) and name != "error_code"}
     return repr(about), repr(row)
 

@@ -34,7 +34,7 @@ LEARNT = {"producer_id", "producer_epoch", "v3_and_below_producer_id", "v3_and_b
           "generation_id", "generation_id_or_member_epoch", "session_id", "session_epoch"}  # fmt: skip
 LATEST_SHARE = 0.8
 STRICT = {"session_id"}
-"""Fields with values of their pool only: the id of a session that nobody gave out ends in an exception in Kafka."""
+"""Fields with values of their pool only: an unknown session id ends in an exception in Kafka."""
 MOST = 17
 HEADERS: tuple[tuple[tuple[str, bytes | None], ...], ...] = (
     (), (), (), (), (("h", b"v"),), (("", None), ("h", b"")), (("Ω", b"v" * 70), ("h", b"1"), ("h", b"2")),

@@ -72,12 +72,12 @@ def _holes(log: Log, trimmed: bool) -> Iterator[str]:
 
 
 def _strangers(histories: list[History], log: Log) -> Iterator[str]:
-    """Records that nobody sent, or whose bytes are another's."""
+    """Records that no client sent, or with other bytes than sent."""
     sent = {(one.producer, partition): count for one in histories for partition, count in one.sent.items()}
     for partition, rows in log.items():
         for row in rows:
             if not 0 <= row.number < sent.get((row.producer, partition), 0):
-                yield f"stranger: partition {partition} has {row}, which nobody sent"
+                yield f"stranger: partition {partition} has {row}, which no client sent"
             elif row.key != key_of(row.producer, row.number):
                 yield f"stranger: partition {partition} has {row}, with another record's key"
 

@@ -76,7 +76,7 @@ class Disk:
 def _in_order(found: dict[str, str | None], now: Mapping[str, str]) -> None:
     """A partition's first segment is made before the others, and no journal reorders what is made in one directory.
 
-    Where it is not there, nobody could tell that from retention.
+    Where it is missing, that looks the same as retention.
     """
     logs = [name for name in found if name.endswith(".log")]
     if any(found[name] for name in logs) and logs[0] in now:

@@ -47,7 +47,7 @@ def janitor_looks(broker: Any, old: str) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("whose", ["one worker's", "the coordinator's", "everybody's"])
+@pytest.mark.parametrize("whose", ["one worker's", "the coordinator's", "every process's"])
 def test_jumps(skewed: Any, whose: str) -> None:
     from confluent_kafka import Consumer, Producer
 

@@ -77,7 +77,7 @@ def test_one_of_two_fails(fresh_broker: Any, tmp_path: Path, calls: tuple[str, .
         wait_until(lambda: world.count(world.hurt[0]) == -1, 60, "a read fails")
     else:
         assert world.put(world.hurt[0]) == STORAGE_ERROR
-    # The others of that directory follow, though nobody has written to them.
+    # The others of that directory follow, without a write to them.
     # (Of a fetch other errors are seen, too, while workers begin.)
     wait_until(lambda: {world.put(index) for index in world.hurt} == {STORAGE_ERROR}, 60, "all are offline")
     assert [world.count(index) for index in world.hurt] == [-1] * len(world.hurt)
@@ -98,7 +98,7 @@ def test_one_of_two_fails(fresh_broker: Any, tmp_path: Path, calls: tuple[str, .
 
 @pytest.mark.timeout(120)
 def test_a_directory_that_is_broken_at_start(fresh_broker: Any, tmp_path: Path) -> None:
-    """Its partitions are offline, not empty, and nothing is made anew in their place."""
+    """Its partitions are offline, not empty, and nothing is created in their place."""
     world = World(fresh_broker(start=False), tmp_path)
     broker = world.broker
     assert [world.put(index) for index in range(PARTITIONS)] == [0] * PARTITIONS

@@ -105,7 +105,7 @@ def test_full_at_start(on_disk: Callable[..., tuple[Any, Path]]) -> None:
     topic = create_topic(broker, "kept")
     # The file is there before its blocks are.
     wait_until(lambda: Reserve(str(disk), 0).allocated >= 2 * MIB, 60, "the reserve is there")
-    ballast = disk / "ballast"  # somebody else's file
+    ballast = disk / "ballast"  # a file of another program
     ballast.write_bytes(bytes(8 * MIB))
     with broker.wire() as wire:
         count = fill(wire, topic)

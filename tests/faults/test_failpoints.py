@@ -27,7 +27,7 @@ from .failpoints.points import POINTS, Point
 from .world import BUSY, World
 
 WORKERS = 3
-REACHED_S = 60  # the janitor gives way to everyone (nice)
+REACHED_S = 60  # the janitor has the lowest priority (nice)
 DEATHS = 10
 BY_NAME = {point.name: point for point in POINTS}
 # What `make test` goes through; `make test-long` goes through all.
@@ -43,7 +43,7 @@ SHORT = (
 
 
 class Drill:
-    """One broker and its load, led through points."""
+    """One broker under load, for one failpoint after the other."""
 
     def __init__(self, broker: Any, arming: Arming, rng: random.Random) -> None:
         self.broker, self.arming, self.rng = broker, arming, rng
@@ -66,7 +66,7 @@ class Drill:
         self.world.verify()
 
     def up(self) -> None:
-        """The broker is there, and at least two workers are: else the next point is met by nobody in particular."""
+        """The broker is there, and at least two workers are: else no particular process reaches the next point."""
         if self.broker.process is None or self.broker.process.poll() is not None:
             if self.broker.process is not None:
                 self.broker.kill()

@@ -35,7 +35,7 @@ def test_kill_of_a_child(fresh_broker: Any, role: str) -> None:
 
 @pytest.mark.timeout(180)
 def test_new_clients_while_the_acceptor_is_killed_again_and_again(fresh_broker: Any) -> None:
-    """It had served, so it is started soon: nobody waits for the back-off of what cannot start."""
+    """It had served, so it is restarted soon, without the back-off of a process that cannot start."""
     broker = fresh_broker()
     for _ in range(9):
         broker.kill_role("acceptor")

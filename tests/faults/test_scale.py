@@ -21,7 +21,7 @@ def scale(broker: Any, workers: int) -> None:
 
 @pytest.mark.timeout(180)
 def test_up_and_down_under_load(fresh_broker: Any) -> None:
-    """The first worker stays, and so does whoever is connected to it: retries=0 and yet no error."""
+    """The first worker stays, and so do its connections: no error despite retries=0."""
     broker = fresh_broker(odradek_workers=1)
     load = Load(broker, **{"enable.idempotence": False, "retries": 0})
     load.await_more()

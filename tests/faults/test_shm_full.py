@@ -40,7 +40,7 @@ def in_shm(fresh_broker: Any) -> Iterator[Callable[..., tuple[Any, Path]]]:
 
 
 def fill(path: Path) -> None:
-    """Leave no room beside `path`."""
+    """Leave no free space next to `path`."""
     with open(path, "wb", buffering=0) as ballast, contextlib.suppress(OSError):
         while True:
             ballast.write(bytes(4096))
@@ -58,7 +58,7 @@ def test_at_start(in_shm: Callable[..., tuple[Any, Path]]) -> None:
 
 @pytest.mark.timeout(120)
 def test_while_running(in_shm: Callable[..., tuple[Any, Path]]) -> None:
-    """What needs more memory is refused and not stored, the rest goes on, nobody dies, and it heals with room."""
+    """Requests that need more memory are refused, the others are served, no process dies; freed memory ends it."""
     often = {"producer_id_expiration_check_interval_ms": 100, "producer_id_expiration_ms": 1000}
     broker, shm = in_shm(32, **often)
     broker.start()
@@ -83,7 +83,7 @@ def test_while_running(in_shm: Callable[..., tuple[Any, Path]]) -> None:
         fill(shm / "more")  # what the janitor has freed
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         asked = admin.create_topics([NewTopic("late", 1, 1)])["late"]
-        wait_until(lambda: "cannot publish the metadata" in broker.log, 60, "a change that nobody can be told of")
+        wait_until(lambda: "cannot publish the metadata" in broker.log, 60, "a change that cannot be published")
         assert not asked.done()
         assert {role: broker.pids(role) for role in before} == before
         for ballast in ("ballast", "more"):

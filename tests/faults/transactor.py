@@ -16,7 +16,7 @@ PAUSE_S = 0.05
 
 
 class Transactor(Client):
-    """One transactional producer. After a death it begins anew with its id, which ends what was open."""
+    """One transactional producer. After a crash it starts again with its id, which aborts its open transaction."""
 
     def __init__(self, bootstrap: str, topic: str, number: int = 0) -> None:
         super().__init__(bootstrap, number)

@@ -1,1 +1,1 @@
-"""Bad input against a live broker: a clear error for whoever sent it, and nobody else pays."""
+"""Bad input against a live broker: a clear error for its sender, and no effect on other clients."""

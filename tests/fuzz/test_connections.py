@@ -1,7 +1,7 @@
 """Thousands of connections at once, and the settings that bound them, as Kafka's ConnectionQuotas has it.
 
 An address above `max.connections.per.ip` is closed at once; above `max.connections`, and faster than
-`max.connection.creation.rate`, clients wait in the backlog and nobody is refused.
+`max.connection.creation.rate`, clients wait in the backlog and none is refused.
 """
 
 from __future__ import annotations

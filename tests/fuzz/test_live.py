@@ -57,7 +57,7 @@ class Range(NamedTuple):
             self.grammar.ids[:] = wait_until(lambda: self._made(wire), 60, "the topics")
 
     def _made(self, wire: Wire) -> list[bytes]:
-        """The ids of all topics; none where one has gone again, by a case that nobody waited for."""
+        """The ids of all topics; none if one was deleted meanwhile by a case without an answer."""
         for name, (partitions, config) in TOPICS.items():
             with suppress(AssertionError):  # it is there
                 create_named(wire, name, partitions, **config)

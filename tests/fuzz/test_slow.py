@@ -1,6 +1,6 @@
-"""Clients that take their time: frames byte by byte, frames that are only promised, answers that nobody reads.
+"""Slow clients: frames byte by byte, frames that never arrive, answers that are not read.
 
-`connections.max.idle.ms` ends them, their memory is bounded, and nobody else is slowed.
+`connections.max.idle.ms` ends them, their memory is bounded, and other clients are not slowed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _stuff(wire: Wire, data: bytes, most: int) -> int:
 
 
 def test_clients_that_never_read(world: tuple[Broker, BackgroundClient]) -> None:
-    """What they ask for is worth gigabytes; the broker stops reading from them, and ends them in time."""
+    """Their answers would be gigabytes; the broker stops reading from them, and closes them in time."""
     broker, background = world
     watch = Watch(broker)
     wires = []

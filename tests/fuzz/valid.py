@@ -6,7 +6,7 @@
 
 A field takes a value of its pool (`array.field`, `Api.field` or `field`) if it has one, and nothing else where that is
 a tuple; else an ordinary value of its type. A share `spice` of them is odd: an extreme number, an empty, huge or
-non-ASCII string, an array of many or equal elements, one or many tags that nobody knows. One request in hundreds has
+non-ASCII string, an array of many or equal elements, one or many unknown tags. One request in hundreds has
 room for more than 2 MB. Null is drawn where it is allowed. Nothing here lies about a length; what a decoder refuses of
 these is a string that is too long for Kafka, or more elements than a request may have.
 """
@@ -98,7 +98,7 @@ class OddValues:
         return self._fitting(ODD_BLOBS) if self.odd() else self.rng.choice(ODD_BLOBS[:4])
 
     def unknown_tags(self) -> list[tuple[int, bytes]]:
-        """Tagged fields that nobody knows."""
+        """Unknown tagged fields."""
         count = self.rng.choice((1, 1, 1, 2, 300, self.MANY)) if self.odd() and self._room > 0 else 0
         self._room -= 16 * count
         return [(99 + tag, self.rng.choice((b"odd", b""))) for tag in range(count)]

@@ -130,7 +130,7 @@ def test_the_protocol_with_most_votes_among_the_common_ones_wins() -> None:
 
 
 def test_a_protocol_that_is_named_twice_counts_once() -> None:
-    """Twice as many as there are members would support it: nobody could vote, and the rebalance ended nowhere."""
+    """Twice as many members as there are would support it: no member could vote, and the rebalance would not end."""
     world = World(initial_delay_ms=0)
     twice = (("range", b"first"), ("sticky", b"s"), ("range", b"second"))
     result = world.answer(world.join(protocols=twice)) or world.wait(0)

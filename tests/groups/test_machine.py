@@ -83,7 +83,7 @@ def test_many_members_leave_at_once() -> None:
 
 
 def test_partitions_that_go_do_not_look_at_every_group_for_long() -> None:
-    """A broker loses many at once, and hears nobody meanwhile: a group's hash is known by then."""
+    """A broker loses many at once, and serves no requests meanwhile: a group's hash is known by then."""
 
     def effort(partitions: int) -> int:
         world = World(partitions=partitions)

@@ -91,7 +91,7 @@ def test_a_cooperative_rebalance_is_two_rebalances_in_a_row() -> None:
     newcomer = world.join(protocols=cooperative)
     again = world.join(leader, protocols=cooperative)
     second = world.answer(newcomer).member_id
-    world.spread([leader, second], 2)  # the leader gives part of its own up, nobody has it yet
+    world.spread([leader, second], 2)  # the leader gives part of its own up, no member has it yet
     assert world.beat(second, 2) is Error.NONE
     third = world.join(leader, protocols=(("cooperative-sticky", RANGE[0][1] + b"\0\0\0\0"),))
     assert world.answer(again).generation == 2 and world.beat(second, 2) is Error.REBALANCE_IN_PROGRESS

@@ -136,7 +136,7 @@ class Machine(RuleBasedStateMachine):
         self.commits[token] = offset
         self.take_answers()
 
-    # -- what clients do that nobody should ---------------------------------------------------------------------
+    # -- requests of misbehaving clients ---------------------------------------------------------------------
 
     @rule(
         slot=SLOTS, protocols=st.sampled_from(PROTOCOLS + ODD_PROTOCOLS), instance=st.sampled_from([None, *ODD_TEXTS]),

@@ -45,7 +45,7 @@ def test_a_returning_static_leader_leads_but_does_not_assign(can_skip: bool) -> 
     result = world.joined(instance_id="i0", can_skip_assignment=can_skip)
     if can_skip:
         assert result.leader == result.member_id and result.skip_assignment and len(result.members) == 2
-    else:  # it must not think that it leads, or it would assign to nobody's use
+    else:  # it must not believe that it leads: its assignment would be ignored
         assert result.leader == old_leader != result.member_id and not result.members
     assert world.group().leader == result.member_id
 

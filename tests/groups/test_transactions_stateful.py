@@ -26,7 +26,7 @@ PARTITIONS = [("t", 0), ("t", 1), ("__consumer_offsets", 3)]
 
 TOPICS = st.sets(st.sampled_from(PARTITIONS), min_size=1)
 FAULTS = st.sampled_from([None] * 5 + ["busy", Error.KAFKA_STORAGE_ERROR, Error.NOT_ENOUGH_REPLICAS])
-ODD_IDS = st.sampled_from([-(2**63), -1, 0, 7, 2**63 - 1])  # that nobody is given
+ODD_IDS = st.sampled_from([-(2**63), -1, 0, 7, 2**63 - 1])  # that are never allocated
 ODD_EPOCHS = st.sampled_from([-(2**15), -1, 0, 1, 2**15 - 2, 2**15 - 1])
 ODD_NAMES = st.sampled_from(["", " ", "x", "y", "Ω" * 1000, "z" * 32_767])
 

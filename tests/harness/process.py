@@ -28,7 +28,7 @@ def die_with_parent() -> None:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now, and that nobody else in this test run is given soon.
+    """A TCP port of 127.0.0.1 without a listener, which no other test of this run gets soon.
 
     It is bound some seconds later only, and again after each restart. So what was given lately is not given again, and
     every process of pytest-xdist has ports of its own.
@@ -45,8 +45,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def nobody() -> Iterator[socket.socket]:
-    """A socket of 127.0.0.1 that does not listen: who connects is refused, and nobody else can listen on its port."""
+def refusing_socket() -> Iterator[socket.socket]:
+    """A socket of 127.0.0.1 that does not listen: connections are refused, and no other process can take its port."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         yield silent

@@ -143,7 +143,7 @@ def informed(bootstraps: Iterable[str]) -> bool:
     """Whether each of these brokers of a cluster tells clients of the controller and of as many brokers as these are.
 
     One that has not heard from the controller yet, ours or Apache's, answers all the same: that there is no broker. A
-    librdkafka that hears it first keeps the connection, and asks nobody again while it looks for the controller.
+    librdkafka that receives it first keeps the connection, and asks no other broker while it looks for the controller.
     """
     bootstraps = list(bootstraps)
     return all(_informed(bootstrap, len(bootstraps)) for bootstrap in bootstraps)

@@ -27,7 +27,7 @@ def test_target_exists(target: str) -> None:
 
 
 def test_help_names_every_target() -> None:
-    """A target that is declared phony and missing in `make help` is one nobody finds."""
+    """A target that is declared phony and missing in `make help` cannot be found."""
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert phony
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -13,7 +13,7 @@ from odradek.ipc.shm import Shared
 
 @pytest.fixture
 def prefix() -> Iterator[str]:
-    """A prefix for region names that nobody else uses."""
+    """A prefix of its own for region names."""
     name = f"/odradek-test{secrets.token_hex(4)}-"
     yield name
     region.unlink_all(name)

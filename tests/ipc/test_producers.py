@@ -69,7 +69,7 @@ def test_going_on_is_appending_one_by_one(appends: list[list[int]]) -> None:
     names = [f"/odradek-test{secrets.token_hex(4)}-{which}" for which in "ab"]
     one, other = (ProducerTable.create(name, 1) for name in names)
     try:
-        assert not one.append_known(7, 0, [(0, 0, 0, 5)]), "nobody knows that producer"
+        assert not one.append_known(7, 0, [(0, 0, 0, 5)]), "the producer is unknown"
         places = [table.insert(7, 0) for table in (one, other)]
         assert one.find(7) == places[0]
         offset = 0

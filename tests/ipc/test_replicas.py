@@ -101,4 +101,4 @@ def test_who_counts_before_or_after_is_waited_for_wherever_the_writer_dies(
         if survived:
             assert {one.broker for one in replicas.read(slot)} == set(after[0])
             return
-    pytest.fail("nobody came to the end")
+    pytest.fail("no process reached the end")

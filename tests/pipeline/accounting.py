@@ -40,7 +40,7 @@ class Account(NamedTuple):
 
 
 def account(broker: Any, topic: str) -> Account:
-    """Of partition 0, where nobody writes. AssertionError where the clients contradict one another."""
+    """Of partition 0, without writers. AssertionError where the clients contradict one another."""
     first, _ = _bounds(broker, topic)
     committed, stable = consumed(broker, topic, "read_committed")
     uncommitted, _ = consumed(broker, topic, "read_uncommitted")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from odradek.pipeline.reading import segments
-from odradek.pipeline.types import Chunk, Place, Range
+from odradek.pipeline.types import Chunk, Range, ReplicaPlace
 from odradek.pipeline.wire.holes import Holes
 from odradek.protocol.records import batch_v2, control, convert
 from odradek.storage.files.checkpoints import read_meta_properties
@@ -69,7 +69,7 @@ class Local:
         identity = read_meta_properties(self.broker.data_dir)
         assert identity is not None
         right: dict[str, Any] = {"cluster_id": identity.cluster_id, "leader_id": identity.node_id, **other}
-        place = Place(0, str(right.pop("directory", self.directory)))
+        place = ReplicaPlace(0, str(right.pop("directory", self.directory)))
         if "topic_id" not in right:
             right["topic_id"] = self.id
         return segments.usable(place, **right)

@@ -27,7 +27,7 @@ SEEDS = (1, 2, 3)
 
 
 def written(rnd: random.Random, topic: Local, steps: int, keyed: bool) -> None:
-    """Batches of all sizes and codecs, by transactions that end in either way or by nobody's."""
+    """Batches of all sizes and codecs, in committed, aborted or no transactions."""
     producers = [Confluent(topic.broker, unique("id")) for _ in range(2)]
     for _ in range(steps):
         if rnd.random() < 0.4:

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from odradek.pipeline.batches import Whole, checked, whole
+from odradek.pipeline.batches import WholeBatches, checked, whole
 from odradek.pipeline.decoding import arrow
 from odradek.pipeline.types import Chunk, Range
 
@@ -26,8 +26,8 @@ def at(offset: int, data: bytes) -> bytes:
 def test_whole_batches_only() -> None:
     three, next_three = batch([b"a", b"b", b"c"]), at(3, batch([b"d", b"e", b"f"]))
     size = len(three)
-    assert whole(three + next_three[:-1], 0, 100) == Whole(0, size, 3, size, [])
-    assert whole(three[:-1], 0, 100) == Whole(0, 0, 0, size, [])
+    assert whole(three + next_three[:-1], 0, 100) == WholeBatches(0, size, 3, size, [])
+    assert whole(three[:-1], 0, 100) == WholeBatches(0, 0, 0, size, [])
     assert bounds(three[:13], 0, 100) == bounds(b"", 0, 100) == (0, 0, 0)
 
 
@@ -43,10 +43,10 @@ def test_holes() -> None:
     """Before the first batch, between two, and up to the end, which a batch behind it tells."""
     one, two, three = (at(offset, batch([b"a"] * 2)) for offset in (4, 9, 20))
     size = len(one)
-    assert whole(three, 3, 7) == Whole(0, 0, 7, 0, [(3, 7)], True)
-    assert whole(one + two + three, 3, 15) == Whole(0, 2 * size, 15, 0, [(3, 4), (6, 9), (11, 15)], True)
-    assert whole(one + two + three, 4, 6) == Whole(0, size, 6, 0, [(6, 9)], True)
-    assert whole(one + two, 9, 11) == Whole(size, 2 * size, 11, 0, [], False)
+    assert whole(three, 3, 7) == WholeBatches(0, 0, 7, 0, [(3, 7)], True)
+    assert whole(one + two + three, 3, 15) == WholeBatches(0, 2 * size, 15, 0, [(3, 4), (6, 9), (11, 15)], True)
+    assert whole(one + two + three, 4, 6) == WholeBatches(0, size, 6, 0, [(6, 9)], True)
+    assert whole(one + two, 9, 11) == WholeBatches(size, 2 * size, 11, 0, [], False)
     assert whole(one + two, 5, 10).holes == [(6, 9)]
     assert whole(one + two, 7, 10).holes == [(7, 9)]
 

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.pipeline.errors import OptionError, PipelineError, UnknownTopic
 from odradek.pipeline.types import EARLIEST, LATEST
-from odradek.pipeline.wire import patience
+from odradek.pipeline.wire import retries
 from odradek.pipeline.wire.brokers import Brokers
-from odradek.pipeline.wire.patience import RetryLater, check
+from odradek.pipeline.wire.retries import RetryLater, check
 
 from ..clients.admin import create_topic, topic_id, unique
 from ..harness.cluster import Cluster
@@ -213,11 +213,11 @@ def test_one_of_the_bootstrap_servers_is_enough(broker: Any) -> None:
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     port, clock = free_port(), PlayedTime()
-    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(retries, "time", clock)
     why = rf"^no broker responds; 127.0.0.1:{port}: .* \(tried for 0.7 s: kafka.default.api.timeout.ms\)$"
-    nobody = Brokers({"bootstrap.servers": f"127.0.0.1:{port}", **SHORT})
+    unreachable = Brokers({"bootstrap.servers": f"127.0.0.1:{port}", **SHORT})
     with pytest.raises(PipelineError, match=why):
-        nobody.topics()
+        unreachable.topics()
     assert 0.7 <= clock.now < 30  # the default is 60 s
 
 
@@ -271,7 +271,7 @@ def test_partitions_that_nobody_leads(tmp_path: Path) -> None:
         send(cluster, topic, range(10), partitions=2)
         dead = cluster.leader(topic, 0)
         cluster.kill(dead)
-        wait_until(lambda: cluster.leader(topic, 0) == -1, 60, "nobody leads")
+        wait_until(lambda: cluster.leader(topic, 0) == -1, 60, "it has no leader")
         with asking(cluster, **SHORT) as brokers:
             with pytest.raises(PipelineError, match=f"^{topic}-0 has no leader"):
                 brokers.leaders([topic])

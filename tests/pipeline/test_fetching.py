@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, UnknownTopic
 from odradek.pipeline.types import Chunk, Range
-from odradek.pipeline.wire import patience
+from odradek.pipeline.wire import retries
 from odradek.pipeline.wire.fetching import read
 from odradek.pipeline.wire.holes import Holes
 
@@ -262,7 +262,7 @@ def test_a_broker_that_stays_away(fresh_broker: Callable[..., Any], monkeypatch:
     next(chunks)
     broker.stop()
     clock = PlayedTime()
-    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(retries, "time", clock)
     with pytest.raises(PipelineError, match="no broker responds"):
         list(chunks)
     assert 0 < clock.now < 30  # the default is 60 s
@@ -275,7 +275,7 @@ def test_patience_is_new_after_each_chunk(fresh_broker: Callable[..., Any], monk
     fill(broker, topic, 30)
     later = [0.0]
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0], sleep=time.sleep)
-    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(retries, "time", clock)
     chunks = reading(broker, topic, 0, 90, **PIECES, **{"default.api.timeout.ms": "2000"})
     found = [next(chunks)]
     broker.restart(kill=True)

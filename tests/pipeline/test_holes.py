@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError
-from odradek.pipeline.types import Place
+from odradek.pipeline.types import ReplicaPlace
 from odradek.protocol.records import convert
 
 from ..clients.admin import create_named, create_topic, unique
@@ -302,7 +302,7 @@ def test_files_that_begin_later_than_the_log(broker: Any, tmp_path: Path) -> Non
     with copied(topic, tmp_path) as directory:
         os.unlink(Path(directory, logs(topic)[0]))
         os.unlink(Path(directory, logs(topic)[0]).with_suffix(".index"))
-        task.location = task.location._replace(place=Place(0, str(directory)))
+        task.location = task.location._replace(place=ReplicaPlace(0, str(directory)))
         found = seen(reader.read(task))
     assert [(one.offset, one.value) for one in found] == all_rows(COUNT * SIZE)
 

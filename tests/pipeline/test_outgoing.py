@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.writing import outgoing, producer_settings
 from odradek.pipeline.writing.outgoing import Outgoing
-from odradek.pipeline.writing.stamps import Positions, Travelling
+from odradek.pipeline.writing.stamps import CarriedIds, Positions
 
 HEADERS = ArrayType(StructType([StructField("key", StringType(), False), StructField("value", BinaryType())]))
 TEXTS = ArrayType(StructType([StructField("key", StringType()), StructField("value", StringType())]))
@@ -196,13 +196,13 @@ def test_a_stamp_of_before_is_replaced() -> None:
 
 @pytest.mark.parametrize("ids", [["ä", "b"], ["ä".encode(), b"b"]])
 def test_ids_that_travel_with_the_rows(ids: list[Any]) -> None:
-    found = records(ids=Travelling(), value=["v", "v"], id=ids)
+    found = records(ids=CarriedIds(), value=["v", "v"], id=ids)
     assert [record[4] for record in found] == [[("odradek.id", "ä".encode())], [("odradek.id", b"b")]]
 
 
 def test_an_id_that_is_null() -> None:
     with pytest.raises(PipelineError, match="null in the column 'id'"):
-        records(ids=Travelling(), value=["v", "v"], id=["a", None])
+        records(ids=CarriedIds(), value=["v", "v"], id=["a", None])
 
 
 # -- settings of the producer

@@ -96,7 +96,7 @@ def test_spark_says_which_setting_it_wants(spark: SparkSession, broker: Any, top
 
 
 def test_what_is_lost_is_told_if_rows_may_have_been_of_it(broker: Any) -> None:
-    """By its partition and offset; of what time it was nobody knows."""
+    """By its partition and offset; its time is unknown."""
     topic = create_topic(broker)
     send(broker, topic, range(10))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -17,7 +17,7 @@ from odradek.pipeline.types import LATEST, Range
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.fetching import read
 from odradek.pipeline.wire.holes import Holes
-from odradek.pipeline.wire.patience import Patience
+from odradek.pipeline.wire.retries import Retries
 from odradek.pipeline.wire.settings import Settings
 
 from ..clients.admin import create_topic
@@ -199,7 +199,7 @@ def test_the_wrong_protocol_for_a_port(secured: Secured) -> None:
 def test_a_handshake_that_is_cut_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """So does a broker that is about to end, and one that waits for no TLS."""
     greeted = 0
-    monkeypatch.setattr(Patience, "over", lambda _: greeted > 2)
+    monkeypatch.setattr(Retries, "over", lambda _: greeted > 2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)
         kafka = {"security.protocol": "SSL", "bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}"}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.reading import segments
-from odradek.pipeline.reading.segments import NotHere
+from odradek.pipeline.reading.segments import NotLocal
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints, names
 from odradek.storage.tools.offline_reader import OfflineReader
@@ -97,7 +97,7 @@ def test_a_log_that_ends_too_early_is_not_where_to_read_from(broker: Any) -> Non
     topic.put(batches(3))
     going = topic.chunks(0, 12)
     assert rows([next(going)], topic.range()) == all_rows(9)
-    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset 9 .* before offset 12") as told:
+    with pytest.raises(NotLocal, match=rf"{topic.name}-0: offset 9 .* before offset 12") as told:
         next(going)
     assert told.value.offset == 9
 
@@ -110,7 +110,7 @@ def test_a_damaged_header_is_not_gone_over(broker: Any) -> None:
         log.write(bytes(4))
     first = names.parse_segment_file(logs(topic)[1])
     assert first is not None
-    with pytest.raises(NotHere, match="damaged") as told:
+    with pytest.raises(NotLocal, match="damaged") as told:
         list(topic.chunks())
     assert told.value.offset == first.offset
 
@@ -120,7 +120,7 @@ def test_a_sealed_segment_that_ends_within_a_batch_is_not_gone_over(broker: Any)
     topic.put(batches(60))
     path = os.path.join(topic.directory, logs(topic)[0])
     os.truncate(path, os.stat(path).st_size - 9)
-    with pytest.raises(NotHere, match="damaged"):
+    with pytest.raises(NotLocal, match="damaged"):
         topic.read()
 
 
@@ -174,7 +174,7 @@ def test_what_delete_records_took_is_lost(broker: Any) -> None:
     first = names.parse_segment_file(logs(topic)[0])
     assert first is not None and 0 < first.offset <= 100
     assert topic.read(100) == all_rows(180, 100)
-    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset 5 .* now starts at offset {first.offset}") as told:
+    with pytest.raises(NotLocal, match=rf"{topic.name}-0: offset 5 .* now starts at offset {first.offset}") as told:
         topic.read(5)
     assert told.value.offset == 5, "the leader may have it in tiered storage"
 
@@ -195,7 +195,7 @@ def test_retention_overtakes_a_reader(broker: Any) -> None:
     there = rows([next(going)], topic.range())
     configure(topic, {"retention.ms": 1})
     wait_until(lambda: not set(borders) & {int(name[:20]) for name in logs(topic)}, 30, "all is deleted")
-    with pytest.raises(NotHere, match=rf"{topic.name}-0: offset {borders[1]} .* now starts at offset 180"):
+    with pytest.raises(NotLocal, match=rf"{topic.name}-0: offset {borders[1]} .* now starts at offset 180"):
         next(going)
     assert there == all_rows(borders[1]), "the segment that was open is read to its end"
 
@@ -299,7 +299,7 @@ def test_a_copy_of_a_brokers_data_is_not_usable(broker: Any, tmp_path: Path) -> 
     topic = Local(broker)
     with copied(topic, tmp_path) as directory:
         assert topic.usable(directory=directory)
-    assert not topic.usable(directory=directory), "nobody holds its lock any more"
+    assert not topic.usable(directory=directory), "no process holds its lock any more"
 
 
 @pytest.mark.parametrize("damage", ["gone", "loop", "noise"])
@@ -309,7 +309,7 @@ def test_what_cannot_be_read_is_not_usable(broker: Any, tmp_path: Path, what: st
     with copied(topic, tmp_path) as directory:
         path = (directory / what).resolve()
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if damage == "loop":  # nobody can read that, not even root
+        if damage == "loop":  # not even root can read that
             path.symlink_to(path)
         if damage == "noise":
             path.write_bytes(b"\xff\x00\n" * 9)
@@ -340,7 +340,7 @@ def test_a_topic_is_deleted_under_a_reader_and_made_anew(broker: Any, anew: bool
         assert topic.usable() and not topic.usable(topic_id=former)
     else:
         assert not topic.usable(topic_id=former)
-    with pytest.raises(NotHere) as told:
+    with pytest.raises(NotLocal) as told:
         next(going)
     assert told.value.offset == len(found) and found == all_rows(len(found))
 
@@ -356,7 +356,7 @@ def test_a_log_directory_moves(fresh_broker: Fresh) -> None:
     moved = shutil.move(topic.directory, second)
     broker.set(log_dirs=f"{broker.data_dir},{second}")
     broker.start()
-    with pytest.raises(NotHere) as told:
+    with pytest.raises(NotLocal) as told:
         next(going)
     assert topic.usable(directory=moved) and not topic.usable()
     rest = topic.range(told.value.offset, 180)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.types import LATEST
-from odradek.pipeline.wire import connection, patience
+from odradek.pipeline.wire import connection, retries
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.connection import Connection
 
@@ -66,7 +66,7 @@ def test_it_is_not_silence_either(broker: Any, monkeypatch: pytest.MonkeyPatch) 
     """Throttled for longer than default.api.timeout.ms, one answer after the other; then nothing, and then all."""
     clock, topic = PlayedTime(), create_topic(broker)
     fill(broker, topic, 3)
-    for module in (patience, connection):
+    for module in (retries, connection):
         monkeypatch.setattr(module, "time", clock)
     left = [12]
 

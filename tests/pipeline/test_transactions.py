@@ -19,7 +19,7 @@ from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.writing import producer_settings, transactions, units, writer
-from odradek.pipeline.writing.transactions import Mark
+from odradek.pipeline.writing.transactions import UnitMark
 from odradek.pipeline.writing.writer import Plan, Sent
 
 from ..clients.admin import create_topic, unique
@@ -48,12 +48,12 @@ def seen(broker: Any, topic: str) -> list[str]:
     return [(record.value or b"").decode() for record in committed(broker, topic)]
 
 
-def once(told: Plan, mark: Mark, *batches: pa.RecordBatch) -> Sent:
+def once(told: Plan, mark: UnitMark, *batches: pa.RecordBatch) -> Sent:
     return writer.write_once(told, iter(batches), mark)
 
 
-def mark(number: int = 1) -> Mark:
-    return Mark(unique("task"), number)
+def mark(number: int = 1) -> UnitMark:
+    return UnitMark(unique("task"), number)
 
 
 def test_written_again_it_is_there_once(broker: Any) -> None:
@@ -78,7 +78,7 @@ def test_all_rows_are_taken_though_none_is_sent(broker: Any) -> None:
 
 
 def test_topics_of_the_rows_in_any_order(broker: Any) -> None:
-    """The note is with each topic, for nobody knows which comes first the next time."""
+    """Each topic has the note, because any of them may come first the next time."""
     topics, task = [create_topic(broker) for _ in range(3)], mark()
     batches = [rows(f"{at}", topic=topic) for at, topic in enumerate(topics)]
     for shift in range(3):
@@ -113,7 +113,7 @@ def test_an_empty_task_asks_nobody() -> None:
 class Attempt:
     """A task that waits before each of its batches until `step` lets it go on."""
 
-    def __init__(self, told: Plan, task: Mark) -> None:
+    def __init__(self, told: Plan, task: UnitMark) -> None:
         self._settings, self._written = told.settings, dict[str, int]()
         self._topic = told.topic or ""
         self._opened = transactions.transaction(told.settings, task, self._written)

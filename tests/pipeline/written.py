@@ -40,7 +40,7 @@ def written(broker: Any, topic: str, isolation: str = "read_uncommitted") -> lis
 
 
 def committed(broker: Any, topic: str) -> list[Written]:
-    """All that is committed in `topic`, where nobody writes any more."""
+    """All committed records of `topic`, without further writers."""
     await_stable(broker, topic)
     return written(broker, topic, "read_committed")
 

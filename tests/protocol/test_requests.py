@@ -58,7 +58,7 @@ def test_a_compact_string_is_no_longer_than_another(key: int, version: int) -> N
 
 
 def tagged(count: int) -> bytes:
-    """A section of so many tagged fields that nobody knows."""
+    """A section of that many unknown tagged fields."""
     return pack_uvarint(count) + b"\x63\0" * count
 
 

@@ -99,7 +99,7 @@ class LogComparison(LogSteps):
         assert (latest and latest[:2]) == (newest and (newest.timestamp, newest.offset))
 
     def compare_files(self) -> None:
-        """`odradek check` finds no fault but in indexes that were spoiled in a place that nobody has looked at yet."""
+        """`odradek check` finds no fault but in indexes that were damaged where nothing has looked at yet."""
         faults = [one for one in check.check(self.directory, deep=True) if one.path.name not in self.excused]
         if self.forgotten:
             faults = [one for one in faults if not one.message.endswith("leader-epoch-checkpoint says -1")]

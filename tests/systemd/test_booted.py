@@ -154,7 +154,7 @@ def test_a_stopped_worker_is_replaced(machine: Machine) -> None:
 
 
 def test_a_hung_process_is_replaced(machine: Machine) -> None:
-    """By the watchdog, with nobody else to see it."""
+    """Killed by the watchdog; no other process can see it."""
     machine.systemctl("stop", "odradek-supervisor")
     drop_in = machine.root / "run/systemd/system/odradek-janitor.service.d/watchdog.conf"
     drop_in.parent.mkdir(parents=True)

@@ -30,7 +30,7 @@ def client(bench: Bench) -> Client:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """`later(seconds)` moves the clock of what is told to followers, which stands still otherwise."""
+    """`later(seconds)` advances the clock of followers' progress, which stands still otherwise."""
     now = [time.monotonic()]
     clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns)
     monkeypatch.setattr(follower_progress, "time", clock)

@@ -272,7 +272,7 @@ def test_many_such_clients_do_not_add_up(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_what_undecided_requests_take_beside_records_is_bounded(bench: Bench, client: Client) -> None:
+def test_the_overhead_of_undecided_requests_is_bounded(bench: Bench, client: Client) -> None:
     data, sent = b"".join(client.frame(several()) for _ in range(10)), 0
     with bench.held("t"):
         for _ in range(10 * MANY):

@@ -96,7 +96,7 @@ def test_a_damaged_transaction_index_costs_its_partition_only(
 
 
 def _faulty_for_the_first(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
-    """The function of this name fails for partition 0, with what nobody expects."""
+    """The function of this name fails for partition 0 with an unexpected error."""
     whole = getattr(module, name)
 
     def faulty(partition: Partition, *rest: Any) -> Any:

@@ -50,9 +50,9 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[None]
     topic_class = response.ListOffsetsTopicResponse
     twice = _twice(request) if context.version else frozenset()
     topics = []
-    for name, parts in _requested_topics(request, context.version):
+    for name, requested in _requested_topics(request, context.version):
         parts = []
-        for part in parts:
+        for part in requested:
             found = _refused(part, context.version, (name, part.partition_index) in twice)
             found = found or (yield from _answer(services, name, part, request, context))
             parts.append(topic_class.ListOffsetsPartitionResponse(**found))
@@ -172,7 +172,7 @@ def _found(
 
 
 class SegmentBoundaries:
-    """v0: the base offsets and write times of segments, collected in steps like a times.TimestampQuery."""
+    """v0: the base offsets and write times of segments, collected in steps like a TimestampQuery."""
 
     def __init__(self) -> None:
         self._points: list[tuple[int, int]] = []  # base offset, time

@@ -33,11 +33,11 @@ class Budget:
         first = self.turn % count if count else 0
         return [*range(first, count), *range(first)]
 
-    def limit(self, wanted: int) -> int:
-        """How many bytes of records may be read for a request for `wanted` bytes."""
-        self._less = self.left < wanted
+    def limit(self, requested: int) -> int:
+        """How many bytes of records may be read for a request for `requested` bytes."""
+        self._less = self.left < requested
         self.spent = self.spent or not self.left
-        return min(wanted, self.left)
+        return min(requested, self.left)
 
     def take(self, piece: FileSlice, upto: int) -> None:
         """Account for the converted `piece` of a log that may be read up to offset `upto`."""

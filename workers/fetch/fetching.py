@@ -318,8 +318,8 @@ def failed(part: FetchPart, error: int) -> FetchResult:
     return FetchResult(part.topic, part.partition, error, *_NO_STATE)
 
 
-def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Found | None:
-    """What `read_(partition, values, *wanted)` returns; None if reading fails, which does not affect other partitions.
+def tried(partition: Partition, read_: Callable[..., Found], *arguments: Any) -> Found | None:
+    """What `read_(partition, values, *arguments)` returns; None if reading fails; other partitions continue.
 
     Raises SegmentsChanged if compaction replaces segments faster than they are read: the log is intact.
     """
@@ -327,7 +327,7 @@ def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Fo
     for _ in range(_TRIES):
         values = partition.slot.read()
         try:
-            return read_(partition, values, *wanted)
+            return read_(partition, values, *arguments)
         except FileNotFoundError as gone:
             partition.close_files()  # retention was faster: try again
             problem = gone

@@ -44,7 +44,7 @@ class AcceptorChannel:
         self._server = server
         self._path = run_dir / "acceptor.sock"
         self._channel: Channel | None = None
-        self._given: list[Connection] = []
+        self._handed_back: list[Connection] = []
         self._drain_said = False
         self.ended = False
 
@@ -106,16 +106,16 @@ class AcceptorChannel:
         self._server.loop.unwatch(link.fileno())
         link.close()
         self._channel = None
-        self._given.clear()
+        self._handed_back.clear()
         if self._server.draining:
             self.ended = True
 
     def _watch_writes(self, link: Channel) -> None:
         self._server.loop.rewatch(link.fileno(), select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
         if not link.wants_write:
-            for connection in self._given:
+            for connection in self._handed_back:
                 connection.sock.close()
-            self._given.clear()
+            self._handed_back.clear()
 
     def closed(self, connection: Connection) -> None:
         """Report a closed connection to the acceptor."""
@@ -161,6 +161,6 @@ class AcceptorChannel:
         link = self._channel
         assert link is not None
         self._server.loop.give_up(connection)
-        self._given.append(connection)
+        self._handed_back.append(connection)
         link.send(handoff.back(Client(connection.listener, connection.host, connection.port)), [connection.fd])
         self._watch_writes(link)

@@ -150,11 +150,11 @@ def _send_bytes(connection: Connection, piece: bytes | memoryview) -> int:
 
 
 def _send_file(connection: Connection, piece: FileSlice, most: int) -> int:
-    asked = min(piece.size, most)
-    if asked < splice.LEAST:
-        count = os.sendfile(connection.fd, piece.file.fd, piece.position, asked)
+    size = min(piece.size, most)
+    if size < splice.LEAST:
+        count = os.sendfile(connection.fd, piece.file.fd, piece.position, size)
     else:
-        count = _send_large(connection, piece, asked)
+        count = _send_large(connection, piece, size)
     if not count:
         raise EOFError("the segment file is shorter than what was published of it")
     piece.position += count
@@ -164,12 +164,12 @@ def _send_file(connection: Connection, piece: FileSlice, most: int) -> int:
     return count
 
 
-def _send_large(connection: Connection, piece: FileSlice, asked: int) -> int:
+def _send_large(connection: Connection, piece: FileSlice, size: int) -> int:
     """If the socket took only part of the last large slice, ACKs free its buffer bit by bit: do not splice then."""
     if connection.keeps_up:
-        asked = min(asked, splice.room(piece.position))
-        count = _SPLICE.send(connection.fd, piece.file.fd, piece.position, asked, asked < piece.size)
+        size = min(size, splice.room(piece.position))
+        count = _SPLICE.send(connection.fd, piece.file.fd, piece.position, size, size < piece.size)
     else:
-        count = os.sendfile(connection.fd, piece.file.fd, piece.position, asked)
-    connection.keeps_up = count == asked
+        count = os.sendfile(connection.fd, piece.file.fd, piece.position, size)
+    connection.keeps_up = count == size
     return count

@@ -37,8 +37,8 @@ def find_running(properties: Path | None, override: tuple[str, ...]) -> BrokerCo
     """The configuration of the running broker that the arguments name. Raises NotRunning.
 
     Without arguments it is the broker on ./data, or else the only one that this user runs."""
-    wanted = configuration.load(properties, override)
-    found = _running(wanted.run_dir) or _elsewhere(wanted.data_dir)
+    config = configuration.load(properties, override)
+    found = _running(config.run_dir) or _elsewhere(config.data_dir)
     if found is None and properties is None and not override:
         others = [other for other in map(_running, _run_dirs()) if other is not None]
         found = others[0] if len(others) == 1 else None
@@ -46,7 +46,7 @@ def find_running(properties: Path | None, override: tuple[str, ...]) -> BrokerCo
             choices = ", ".join(other.data_dir for other in others)
             raise NotRunning(f"several brokers are running; select one with --override log.dirs=…: {choices}")
     if found is None:
-        raise NotRunning(f"no broker is running on {wanted.data_dir}")
+        raise NotRunning(f"no broker is running on {config.data_dir}")
     return found
 
 

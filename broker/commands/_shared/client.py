@@ -170,16 +170,16 @@ class Cluster:
         return {entry.name: entry.value for entry in self.configs(TOPIC, [name])[name]}
 
     def offsets(
-        self, wanted: Mapping[Partition, int], isolation_level: int = 0
+        self, timestamps: Mapping[Partition, int], isolation_level: int = 0
     ) -> tuple[dict[Partition, tuple[int, int]], dict[Partition, int]]:
         """ListOffsets for {(topic, partition): timestamp}: ({partition: (offset, timestamp)}, {…: error}).
 
         An offset of -1 means that no record has that timestamp or a later one.
         """
-        leaders, failed = self._leaders(wanted)
+        leaders, failed = self._leaders(timestamps)
         found: dict[Partition, tuple[int, int]] = {}
         for node, partitions in leaders.items():
-            request = _list_offsets({one: wanted[one] for one in partitions}, isolation_level)
+            request = _list_offsets({one: timestamps[one] for one in partitions}, isolation_level)
             for topic in self.send(request, node).topics:
                 for part in topic.partitions:
                     one = (topic.name, part.partition_index)
@@ -189,15 +189,15 @@ class Cluster:
                         found[one] = (part.offset, part.timestamp)
         return found, failed
 
-    def _leaders(self, wanted: Iterable[Partition]) -> tuple[dict[int, list[Partition]], dict[Partition, int]]:
-        """The partitions of `wanted` by leader, and the error codes of those without a leader."""
+    def _leaders(self, partitions: Iterable[Partition]) -> tuple[dict[int, list[Partition]], dict[Partition, int]]:
+        """The partitions by leader, and the error codes of those without a leader."""
         places = {}
-        for topic in self.metadata({name for name, _ in wanted}).topics:
+        for topic in self.metadata({name for name, _ in partitions}).topics:
             for part in topic.partitions:
                 places[topic.name, part.partition_index] = part.leader_id, part.error_code
         leaders: dict[int, list[Partition]] = {}
         failed: dict[Partition, int] = {}
-        for one in wanted:
+        for one in partitions:
             leader, code = places.get(one, (-1, kafka_errors.UnknownTopicOrPartitionError.errno))
             if leader < 0:
                 failed[one] = code or kafka_errors.LeaderNotAvailableError.errno
@@ -215,13 +215,13 @@ def _by_node(resource_type: int, names: Iterable[str]) -> dict[int | None, list[
     return groups
 
 
-def _list_offsets(wanted: Mapping[Partition, int], isolation_level: int) -> Any:
+def _list_offsets(timestamps: Mapping[Partition, int], isolation_level: int) -> Any:
     """One ListOffsetsRequest; special timestamps need a version that supports them."""
     topics: dict[str, list[Any]] = {}
     make = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
-    for (name, index), timestamp in wanted.items():
+    for (name, index), timestamp in timestamps.items():
         topics.setdefault(name, []).append(make(partition_index=index, timestamp=timestamp))
-    lowest = max((ListOffsetsRequest.min_version_for_timestamp(t) for t in wanted.values() if t < 0), default=0)
+    lowest = max((ListOffsetsRequest.min_version_for_timestamp(t) for t in timestamps.values() if t < 0), default=0)
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,

@@ -148,29 +148,29 @@ def key_values(pairs: tuple[str, ...] | list[str]) -> dict[str, str]:
     return found
 
 
-def exactly_one(given: Mapping[str, Any]) -> str:
-    """The one action of `given` that is set. Raises UsageError when none or several are."""
-    actions = [name for name, value in given.items() if value]
+def exactly_one(options: Mapping[str, Any]) -> str:
+    """The one action of `options` that is set. Raises UsageError when none or several are."""
+    actions = [name for name, value in options.items() if value]
     if len(actions) != 1:
-        raise click.UsageError(f"give exactly one action of {', '.join(given)}")
+        raise click.UsageError(f"give exactly one action of {', '.join(options)}")
     return actions[0]
 
 
-def _is_given(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     """Whether an option was on the command line; 0 counts as given."""
     return value is not None and value is not False and value != ()
 
 
-def at_most_one(given: Mapping[str, Any]) -> str | None:
-    """The only one of `given` that is set, or None. Raises UsageError when several are."""
-    present = [name for name, value in given.items() if _is_given(value)]
+def at_most_one(options: Mapping[str, Any]) -> str | None:
+    """The only one of `options` that is set, or None. Raises UsageError when several are."""
+    present = [name for name, value in options.items() if _is_set(value)]
     if len(present) > 1:
         raise click.UsageError(f"{' and '.join(present)} cannot be given together")
     return present[0] if present else None
 
 
-def only_with(action: str, allowed: Mapping[str, tuple[str, ...]], given: Mapping[str, Any]) -> None:
+def only_with(action: str, allowed: Mapping[str, tuple[str, ...]], options: Mapping[str, Any]) -> None:
     """Refuse options that do not belong to `action`; `allowed` has the actions of each option."""
     for option, actions in allowed.items():
-        if _is_given(given[option]) and action not in actions:
+        if _is_set(options[option]) and action not in actions:
             raise click.UsageError(f"{option} cannot be given with {action} (only with {', '.join(actions)})")

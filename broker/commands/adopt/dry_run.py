@@ -25,13 +25,13 @@ _HEADER = ("TOPIC", "PARTITIONS", "HERE", "BYTES", "TOPIC ID", "CONFIGS")
 _WIDTHS = (5, 10, 4, 5, 22, 0)
 
 
-def dry_run(given: Sequence[str], properties: Path | None, *, as_json: bool) -> None:
-    """Print what a first start would adopt from the directories `given`, or else from log.dirs in `properties`.
+def dry_run(log_dirs: Sequence[str], properties: Path | None, *, as_json: bool) -> None:
+    """Print what a first start would adopt from the directories `log_dirs`, or else from log.dirs in `properties`.
 
     Raises OdradekError where a start would fail.
     """
     config = configuration.load(properties)
-    directories = given or config.log_dirs
+    directories = log_dirs or config.log_dirs
     try:
         logdirs.refuse_doubles(place for folder in directories for place in logdirs.partitions_in(folder))
         broker, cluster = _identity(directories)

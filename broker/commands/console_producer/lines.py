@@ -62,8 +62,8 @@ class LineMessageReader:
         key, value = self._cut(self.parse_key, rest, self.key_separator, "key separator", number)
         return self._null(key), self._null(value), self._split_headers(headers, number)
 
-    def _cut(self, wanted: bool, text: bytes, separator: bytes, what: str, number: int) -> tuple[bytes | None, bytes]:
-        if not wanted:
+    def _cut(self, parse: bool, text: bytes, separator: bytes, what: str, number: int) -> tuple[bytes | None, bytes]:
+        if not parse:
             return None, text
         front, found, rest = text.partition(separator)
         if found:

@@ -157,11 +157,11 @@ def _at_time(cluster: Cluster, partitions: list[Partition], timestamp: int) -> O
     return found | _listed(cluster, late, LATEST)
 
 
-def _within_range(cluster: Cluster, wanted: Offsets) -> Offsets:
+def _within_range(cluster: Cluster, offsets: Offsets) -> Offsets:
     """Limit each offset to the start and the end of its partition."""
-    starts, ends = _listed(cluster, wanted, EARLIEST), _listed(cluster, wanted, LATEST)
-    kept = {one: min(max(offset, starts[one]), ends[one]) for one, offset in wanted.items()}
-    for (topic, index), offset in wanted.items():
+    starts, ends = _listed(cluster, offsets, EARLIEST), _listed(cluster, offsets, LATEST)
+    kept = {one: min(max(offset, starts[one]), ends[one]) for one, offset in offsets.items()}
+    for (topic, index), offset in offsets.items():
         if kept[topic, index] != offset:
             click.echo(f"WARN: {topic}-{index} has no offset {offset}; using {kept[topic, index]}.", err=True)
     return kept

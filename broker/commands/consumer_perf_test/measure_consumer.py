@@ -94,9 +94,9 @@ class ConsumerStats:
 
     def read(self, consumer: KafkaConsumer) -> None:
         """Read until there are enough messages, or none for the time limit."""
-        wanted, limit = self._options["messages"], self._options["timeout"] / 1000
+        messages, limit = self._options["messages"], self._options["timeout"] / 1000
         last = time.time()
-        while self.messages < wanted and time.time() - last <= limit:
+        while self.messages < messages and time.time() - last <= limit:
             found = consumer.poll(POLL_MS, POLL_RECORDS)
             if found:
                 last = time.time()
@@ -104,7 +104,7 @@ class ConsumerStats:
                 self.messages += len(records)
                 self.bytes += sum(len(record.value or b"") + len(record.key or b"") for record in records)
             self._maybe_report()
-        if self.messages < wanted:
+        if self.messages < messages:
             click.echo(
                 "WARNING: Exiting before consuming the expected number of messages: timeout "
                 f"({self._options['timeout']} ms) exceeded. You can use --timeout to wait longer."

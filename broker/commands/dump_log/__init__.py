@@ -43,7 +43,7 @@ def _decoder_class(_ctx: click.Context, _param: click.Parameter, value: str | No
 @click.option(
     "--value-decoder-class", callback=_decoder_class, help="Only Kafka's StringDecoder, the default, is supported."
 )
-def command(**given: Any) -> None:
+def command(**arguments: Any) -> None:
     """Print the contents of log segments, indexes, producer snapshots and transaction indexes.
 
     Exit code 1 when the files are inconsistent; the faults go to standard error.
@@ -51,8 +51,8 @@ def command(**given: Any) -> None:
     from odradek.storage.tools import dump
 
     problems = dump.Problems()
-    options = _options(given)
-    for name in given["files"].split(","):
+    options = _options(arguments)
+    for name in arguments["files"].split(","):
         _dump(Path(name.strip()), options, problems)
     for line in problems.lines():
         click.echo(line, err=True)
@@ -69,28 +69,28 @@ def _dump(path: Path, options: Any, problems: Any) -> None:
         problems.add(f"Cannot read {error.filename or path}", f"  {error.strerror}")
 
 
-def _options(given: dict[str, Any]) -> Any:
+def _options(arguments: dict[str, Any]) -> Any:
     from odradek.storage.tools import dump
 
-    decoder, chosen = _decoder(given)
+    decoder, chosen = _decoder(arguments)
     return dump.Options(
-        print_data_log=given["print_data_log"] or chosen,
-        deep_iteration=given["deep_iteration"],
-        index_sanity_check=given["index_sanity_check"],
-        verify_index_only=given["verify_index_only"],
-        max_message_size=given["max_message_size"],
-        max_bytes=given["max_bytes"],
-        skip_record_metadata=given["skip_record_metadata"],
+        print_data_log=arguments["print_data_log"] or chosen,
+        deep_iteration=arguments["deep_iteration"],
+        index_sanity_check=arguments["index_sanity_check"],
+        verify_index_only=arguments["verify_index_only"],
+        max_message_size=arguments["max_message_size"],
+        max_bytes=arguments["max_bytes"],
+        skip_record_metadata=arguments["skip_record_metadata"],
         decoder=decoder,
     )
 
 
-def _decoder(given: dict[str, Any]) -> tuple[Any, bool]:
+def _decoder(arguments: dict[str, Any]) -> tuple[Any, bool]:
     from odradek.broker.commands.dump_log import decoders
     from odradek.storage.tools.dump_records import text_decoder
 
-    if given["offsets_decoder"]:
+    if arguments["offsets_decoder"]:
         return decoders.offsets, True
-    if given["transaction_log_decoder"]:
+    if arguments["transaction_log_decoder"]:
         return decoders.transactions, True
-    return text_decoder, bool(given["key_decoder_class"] or given["value_decoder_class"])
+    return text_decoder, bool(arguments["key_decoder_class"] or arguments["value_decoder_class"])

@@ -47,13 +47,13 @@ def command(**options: Any) -> None:
     """Print topic:partition:offset for each matching partition."""
     from odradek.broker.commands.get_offsets import print_offsets
 
-    wanted = _partition_filter(options)
+    partition_filter = _partition_filter(options)
     timestamp = _timestamp(options["time"])
     config = load_properties(options["command_config"])
     code = print_offsets.run(
         options["bootstrap_server"],
         config,
-        wanted,
+        partition_filter,
         timestamp,
         exclude_internal=options["exclude_internal_topics"],
         as_json=options["as_json"],

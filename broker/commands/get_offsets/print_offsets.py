@@ -15,15 +15,15 @@ from odradek.broker.errors import FAILED, OK, OdradekError
 def run(
     bootstrap: str,
     config: Mapping[str, str],
-    wanted: PartitionFilter,
+    partition_filter: PartitionFilter,
     timestamp: int,
     *,
     exclude_internal: bool,
     as_json: bool,
 ) -> int:
-    """Print the offsets of all partitions that `wanted` accepts; returns 1 when some failed."""
+    """Print the offsets of all partitions that `partition_filter` accepts; returns 1 when some failed."""
     with Cluster(bootstrap, config) as cluster:
-        partitions = _partitions(cluster, wanted, exclude_internal)
+        partitions = _partitions(cluster, partition_filter, exclude_internal)
         if not partitions:
             raise OdradekError("no partition matches")
         found, failed = cluster.offsets(dict.fromkeys(partitions, timestamp))
@@ -33,13 +33,13 @@ def run(
     return FAILED if failed else OK
 
 
-def _partitions(cluster: Cluster, wanted: PartitionFilter, exclude_internal: bool) -> list[Partition]:
+def _partitions(cluster: Cluster, partition_filter: PartitionFilter, exclude_internal: bool) -> list[Partition]:
     return [
         (topic.name, part.partition_index)
         for topic in cluster.metadata().topics
         if not (exclude_internal and topic.is_internal)
         for part in topic.partitions
-        if wanted(topic.name, part.partition_index)
+        if partition_filter(topic.name, part.partition_index)
     ]
 
 

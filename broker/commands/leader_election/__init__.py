@@ -50,8 +50,8 @@ def command(**options: Any) -> None:
 
 
 def _check(options: dict[str, Any]) -> None:
-    given = [options["topic"], options["all_topic_partitions"], options["path_to_json_file"]]
-    if sum(map(bool, given)) != 1:
+    selections = [options["topic"], options["all_topic_partitions"], options["path_to_json_file"]]
+    if sum(map(bool, selections)) != 1:
         raise click.UsageError("give exactly one of --topic, --all-topic-partitions and --path-to-json-file")
     if bool(options["topic"]) != (options["partition"] is not None):
         raise click.UsageError("--topic and --partition must be given together")

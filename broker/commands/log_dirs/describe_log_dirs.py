@@ -22,10 +22,10 @@ def describe(cluster: Cluster, brokers: Collection[int], topics: Collection[str]
         raise OdradekError(
             f"The given brokers do not exist from --broker-list: {ids(unknown)}. Current existent brokers: {ids(there)}"
         )
-    asked = sorted(brokers) or there
+    queried = sorted(brokers) or there
     click.echo("Querying brokers for log directories information")
-    found = [{"broker": broker, "logDirs": _dirs(cluster, broker, topics)} for broker in asked]
-    click.echo(f"Received log directory information from brokers {ids(asked)}")
+    found = [{"broker": broker, "logDirs": _dirs(cluster, broker, topics)} for broker in queried]
+    click.echo(f"Received log directory information from brokers {ids(queried)}")
     click.echo(json.dumps({"brokers": found, "version": 1}, separators=(",", ":")))
 
 

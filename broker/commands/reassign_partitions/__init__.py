@@ -95,10 +95,10 @@ def command(**options: Any) -> None:
 
 def _checked(options: dict[str, Any]) -> str:
     """The action, after a check that all its required options are given and no others."""
-    given = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-    action = exactly_one({name: given[name] for name in _NEEDS})
-    only_with(action, _BELONGS, given)
-    missing = [name for name in _NEEDS[action] if not given[name]]
+    arguments = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+    action = exactly_one({name: arguments[name] for name in _NEEDS})
+    only_with(action, _BELONGS, arguments)
+    missing = [name for name in _NEEDS[action] if not arguments[name]]
     if missing:
         raise click.UsageError(f"{action} needs {' and '.join(missing)}")
     return action

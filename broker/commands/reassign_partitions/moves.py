@@ -157,17 +157,17 @@ def _begin(cluster: Cluster, proposed: Replicas) -> None:
     click.echo(f"Successfully started partition reassignment{plural(proposed)} for {names(proposed)}")
 
 
-def _checked(wanted: list[tuple[Partition, list[int]]]) -> Replicas:
-    if not wanted:
+def _checked(reassignments: list[tuple[Partition, list[int]]]) -> Replicas:
+    if not reassignments:
         raise OdradekError("Partition reassignment list cannot be empty")
-    if not all(brokers for _, brokers in wanted):
+    if not all(brokers for _, brokers in reassignments):
         raise OdradekError("Partition replica list cannot be empty")
-    if twice := repeated([one for one, _ in wanted]):
+    if twice := repeated([one for one, _ in reassignments]):
         raise OdradekError(f"Partition reassignment contains duplicate topic partitions: {names(twice)}")
-    twins = [f"{topic}-{index}" for (topic, index), brokers in wanted if repeated(brokers)]
+    twins = [f"{topic}-{index}" for (topic, index), brokers in reassignments if repeated(brokers)]
     if twins:
         raise OdradekError(f"Partition replica lists may not contain duplicate entries: {', '.join(twins)}")
-    return dict(wanted)
+    return dict(reassignments)
 
 
 def _current(cluster: Cluster, proposed: Replicas) -> Replicas:
@@ -183,8 +183,8 @@ def _current(cluster: Cluster, proposed: Replicas) -> Replicas:
 
 def cancel(cluster: Cluster, options: Mapping[str, Any]) -> None:
     """Cancel the moves that are under way. Raises OdradekError when one was not cancelled."""
-    wanted = targets(options["reassignment_json_file"])
-    active = moving(cluster, [one for one, _ in wanted]) if wanted else {}
+    reassignments = targets(options["reassignment_json_file"])
+    active = moving(cluster, [one for one, _ in reassignments]) if reassignments else {}
     if not active:
         click.echo("None of the specified partition reassignments are active.")
     elif failed := _alter(cluster, dict.fromkeys(active)):
@@ -193,20 +193,21 @@ def cancel(cluster: Cluster, options: Mapping[str, Any]) -> None:
         click.echo(f"Successfully cancelled partition reassignment{plural(active)} for: {names(active)}")
     click.echo("None of the specified partition moves are active.", nl=False)  # as Kafka: for moves between directories
     if not options["preserve_throttles"]:
-        throttles.clear(cluster, wanted, live(cluster))
+        throttles.clear(cluster, reassignments, live(cluster))
 
 
-def _alter(cluster: Cluster, wanted: Mapping[Partition, list[int] | None]) -> dict[Partition, str]:
+def _alter(cluster: Cluster, reassignments: Mapping[Partition, list[int] | None]) -> dict[Partition, str]:
     """Request new replicas of partitions (None cancels a move); returns the errors by partition."""
     make = AlterPartitionReassignmentsRequest.ReassignableTopic
     topics = [
         make(
             name=topic,
             partitions=[
-                make.ReassignablePartition(partition_index=index, replicas=wanted[topic, index]) for index in indexes
+                make.ReassignablePartition(partition_index=index, replicas=reassignments[topic, index])
+                for index in indexes
             ],
         )
-        for topic, indexes in by_topic(wanted).items()
+        for topic, indexes in by_topic(reassignments).items()
     ]
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=cluster.timeout_ms, allow_replication_factor_change=True, topics=topics

@@ -65,11 +65,11 @@ def _replicas(topic: str, found: Mapping[Partition, Move]) -> dict[str, str | No
     return {LEADERS: ",".join(sorted(leaders)), FOLLOWERS: ",".join(sorted(followers))}
 
 
-def clear(cluster: Cluster, wanted: Iterable[tuple[Partition, list[int]]], live: Collection[int]) -> None:
+def clear(cluster: Cluster, reassignments: Iterable[tuple[Partition, list[int]]], live: Collection[int]) -> None:
     """Remove throttles of the partitions' topics, and of all brokers, because any broker may have been a source."""
-    wanted = list(wanted)
-    brokers = sorted({*live, *(broker for _, replicas in wanted for broker in replicas)})
-    topics = sorted({topic for (topic, _), _ in wanted})
+    reassignments = list(reassignments)
+    brokers = sorted({*live, *(broker for _, replicas in reassignments for broker in replicas)})
+    topics = sorted({topic for (topic, _), _ in reassignments})
     click.echo(f"Clearing broker-level throttles on broker{plural(brokers)} {ids(brokers)}")
     for broker in live:
         _alter(cluster, BROKER, {str(broker): dict.fromkeys(_RATES)}, broker)

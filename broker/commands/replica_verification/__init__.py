@@ -50,10 +50,10 @@ def command(**options: Any) -> None:
 
     Prints differences, and periodically the lag of the comparison. Exit code 1 if replicas have different offsets.
     """
-    wanted = topic_filter(options["topics"])
+    selected = topic_filter(options["topics"])
     end_on_sigterm()
     from odradek.broker.commands._shared.client import Cluster
     from odradek.broker.commands.replica_verification import compare
 
     with Cluster(options["bootstrap_server"], load_properties(options["command_config"])) as cluster:
-        compare.run(cluster, wanted, options)
+        compare.run(cluster, selected, options)

@@ -39,9 +39,9 @@ class ReplicaResponse(NamedTuple):
     batches: list[Batch]
 
 
-def run(cluster: Cluster, wanted: TopicFilter, options: Mapping[str, Any]) -> None:
+def run(cluster: Cluster, topic_filter: TopicFilter, options: Mapping[str, Any]) -> None:
     """Compare until the process ends. Raises OdradekError when replicas have different offsets."""
-    replicas = _replicas(cluster, wanted)
+    replicas = _replicas(cluster, topic_filter)
     if not replicas:
         raise OdradekError("no topic matches")
     offsets = _offsets(cluster, replicas, options["time"])
@@ -59,11 +59,11 @@ def run(cluster: Cluster, wanted: TopicFilter, options: Mapping[str, Any]) -> No
             time.sleep(_PAUSE)
 
 
-def _replicas(cluster: Cluster, wanted: TopicFilter) -> dict[Partition, list[int]]:
+def _replicas(cluster: Cluster, topic_filter: TopicFilter) -> dict[Partition, list[int]]:
     return {
         (topic.name, part.partition_index): list(part.replica_nodes)
         for topic in cluster.metadata().topics
-        if wanted(topic.name)
+        if topic_filter(topic.name)
         for part in topic.partitions
     }
 

@@ -143,8 +143,8 @@ def _checked(options: dict[str, Any]) -> str:
     names = ("create", "list", "describe", "alter", "delete")
     action = exactly_one({f"--{name}": options[name] for name in names})
     options["as_json"] = options.get("as_json", False)
-    given = options | {"json": options["as_json"]}
-    only_with(action, _BELONGS, {name: given[name[2:].replace("-", "_")] for name in _BELONGS})
+    arguments = options | {"json": options["as_json"]}
+    only_with(action, _BELONGS, {name: arguments[name[2:].replace("-", "_")] for name in _BELONGS})
     if action in ("--create", "--alter", "--delete") and not options["topic"]:
         raise click.UsageError(f"{action} needs --topic")
     _check_where(action, options)

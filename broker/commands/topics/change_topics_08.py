@@ -38,7 +38,7 @@ def matching(tree: Tree, options: Options) -> list[str]:
     return [name for name in names if allowed(name) and name not in internal]
 
 
-def wanted(tree: Tree, options: Options) -> list[str]:
+def selected_topics(tree: Tree, options: Options) -> list[str]:
     """As `matching`; raises OdradekError when --topic matches no topic, unless --if-exists."""
     found = matching(tree, options)
     must_exist(found, options)
@@ -121,7 +121,7 @@ def _marked(tree: Tree) -> set[str]:
 
 def delete(tree: Tree, options: Options) -> None:
     """Mark each matching topic; the controller deletes it."""
-    for name in wanted(tree, options):
+    for name in selected_topics(tree, options):
         if name in topicnames.INTERNAL:
             raise OdradekError(f"Topic {name} is a kafka internal topic and is not allowed to be marked for deletion.")
         try:
@@ -136,7 +136,7 @@ def delete(tree: Tree, options: Options) -> None:
 
 def alter(tree: Tree, options: Options) -> None:
     """Change the overrides of each matching topic, or add partitions to it."""
-    for name in wanted(tree, options):
+    for name in selected_topics(tree, options):
         if options["config"] or options["delete_config"]:
             _change_configs(tree, name, options)
         if options["partitions"]:
@@ -179,13 +179,13 @@ def _new_partitions(tree: Tree, replicas: dict[int, list[int]], options: Options
         raise OdradekError("The number of partitions for a topic can only be increased")
     if not options["replica_assignment"]:
         return _assigned(tree, more, factor, _position(tree, replicas[0][0]), there)
-    given = options["replica_assignment"][there:]
-    if len(given) != more or len(given[0]) != factor:
+    assignments = options["replica_assignment"][there:]
+    if len(assignments) != more or len(assignments[0]) != factor:
         raise OdradekError(f"--replica-assignment must list {there + more} partitions with {factor} replicas each")
-    unknown = {broker for brokers in given for broker in brokers} - live_brokers(tree).keys()
+    unknown = {broker for brokers in assignments for broker in brokers} - live_brokers(tree).keys()
     if unknown:
         raise OdradekError(f"these brokers are not alive: {', '.join(map(str, sorted(unknown)))}")
-    return dict(enumerate(given, there))
+    return dict(enumerate(assignments, there))
 
 
 def _position(tree: Tree, broker: int) -> int:

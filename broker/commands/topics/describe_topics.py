@@ -97,14 +97,14 @@ def _described(
         for part in sorted(topic.partitions, key=lambda part: part.partition_index)
     ]
     min_isr = next((int(c.value) for c in configs if c.name == "min.insync.replicas"), 1)
-    wanted = [p for p in partitions if not reports or _reported(p, reports, min_isr, alive)]
+    selected = [p for p in partitions if not reports or _reported(p, reports, min_isr, alive)]
     return {
         "topic": topic.name,
         "topicId": _short(getattr(topic, "topic_id", None)),
         "partitionCount": len(partitions),
         "replicationFactor": _replicas(partitions[0]) if partitions else 0,
         "configs": {c.name: c.value for c in configs if c.config_source != _DEFAULT},
-        "partitions": wanted,
+        "partitions": selected,
     }
 
 

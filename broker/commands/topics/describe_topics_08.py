@@ -10,7 +10,7 @@ from odradek.broker.commands._shared.partitions import ids
 from odradek.broker.commands._shared.tables import print_json
 from odradek.broker.commands._shared.zookeeper import live_brokers
 from odradek.broker.commands.topics.change_topics import Options
-from odradek.broker.commands.topics.change_topics_08 import wanted
+from odradek.broker.commands.topics.change_topics_08 import selected_topics
 from odradek.cluster.tree import znodes
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def describe(tree: Tree, options: Options) -> None:
     """Print the matching topics, each with the partitions that the reports select."""
     alive = set(live_brokers(tree))
-    found = [_described(tree, name, options["reports"], alive) for name in wanted(tree, options)]
+    found = [_described(tree, name, options["reports"], alive) for name in selected_topics(tree, options)]
     if options["topics_with_overrides"]:
         found = [topic | {"partitions": []} for topic in found if topic["configs"]]
     if options["as_json"]:

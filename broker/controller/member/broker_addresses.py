@@ -146,8 +146,8 @@ class BrokerAddresses:
     # -- addresses
 
     def _announced_hosts(self) -> set[str]:
-        told = (_host(broker["endpoints"], self._listener) for broker in self._view.brokers.values())
-        return {host for host in told if host is not None}
+        hosts = (_host(broker["endpoints"], self._listener) for broker in self._view.brokers.values())
+        return {host for host in hosts if host is not None}
 
     def _resolve(self, hosts: Iterable[str]) -> None:
         self._pending.update(hosts)

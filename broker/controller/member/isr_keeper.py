@@ -101,11 +101,11 @@ class IsrKeeper:
             self._check()
 
     def _check(self) -> None:
-        wanted = [change for one in self._replicas if (change := self._needed_change(*one)) is not None]
-        wanted = [change for change in wanted if self._await_joining(change)]
+        changes = [change for one in self._replicas if (change := self._needed_change(*one)) is not None]
+        changes = [change for change in changes if self._await_joining(change)]
         try:
-            if wanted:
-                self._write(wanted)
+            if changes:
+                self._write(changes)
             if self._unannounced:
                 self._notify()
         except TreeError as error:
@@ -159,10 +159,10 @@ class IsrKeeper:
 
     # -- the tree
 
-    def _write(self, wanted: Sequence[_Change]) -> None:
-        paths = [znodes.state_path(change.topic, change.number) for change in wanted]
+    def _write(self, changes: Sequence[_Change]) -> None:
+        paths = [znodes.state_path(change.topic, change.number) for change in changes]
         writes, written = [], []
-        for change, found, path in zip(wanted, self._tree.get_many(paths), paths, strict=True):
+        for change, found, path in zip(changes, self._tree.get_many(paths), paths, strict=True):
             state = _readable(found[0], path) if found else None
             if found is None or state is None or (state.leader, state.leader_epoch) != _leader_and_epoch(change.row):
                 continue  # another decision is about to arrive

@@ -116,8 +116,8 @@ class Member(Administration):
     @property
     def waiting(self) -> bool:
         """Whether `tick` has something to retry in a millisecond."""
-        told = self.elected is not None and self.elected.waiting
-        return self.controller_requests.waiting or self._replicas.unsettled or self._isr.waiting or told
+        elected_waits = self.elected is not None and self.elected.waiting
+        return self.controller_requests.waiting or self._replicas.unsettled or self._isr.waiting or elected_waits
 
     def when_acked(self, action: Callable[[], None]) -> None:
         """Call `action` when other brokers know the decisions so far, if this broker is controller; else at once."""
@@ -297,8 +297,8 @@ class Member(Administration):
         Until then Metadata names no controller, and an admin client of librdkafka that gets this response does not ask
         again before its request times out.
         """
-        told = self._view.controller_id in self._view.brokers
-        return 0.0 if told and self._serves_by < math.inf else self._serves_by
+        has_controller = self._view.controller_id in self._view.brokers
+        return 0.0 if has_controller and self._serves_by < math.inf else self._serves_by
 
     def _serve(self) -> None:
         self._serves_by = math.inf

@@ -122,8 +122,8 @@ class ReplicaManager:
             if self.view.broker in row[REPLICAS]:
                 with contextlib.suppress(OSError):  # opening it will log this
                     found.add(self.dirs.topic_id(name, index))
-        said = found - {None}
-        return (said.pop() or NO_ID) if len(said) == 1 else NO_ID
+        ids = found - {None}
+        return (ids.pop() or NO_ID) if len(ids) == 1 else NO_ID
 
     def _is_found(self, name: str, index: int, row: Row, topic_id: bytes) -> bool:
         """Whether there is a directory of this topic, or of a former one where a replica belongs: it makes way."""
@@ -408,12 +408,12 @@ class ReplicaManager:
 
     def _set_min_isr(self, name: str) -> bool:
         for row in self.view.topics[name]["partitions"]:
-            slot, wanted = row[SLOT], self._min_isr(name, row)
-            if slot == NOWHERE or self.slot_allocator.min_isr(slot) == wanted:
+            slot, min_isr = row[SLOT], self._min_isr(name, row)
+            if slot == NOWHERE or self.slot_allocator.min_isr(slot) == min_isr:
                 continue
             if not self.slot_allocator.try_lock(slot):
                 return False
-            self.slot_allocator.set_min_isr(slot, wanted)
+            self.slot_allocator.set_min_isr(slot, min_isr)
             for role in self.slot_allocator.unlock(slot):
                 self._log.ring(role)
         return True
@@ -421,5 +421,5 @@ class ReplicaManager:
     def _min_isr(self, name: str, row: Row) -> int:
         """min.insync.replicas, capped at the number of replicas (Kafka's effectiveMinIsr, since 3.7)."""
         dynamic = (self.view.dynamic.get(str(self.view.broker), {}), self.view.dynamic.get("", {}))
-        wanted = configdef.resolve_one(_MIN_ISR, self.view.topics[name]["config"], dynamic, self._config)
-        return min(int(wanted), max(1, len(row[REPLICAS])))
+        min_isr = configdef.resolve_one(_MIN_ISR, self.view.topics[name]["config"], dynamic, self._config)
+        return min(int(min_isr), max(1, len(row[REPLICAS])))

@@ -19,7 +19,7 @@ from odradek.pipeline.jobs.archive.sink.start import Start
 from odradek.pipeline.jobs.archive.store.delta import Delta
 from odradek.pipeline.jobs.archive.store.manifest import now_ms
 from odradek.pipeline.jobs.archive.store.store import Store
-from odradek.pipeline.jobs.causes import caused_by, told
+from odradek.pipeline.jobs.causes import caused_by, one_line_error
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.reading import offsets
 from odradek.pipeline.reading.read_options import ReadOptions
@@ -154,7 +154,7 @@ def _stream(
     spark: SparkSession, store: Store, job: Job, begin: Start, sink: Sink, batch: Any = None, **trigger: Any
 ) -> None:
     frame = spark.readStream.format("odradek").options(**_source(job, begin), **sink.options).load()
-    writer = frame.writeStream.queryName(sink.name).foreachBatch(told(batch or sink))
+    writer = frame.writeStream.queryName(sink.name).foreachBatch(one_line_error(batch or sink))
     writer = writer.option("checkpointLocation", store.files.uri(sink.checkpoint))
     query = writer.trigger(**trigger).start()
     try:

@@ -11,7 +11,7 @@ import click
 
 from odradek.pipeline.jobs import command as jobs
 from odradek.pipeline.jobs.audit import report, tiers, verdict
-from odradek.pipeline.jobs.audit.asked import Asked
+from odradek.pipeline.jobs.audit.audit_request import AuditRequest
 
 
 @click.command("audit", no_args_is_help=True)
@@ -43,11 +43,11 @@ def command(conf: dict[str, str], every: bool, **options: Any) -> None:
     Example:
       odradek pipeline audit --bootstrap-server localhost:9092 --audit-topic audit --archive file:/srv/archive
     """
-    asked = Asked.parse(int(time.time() * 1000), **options)
-    asked.check()
-    found = tiers.count(asked, jobs.start("audit", conf))
+    request = AuditRequest.parse(int(time.time() * 1000), **options)
+    request.check()
+    found = tiers.count(request, jobs.start("audit", conf))
     rows = list(verdict.rows(found.tiers, found.stages))
-    silent = _silent(asked, found, rows)
+    silent = _silent(request, found, rows)
     for note in [*found.notes, *found.doubts, *verdict.unjudged(rows, found.tiers), *silent]:
         click.echo(f"odradek pipeline audit: {note}", err=True)
     summary = report.summary(rows, found.period)
@@ -57,13 +57,13 @@ def command(conf: dict[str, str], every: bool, **options: Any) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _silent(asked: Asked, found: tiers.Found, rows: Sequence[verdict.Row]) -> list[str]:
+def _silent(request: AuditRequest, found: tiers.TierCounts, rows: Sequence[verdict.Row]) -> list[str]:
     """Lines on requested topics without a judged window."""
     last = found.period.end - found.period.window
     judged = verdict.judged(rows, found.tiers, found.stages, found.topics, last)
     if not judged:
         return ["nothing was judged"]
-    requested = {*asked.topics, *(stage.topic for stage in asked.stages)}
+    requested = {*request.topics, *(stage.topic for stage in request.stages)}
     return [f"{topic}: no window was judged" for topic in sorted(requested - judged)]
 
 

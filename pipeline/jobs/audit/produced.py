@@ -32,11 +32,11 @@ def messages(values: Iterable[bytes | None]) -> tuple[list[Message], list[str]]:
     return list(found.values()), [f"invalid records in the audit topic: {others}"] if others else []
 
 
-def add_up(told: Iterable[Message], period: Period, since: int) -> Produced:
+def add_up(reported: Iterable[Message], period: Period, since: int) -> Produced:
     """The counts in the period's windows, into which the messages' must fit; messages were read from `since` on."""
     counts: Counts = Counter()
     instances: dict[str, list[Message]] = defaultdict(list)
-    for message in told:
+    for message in reported:
         instances[message.instance].append(message)
         for (topic, partition, start), records in message.records().items():
             if start in period:
@@ -45,10 +45,10 @@ def add_up(told: Iterable[Message], period: Period, since: int) -> Produced:
     return Produced(counts, sorted(doubts))
 
 
-def _doubts(told: list[Message], period: Period, since: int) -> Iterator[str]:
+def _doubts(reported: list[Message], period: Period, since: int) -> Iterator[str]:
     """The doubts about one instance of a producer. The message before its first was sent at the first's `since`."""
-    numbers = {message.sequence for message in told}
-    ordered = sorted(told, key=lambda message: message.sequence)
+    numbers = {message.sequence for message in reported}
+    ordered = sorted(reported, key=lambda message: message.sequence)
     first, last = ordered[0], ordered[-1]
     before = first.sequence > 0 and first.since >= since
     lost = last.sequence - first.sequence + 1 - len(numbers) + before

@@ -124,10 +124,10 @@ class _Window:
     def _judge_partition(self, partition: int) -> bool:
         """Compare the tiers that can judge it with the first of them; returns whether there are several."""
         key = self.topic, partition, self.start
-        asked = [tier for tier in self.tiers if tier.has(*key)]
-        for tier in asked[1:]:
-            self._differ(tier.name, tier.counts[key] - asked[0].counts[key], tier.awaited[key])
-        return len(asked) > 1
+        counted = [tier for tier in self.tiers if tier.has(*key)]
+        for tier in counted[1:]:
+            self._differ(tier.name, tier.counts[key] - counted[0].counts[key], tier.awaited[key])
+        return len(counted) > 1
 
     def _judge_stages(self, stages: Sequence[StageCounts]) -> dict[str, int]:
         """Compare with the first tier that has all of the topic; returns each stage's count, {} without such a tier."""
@@ -160,8 +160,8 @@ def judged(
     """The topics with a judged window, or without records but judgeable; `last` is the last window."""
     found = dict.fromkeys(topics, False)
     for topic in found:
-        asked = [tier for tier in tiers if tier.has_all(topic, last)]
-        found[topic] = len(asked) + any(stage.topic == topic and last >= stage.since for stage in stages) > 1
+        counted = [tier for tier in tiers if tier.has_all(topic, last)]
+        found[topic] = len(counted) + any(stage.topic == topic and last >= stage.since for stage in stages) > 1
     with_records: dict[str, bool] = {}
     for row in rows:
         with_records[row.topic] = with_records.get(row.topic, False) or row.judged

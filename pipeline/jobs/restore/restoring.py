@@ -96,10 +96,10 @@ def prepare(
         targets.make(kafka, target, count, state.configs.get(topic, {}))
     name = _name(brokers, root, request, topic)
     groups = _groups(name, target, ends, request.by_key)
-    found = _noted(brokers, groups)
+    found = _read_end_offsets(brokers, groups)
     if not found:
         _check_empty(brokers, target, count, request)
-        _note(brokers, groups, ends)
+        _commit_end_offsets(brokers, groups, ends)
     done = bool(brokers.committed(f"{PREFIX}{name}-done", [(target, 0)]))
     return Plan(name, topic, target, found or ends, done)
 
@@ -123,7 +123,7 @@ def _name(brokers: Brokers, root: str, request: RestorePlan, topic: str) -> str:
     """The same for the same restore; another one for a topic that was deleted and recreated."""
     target = request.target(topic)
     leader = next(iter(brokers.leaders([target]).values()))
-    told = (
+    identity = (
         root,
         topic,
         target,
@@ -134,7 +134,7 @@ def _name(brokers: Brokers, root: str, request: RestorePlan, topic: str) -> str:
         request.step,
         request.id,
     )
-    return hashlib.sha256(json.dumps((*told, _UNITS[request.by_key])).encode()).hexdigest()[:20]
+    return hashlib.sha256(json.dumps((*identity, _UNITS[request.by_key])).encode()).hexdigest()[:20]
 
 
 def _check_empty(brokers: Brokers, target: str, count: int, request: RestorePlan) -> None:
@@ -149,7 +149,7 @@ Groups = dict[str, dict[int, Partition]]
 """By group: which of its partitions has the end offset of which partition of the archive."""
 
 
-def _noted(brokers: Brokers, groups: Groups) -> dict[int, int]:
+def _read_end_offsets(brokers: Brokers, groups: Groups) -> dict[int, int]:
     """Empty when nothing is recorded yet, or not all: the first group is written last."""
     found: dict[int, int] = {}
     for group, keys in groups.items():
@@ -160,7 +160,7 @@ def _noted(brokers: Brokers, groups: Groups) -> dict[int, int]:
     return found
 
 
-def _note(brokers: Brokers, groups: Groups, ends: Mapping[int, int]) -> None:
+def _commit_end_offsets(brokers: Brokers, groups: Groups, ends: Mapping[int, int]) -> None:
     for group, keys in reversed(groups.items()):
         brokers.commit(group, {key: ends[index] for index, key in keys.items()})
 

@@ -224,7 +224,7 @@ def test_connections_survive_the_acceptor(acceptor: Acceptor) -> None:
     client = acceptor.client()
     _, sock = worker.collect(1)[0]
     killed = _kill(acceptor.standin)
-    during = acceptor.client()  # nobody accepts now; the socket is the supervisor's
+    during = acceptor.client()  # no process accepts now; the socket is the supervisor's
     wait_until(lambda: _acceptor_pid(acceptor.standin) not in (0, killed), SECONDS)
     wait_until(lambda: acceptor.standin.processes()["acceptor"]["state"] == "running", SECONDS)
     again = acceptor.worker(0)

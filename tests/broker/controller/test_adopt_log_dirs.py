@@ -116,7 +116,7 @@ def test_a_tree_of_before_there_was_the_note_is_not_a_new_one(tmp_path: Path) ->
 
 
 def test_a_missing_log_directory_stops_the_take_over(tmp_path: Path) -> None:
-    """Its partitions would begin empty, and nobody would look there again."""
+    """Its partitions would begin empty, and the directory would never be read again."""
     filled(tmp_path / "data")
     with pytest.raises(BootError, match="missing cannot be used"):
         start(tmp_path / "data", tmp_path, failed=(1,))

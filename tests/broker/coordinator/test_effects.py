@@ -46,7 +46,7 @@ def test_markers_that_cannot_be_begun_are_begun_again(
 
 
 def test_ids_that_cannot_be_asked_for_are_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
-    """The producer that waits hears that it is to ask again; when it does, there are ids."""
+    """The waiting producer gets a retriable error; when it retries, there are ids."""
     world = TransactionWorld()
     failures = iter([ValueError("a fault")])
 

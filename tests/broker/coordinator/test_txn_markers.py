@@ -1,4 +1,4 @@
-"""Markers into partitions that are led here, elsewhere, by nobody, and now by one and then by another."""
+"""Markers for partitions that this broker leads, that another leads, without a leader, and with changing leaders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 from ...harness.effort import lines
-from ...harness.process import nobody, wait_until
+from ...harness.process import refusing_socket, wait_until
 from ..partitions import now_ms
 
 OWN, OTHER = 0, 1
@@ -272,7 +272,7 @@ def test_it_goes_where_the_leader_goes(place: Place, other: PlayedBroker) -> Non
 
 
 def test_a_broker_that_is_gone_and_comes_elsewhere(place: Place, other: PlayedBroker) -> None:
-    with nobody() as silent:
+    with refusing_socket() as silent:
         place.publish(OTHER, OTHER, port=silent.getsockname()[1])
         place.add(THERE)
         for _ in range(20):
@@ -445,7 +445,7 @@ def test_a_marker_waits_while_a_later_epoch_has_a_transaction_open(place: Place)
         batch.transactional = True
         append(partition, values, [batch], now_ms())
     place.add(HERE, source=NO_SOURCE)
-    assert place.done == [{HERE: Error.INVALID_PRODUCER_EPOCH}], "as Kafka tells another coordinator"
+    assert place.done == [{HERE: Error.INVALID_PRODUCER_EPOCH}], "as Kafka answers another coordinator"
     place.add(HERE)
     assert (len(place.done), partition.state().unstable) == (1, 0)
     assert not control_batch.write_marker(partition, 5, 1, 3, False, now_ms())

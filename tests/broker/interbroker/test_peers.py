@@ -16,7 +16,7 @@ from odradek.broker.interbroker import connection
 from odradek.broker.interbroker.peers import REACHED, REFUSED, Peer, PeerPool
 
 from ...cluster.chaos.network import Network
-from ...harness.process import nobody
+from ...harness.process import refusing_socket
 
 OTHER = 7
 TURN_MS = 2
@@ -82,7 +82,7 @@ class PlayedClock:
 
 
 class Desk:
-    """The controller's loop, and what it hears of one peer."""
+    """The controller's loop, and the events of one peer."""
 
     def __init__(self, timeout_ms: int = 30_000, clock: PlayedClock | None = None) -> None:
         """Without a `clock` it has the machine's."""
@@ -179,8 +179,8 @@ def impatient(clock: PlayedClock) -> Iterator[Desk]:
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """See harness.process.nobody."""
-    with nobody() as made:
+    """See harness.process.refusing_socket."""
+    with refusing_socket() as made:
         yield made
 
 
@@ -207,12 +207,12 @@ def test_requests_are_sent_one_after_the_other(desk: Desk) -> None:
     assert desk.answers == [b"a", b"b", b"c"]
 
 
-def test_who_does_not_answer_is_asked_again_after_the_patience(impatient: Desk, clock: PlayedClock) -> None:
+def test_a_request_is_repeated_after_the_timeout(impatient: Desk, clock: PlayedClock) -> None:
     other = impatient.play()
     other.silent = True
     impatient.connect(*other.address)
     impatient.send(b"a")
-    impatient.turn_until(lambda: len(other.heard) == 3, "two more connections", 30)  # patience is of 30 s by default
+    impatient.turn_until(lambda: len(other.heard) == 3, "two more connections", 30)  # the timeout is 30 s by default
     assert clock.ms >= 600
     other.silent = False
     impatient.send(b"b")
@@ -230,7 +230,7 @@ def test_who_accepts_nothing_is_tried_again(impatient: Desk, caplog: pytest.LogC
         waiting.enter_context(socket.create_connection(full.getsockname()))  # there is room for no more
         impatient.connect(*full.getsockname())
         impatient.send(b"a")
-        impatient.turn_until(lambda: "no connection within 300 ms" in caplog.text, "the end of patience")
+        impatient.turn_until(lambda: "no connection within 300 ms" in caplog.text, "the timeout")
         impatient.turn_for(700)
         assert impatient.told == []
         full.accept()[0].close()
@@ -270,7 +270,7 @@ def test_who_was_dead_is_reached_again(desk: Desk, silent: socket.socket) -> Non
 
 
 def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> None:
-    """What has registered tells clients nothing of use before it has heard from the controller."""
+    """A registered broker has nothing for clients before it has received metadata from the controller."""
     desk.connect("127.0.0.1", port_of(silent))
     desk.turn_for(1400)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
     assert desk.peer.link._backoff_ms < 400

@@ -1,4 +1,4 @@
-"""Host names that a controller or a registration may tell, and that are none."""
+"""Invalid host names in a controller's request or a registration."""
 
 from __future__ import annotations
 

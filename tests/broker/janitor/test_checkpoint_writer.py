@@ -45,7 +45,7 @@ def test_an_offline_partition_keeps_its_lines(bench: Maker) -> None:
 
 @pytest.mark.parametrize("state", [slots.DELETING, slots.FREE])
 def test_lines_of_a_deleted_partition_are_left_out(bench: Maker, state: int) -> None:
-    """The janitor has not heard of the deletion yet; whoever is next of that name must not find them."""
+    """The janitor has not seen the deletion yet; the next topic of that name must not find its lines."""
     log = bench(count=2)
     log.append(0)
     written = keeper(log)

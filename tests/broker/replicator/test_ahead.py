@@ -1,4 +1,4 @@
-"""The next fetch, which goes out before the records are in the log; and what waits while somebody has the lock."""
+"""Pipelined fetches, which are sent before the records are in the log; and appends that wait for the lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def offsets(leader: PlayedLeader) -> list[int]:
 def test_what_lies_below_the_high_watermark_is_asked_beyond_at_once(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, hw: int
 ) -> None:
-    """A fetch of the records behind it is under way while one is appended; not of those that nobody else may have."""
+    """The next fetch is in flight during an append; but not above the high watermark."""
     real, under_way = append_as_follower.append, list[bool]()
 
     def append(partition: Any, *arguments: Any) -> int:

@@ -1,4 +1,4 @@
-"""Connections that break, do not come or bring nonsense."""
+"""Connections that break, fail, or carry invalid data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.interbroker import connection
 
-from ...harness.process import nobody
+from ...harness.process import refusing_socket
 from .leading import LEADER, Maker, PlayedLeader, caught_up
 
 
@@ -23,7 +23,7 @@ def test_a_lost_connection_comes_again(follow: Maker, leader: PlayedLeader) -> N
         follower.turn_until(lambda number=number: leader.connections == number, "another connection")  # type: ignore[misc]
         follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
-    assert set(leader.first_epochs) == {0}, "sessions begin anew"
+    assert set(leader.first_epochs) == {0}, "new sessions start"
 
 
 def test_new_metadata_end_the_wait_for_a_connection(
@@ -45,7 +45,7 @@ def test_new_metadata_end_the_wait_for_a_connection(
 
 
 def test_a_leader_that_is_not_there_yet(follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture) -> None:
-    with nobody() as silent:
+    with refusing_socket() as silent:
         follower = follow(leaders={LEADER: silent.getsockname()})
         follower.turn_until(lambda: follower.count_of("errors") >= 5, "5 attempts")
     (fetcher,) = follower.replicator._leaders.values()

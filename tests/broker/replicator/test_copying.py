@@ -1,4 +1,4 @@
-"""Logs that are copied, and what is asked for it."""
+"""Logs that are copied, and the requests for that."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_asks_with_its_log_end_and_last_epoch(follow: Maker, leader: PlayedLeade
     assert [request.session_epoch for request in leader.requests[:3]] == [0, 1, 2]
     follower.lead(0, LEADER, 3)
     follower.turn_until(lambda: leader.requests[-1].parts and len(leader.requests) > 3, "a fetch in the next epoch")
-    assert leader.requests[-1].parts[0][2:6] == (3, 2, 2, 0), "its checkpoint tells the epoch of the last record"
+    assert leader.requests[-1].parts[0][2:6] == (3, 2, 2, 0), "its checkpoint has the epoch of the last record"
 
 
 def test_records_are_on_their_way_within_the_turn(follow: Maker, leader: PlayedLeader) -> None:

@@ -99,7 +99,7 @@ def test_a_log_that_ends_before_the_leaders_begins_anew(
 
 
 def test_out_of_range_is_asked_about(follow: Maker, leader: PlayedLeader) -> None:
-    """Its epoch tells the leader nothing: the log is empty, but does not begin where the leader's does."""
+    """Its epoch means nothing to the leader: the log is empty, but does not begin where the leader's does."""
     with leader.lock:
         leader.log().start = 50
     leader.append(count=3)
@@ -113,7 +113,7 @@ def test_out_of_range_is_asked_about(follow: Maker, leader: PlayedLeader) -> Non
 def test_a_log_of_unknown_epochs_is_cut_to_its_high_watermark_before_it_is_fetched(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    """No leader can tell where it diverges. What could not be cut is no less wrong afterwards."""
+    """No leader can detect where it diverges. A failed truncation is repeated."""
     left = [OSError("no luck")] * failures
 
     def cut(partition: Any, values: Any, offset: int) -> None:

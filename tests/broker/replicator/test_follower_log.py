@@ -1,4 +1,4 @@
-"""What a truncation takes away of what was synced, the checkpoint does not name any more when others come."""
+"""A truncation below synced records lowers the checkpoint before new records are appended."""
 
 from __future__ import annotations
 

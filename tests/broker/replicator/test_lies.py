@@ -1,4 +1,4 @@
-"""A leader that says what cannot be: it costs that partition a pause, and the replicator goes on."""
+"""A leader with impossible responses: that partition pauses, and the replicator continues."""
 
 from __future__ import annotations
 

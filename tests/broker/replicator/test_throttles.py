@@ -1,4 +1,4 @@
-"""What is copied no faster than `follower.replication.throttled.rate` allows."""
+"""Copies no faster than `follower.replication.throttled.rate`."""
 
 from __future__ import annotations
 

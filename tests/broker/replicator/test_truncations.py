@@ -1,4 +1,4 @@
-"""Truncations that take long: whoever is not truncated is copied on, and nobody waits for another's."""
+"""Long truncations: the other partitions are fetched meanwhile, and no truncation waits for another one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     yield made
     for event in made.go.values():
         event.set()
-    assert made.in_time, "somebody has waited for a truncation"
+    assert made.in_time, "a fetch waited for a truncation"
 
 
 def diverged(follow: Maker, leader: PlayedLeader, *indexes: int) -> Follower:
@@ -175,7 +175,7 @@ def test_a_truncation_that_is_withdrawn_waits_for_the_lock_no_longer(
     follower = diverged(follow, leader, 0)
     with follower.partition(0).locked():
         follower.turn_until(busy.is_set, "a truncation that waits for the lock")
-        assert follower.partition(0).owner.shared.slots.contended(), "the supervisor sees that somebody waits"
+        assert follower.partition(0).owner.shared.slots.contended(), "the slot is marked as contended"
         follower.leaders = {}
         follower.publish()
         follower.turn_until(lambda: not follower.replicator._leaders, "the end of the assignment")

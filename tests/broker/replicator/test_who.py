@@ -1,4 +1,4 @@
-"""Who is followed: leaders and assignments that change."""
+"""Which leaders are followed: leaders and assignments that change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = (TOPIC_ID, 0)
 
 
 def test_follows_only_others(follow: Maker, leader: PlayedLeader) -> None:
-    """Not what it leads itself, what nobody leads, what a dead broker leads, nor what is not a follower here."""
+    """Not partitions that it leads, without a leader, with a dead leader, or without a follower here."""
     follower = follow(count=5)
     for index, led_by in enumerate((OWN, -1, 9, LEADER, LEADER)):
         follower.led_by[index] = led_by

@@ -35,7 +35,7 @@ def start(data_dir: str, overrides: list[str]) -> int:
 
 
 def finish(booted: boot.Boot) -> None:
-    """The real last steps, and a file that tells of them."""
+    """The real last steps, recorded in a file."""
     shutdown.finish(booted)
     (Path(booted.config.data_dir) / "finished").touch()
 

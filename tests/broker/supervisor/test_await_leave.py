@@ -43,7 +43,9 @@ def test_it_waits_for_the_next_controller_process(broker: ControllerHarness) -> 
         for state in (processes.DRAINING, processes.DEAD, processes.STARTING, processes.RUNNING):
             broker.shared.processes.set(roles.CONTROLLER, "state", state)
             await_turns(leaving.pid)
-            assert leaving.poll() is None, f"nobody has left yet, a controller process is {processes.STATES[state]}"
+            assert leaving.poll() is None, (
+                f"the broker is still a member, its controller process is {processes.STATES[state]}"
+            )
         locks = role_locks(broker.config)
         Process(roles.CONTROLLER, broker.run_dir, broker.config, locks, broker.shared).mark_left_cluster()
         assert leaving.communicate(timeout=60)[1] == ""
@@ -56,7 +58,7 @@ def test_it_does_not_wait_for_nobody(broker: ControllerHarness, monkeypatch: pyt
     assert await_leave._AWAY_S <= clock.now < 600
 
 
-def test_who_is_there_is_waited_for_until_patience_is_over(
+def test_a_live_controller_is_waited_for_until_the_timeout(
     broker: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, locks = played(monkeypatch), role_locks(broker.config)

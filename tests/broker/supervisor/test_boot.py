@@ -78,7 +78,7 @@ def test_a_log_directory_that_keeps_its_mark_is_not_used(
 
 @contextmanager
 def unlisted(log_dir: Path, monkeypatch: pytest.MonkeyPatch, number: int = errno.EIO) -> Iterator[None]:
-    """The disk tells nobody what is in a directory."""
+    """The disk fails to list a directory."""
     scandir = os.scandir
 
     def scan(path: Any) -> Any:

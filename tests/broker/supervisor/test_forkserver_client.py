@@ -134,7 +134,7 @@ def test_a_stopped_fork_server_is_replaced(fresh_broker: Fresh) -> None:
 
 
 def test_a_fork_server_in_a_debugger_does_not_hold_up_the_end(fresh_broker: Fresh) -> None:
-    """It is dead, but nobody can wait for it."""
+    """It is dead, but it is no child of this process."""
     broker = fresh_broker()
     with traced(_fork_server(broker).pid):
         broker.stop()
@@ -163,7 +163,7 @@ def _forked_janitor(broker: Broker) -> int:
 
 
 def _stack(pid: int) -> str:
-    """Where its stack is, which exec chooses anew and fork does not."""
+    """The address of its stack: exec chooses a new one, fork does not."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[28 - 3]
 
 

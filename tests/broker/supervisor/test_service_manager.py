@@ -1,4 +1,4 @@
-"""What a process and its service manager say to each other, over real sockets: patience, signs of life, fields."""
+"""Messages between a process and its service manager, over real sockets: timeouts, watchdog, journal fields."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
         yield listening
 
 
-def test_patience_asks_while_there_is_work(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_time_is_requested_during_work(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that computes is given time; one that hangs is not."""
     monkeypatch.setattr(start_timeout, "LOOK_S", 0.05)
     work, looks, goal, enough = start_timeout._work, list[float](), [0], threading.Event()
@@ -69,7 +69,7 @@ def test_patience_asks_while_there_is_work(manager: socket.socket, monkeypatch: 
 
 
 def drained(manager: socket.socket) -> list[bytes]:
-    """What the manager was told so far."""
+    """The messages that the manager has received so far."""
     found = []
     manager.setblocking(False)
     with contextlib.suppress(BlockingIOError):
@@ -125,7 +125,7 @@ def test_a_process_without_a_descriptor_left_outlives_its_sign_of_life(
 
 def test_a_watchdog_that_nobody_set() -> None:
     assert not Watchdog({}).watched
-    assert not Watchdog({"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}).watched, "meant for somebody else"
+    assert not Watchdog({"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}).watched, "meant for another process"
 
 
 def test_a_watchdog_is_fed_in_time(manager: socket.socket) -> None:

@@ -70,7 +70,7 @@ def test_who_has_no_descriptor_left_kills_later(
     assert look(sweeper, process, 1) == [process.pid]
 
 
-def test_who_has_no_patience_kills_at_the_first_look(process: subprocess.Popen[bytes]) -> None:
+def test_zero_kill_ms_kills_at_the_first_check(process: subprocess.Popen[bytes]) -> None:
     stop(process)
     sweeper = StoppedProcesses(0)
     assert sweeper.sweep(lambda: {ROLE: process.pid}, lambda role: True) == [process.pid]
@@ -96,7 +96,7 @@ def test_running_ones_and_other_peoples_are_left_alone(process: subprocess.Popen
 
 
 def test_a_debugged_process_is_left_alone(process: subprocess.Popen[bytes]) -> None:
-    """gdb holds it in a tracing stop, `t`, for as long as somebody thinks."""
+    """gdb holds it in a tracing stop, `t`, for as long as the session lasts."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     if libc.ptrace(_PTRACE_SEIZE, process.pid, None, None):

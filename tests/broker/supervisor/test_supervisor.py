@@ -217,7 +217,7 @@ def test_children_die_with_the_supervisor_and_the_next_start_replaces_all(standi
     left = standin.shm()
     assert left
     stray = Path("/dev/shm", f"{left[0].rsplit('-', 1)[0]}-stray")
-    stray.write_bytes(b"left by nobody known")
+    stray.write_bytes(b"left by an unknown process")
     standin.start()
     assert not stray.exists()
     assert standin.processes()["worker-0"]["starts"] == 1  # a new memory, not the former one
@@ -313,7 +313,7 @@ def test_log_level_of_every_process(standin: Standin) -> None:
         "odradek.broker.supervisor.children": "DEBUG"
     }
     assert standin.odradek("log-level", "broker", "LOUD").returncode == 2
-    assert len(living(standin.family())) == 7  # SIGUSR2 has killed nobody
+    assert len(living(standin.family())) == 7  # SIGUSR2 has killed no process
     assert standin.stop() == 0
 
 
@@ -333,7 +333,7 @@ def test_events_tell_of_a_death(standin: Standin) -> None:
 
 
 def _await_subscribed(standin: Standin, heard: Iterator[dict[str, Any] | None]) -> None:
-    """What is published before the subscription has arrived is lost: say something harmless until it is heard."""
+    """Events before the subscription are lost: publish harmless ones until it is heard."""
     next(heard)
 
     def told() -> bool:
@@ -377,7 +377,7 @@ def test_a_child_that_somebody_has_stopped_does_not_hold_up_the_end(standin: Sta
 
 
 def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is dead, and has given all back; but nobody can wait for it."""
+    """It is dead and has released everything, but it cannot be reaped."""
     monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     assert standin.process is not None
@@ -391,7 +391,7 @@ def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkey
 
 
 def test_a_child_that_does_not_die_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that waits for a disk: here somebody who is no process of the broker has its role's byte."""
+    """Like a process that waits for a disk: here a foreign process holds its role byte."""
     monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     assert standin.process is not None

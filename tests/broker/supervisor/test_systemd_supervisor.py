@@ -43,7 +43,7 @@ def overseer(broker: ControllerHarness) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_log_directory_that_cannot_be_locked_is_tried_again(
     broker: ControllerHarness, overseer: subprocess.Popen[bytes]
 ) -> None:
-    """It does what else it has to do: nobody else ends stuck processes. Nor does it end with 3, and for good."""
+    """It continues with its other tasks, such as killing stuck processes. It does not exit with 3, which is final."""
     state = lambda: broker.shared.processes.get(roles.SUPERVISOR, "state")  # noqa: E731
     wait_until(lambda: overseer.poll() is not None or state() == processes.RUNNING, 60, "it to run")
     assert overseer.poll() is None

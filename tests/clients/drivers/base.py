@@ -20,7 +20,7 @@ class Read(NamedTuple):
 
 
 class Member(Protocol):
-    """One consumer in a group that runs until it is told to leave."""
+    """One consumer in a group that runs until it is stopped."""
 
     def leave(self) -> None:
         """Commit, leave the group, end."""

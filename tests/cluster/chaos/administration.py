@@ -244,7 +244,7 @@ def _read(chaos_cluster: ChaosCluster, name: str, partition: int, last: bytes) -
 
 
 def _compare(chaos_cluster: ChaosCluster, name: str, brokers: list[int]) -> None:
-    """The replicas of a partition that nobody writes to any more."""
+    """The replicas of a partition without further writes."""
     folders = [chaos_cluster.data(one) / f"{name}-0" for one in brokers]
     end = 1 << 62
     same = lambda: not divergence.differences(f"{name}-0", folders, end)  # noqa: E731

@@ -1,4 +1,4 @@
-"""An administrator beside the faults: one thread that does what it was given, in that order, until it is done.
+"""An administrator during the faults: one thread that carries out its jobs in order.
 
 A fault may make a request impossible until it is healed (the controller is away, a replica is dead), so nothing here
 may hold up the thread that heals: it leaves jobs, and waits for them when all is healed. A request is sent again until

@@ -23,7 +23,7 @@ DISK_MIB = 512
 HEAL_S = 180
 SEAM = Path(__file__).parent / "seam"
 PROPERTIES = {
-    "auto_create_topics_enable": "false",  # a producer that has not ended yet would make a deleted topic anew
+    "auto_create_topics_enable": "false",  # a producer that has not ended yet would create a deleted topic again
     "replica_lag_time_max_ms": 4000,
     "min_insync_replicas": 2,
     "offsets_topic_num_partitions": 4,
@@ -125,7 +125,7 @@ class ChaosCluster:
             return None
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Who leads a partition, once somebody says so who is led himself."""
+        """The leader of a partition, from the metadata of a broker that has a controller."""
 
         def led() -> list[int]:
             found = [self._leader(number, topic, partition) for number in self.ids if self.broker(number).process]
@@ -282,7 +282,7 @@ class ChaosCluster:
         wait_until(self._informed, HEAL_S, "every broker to know of all")
 
     def _informed(self) -> bool:
-        """Before a broker has heard from the controller, its clients hear of no broker at all."""
+        """Before a broker has received metadata from the controller, its clients get no brokers."""
         answers = [self.metadata(number, "none") for number in self.ids]
         return all(answer is not None and len(answer.brokers) == len(self.ids) for answer in answers)
 

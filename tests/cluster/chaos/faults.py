@@ -170,7 +170,7 @@ def zookeeper_silent(chaos_cluster: ChaosCluster, broker: int, seconds: float) -
 
 @contextmanager
 def session_closed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """Its session ends although it lives: somebody else goes on with it, and closes it."""
+    """Its session ends although it lives: another client takes the session over and closes it."""
     path = run_dir(chaos_cluster.broker(broker).data_dir) / SESSION_FILE
     number, password = path.read_text().split()
     client = KazooClient(f"{HUB}:{chaos_cluster.zookeeper.port}", client_id=(int(number), bytes.fromhex(password)))

@@ -133,7 +133,7 @@ class ByLibrdkafka(Producer):
             self._poll(0.1)
 
     def _poll(self, seconds: float) -> None:
-        """Take in what is decided. What the client was about to tell when it fails stays in doubt.
+        """Take in the outcomes. Outcomes that the client had not reported when it failed stay in doubt.
 
         Its C code has raised `SystemError: exception <class 'str'> is not a BaseException subclass` here, once.
         """
@@ -185,7 +185,7 @@ class ByPython(Producer):
 
         try:
             future = self._client.send(self._topic, value, key, partition=partition)
-        except KafkaError as error:  # there is no room, or nobody knows the topic
+        except KafkaError as error:  # there is no room, or the topic is unknown
             self.errors[type(error).__name__] += 1
             self.history.sent[partition] = number  # as if it had never been
             return

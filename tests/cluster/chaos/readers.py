@@ -137,7 +137,7 @@ class Tail(_Reader):
 
 
 class Member(_Reader):
-    """One of a group, which commits what it has read and is told where others had come to."""
+    """A member of a group, which commits what it has read and reads the commits of others."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, commits: Commits) -> None:
         config = {"group.id": f"group-{topic}", "auto.offset.reset": "earliest", "session.timeout.ms": 6000}

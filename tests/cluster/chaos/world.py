@@ -109,7 +109,7 @@ class World:
         verdict.faults += self._group(self._read())
         for reader in [*self.members, self.tail]:
             reader.stop()
-        log = self._read()  # again: a request that nobody waits for any more may arrive late
+        log = self._read()  # again: a request whose client has given up may arrive late
         self._settle_unknown(log)
         self._judge(log, verdict)
         verdict.faults += self._divergence(log)

@@ -1,4 +1,4 @@
-"""Who is told what: by example, as kafka.controller.ControllerBrokerRequestBatch has it."""
+"""Which broker gets which request: examples of kafka.controller.ControllerBrokerRequestBatch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ID = bytes(range(16))
 
 
 def named(state: ControllerContext, told: dict[int, BrokerRequestBatch]) -> dict[int, tuple[list[Partition], ...]]:
-    """Which partitions each broker hears of, by kind of request."""
+    """The partitions of each broker's requests, by kind of request."""
     return {broker: tuple([each.partition for each in part] for part in of) for broker, of in told.items()}
 
 

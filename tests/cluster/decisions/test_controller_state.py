@@ -273,7 +273,9 @@ def test_controlled_shutdown_moves_leaders_and_leaves_the_isr() -> None:
     assert [(change.partition, change.after[:3]) for change in plan.changes] == [(P, (2, (2, 3), 1)), (Q, (2, (2,), 1))]
     assert plan.stopped == [Q]
     made.write(plan.changes)
-    assert made.state.partitions_led_by(1) == [("t", 3)]  # nobody else can; a partition with one replica does not count
+    assert made.state.partitions_led_by(1) == [
+        ("t", 3)
+    ]  # no other broker can; a partition with one replica does not count
     assert made.state.controlled_shutdown(1) == ([], [P, Q])
     assert made.state.brokers_failed(never) == []  # it still leads what it leads
     made.state.died([1])
@@ -287,7 +289,7 @@ def test_a_partition_without_other_replicas_is_no_affair_of_a_shutdown() -> None
     assert made.state.controlled_shutdown(1) == ([], [])
 
 
-def test_brokers_that_shut_down_together_do_not_hand_leadership_to_each_other() -> None:
+def test_brokers_that_shut_down_together_do_not_move_leadership_to_each_other() -> None:
     made = world([1, 2, 3])
     made.state.shutting_down |= {1, 2}
     assert made.state.controlled_shutdown(1).changes[0].after[:2] == (3, (3,))

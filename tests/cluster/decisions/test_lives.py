@@ -180,7 +180,7 @@ TestAnyOrderOfEvents = Rejoining.TestCase
 
 
 def out_of_sync(*partitions: Partition) -> Any:
-    """A world in which broker 3 is behind in these, and has heard so."""
+    """A world in which broker 3 is behind in these, and has received that."""
     world = Told()
     for partition in partitions:
         node = world.nodes[partition]
@@ -205,7 +205,7 @@ def test_a_return_costs_a_write_where_the_broker_had_not_caught_up() -> None:
     assert world.nodes[P][:3] == (1, (1, 2), 1)
     world.state.died([3])
     world.after_loss()
-    assert renewed(world, epoch=1001) == [P, Q]  # it was told of both, and was in sync of none
+    assert renewed(world, epoch=1001) == [P, Q]  # it received both, and was in sync in none
 
 
 def test_a_controlled_shutdown_or_a_connection_that_is_lost_first_costs_nothing_more() -> None:
@@ -252,7 +252,7 @@ def test_a_topic_that_is_made_again_is_another() -> None:
 
 @pytest.mark.parametrize(("dead", "left"), [(2, (1, (1,))), (1, (2, (2,)))])
 def test_who_is_in_sync_by_a_late_write_does_not_stay_when_others_go(dead: int, left: tuple[int, tuple[int]]) -> None:
-    """A controller takes office, reads, and finds one of the ISR dead; before it writes that, the late write lands."""
+    """A controller is elected, reads, and finds one of the ISR dead; before it writes that, the late write lands."""
     assert taken_over(out_of_sync(P), {1, 2, 3} - {dead}, [1, 2, 3])[:2] == left
 
 

@@ -1,4 +1,4 @@
-"""What a broker shows of the cluster, while the controller tells of it in several orders."""
+"""A broker's view of the cluster, while the controller sends it in several requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NoLogs:
 
 
 def shown(view: View) -> int | None:
-    """How many partitions of the topic everybody here knows of."""
+    """How many partitions of the topic all processes know."""
     topic = view.snapshot(1, {}).topics.get("t")
     return None if topic is None else len(topic)
 
@@ -65,7 +65,7 @@ def test_a_new_topic_is_shown_whole() -> None:
     assert lead(told(1)) == 4
     assert lead(told(5)) == 4, "more are shown when all are known"
     assert know(7) == 7
-    assert lead(told(0, topic_id=2)) is None  # made anew under the same name
+    assert lead(told(0, topic_id=2)) is None  # recreated under the same name
 
 
 def test_a_topic_is_not_shown_while_it_is_being_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

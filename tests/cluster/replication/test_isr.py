@@ -1,4 +1,4 @@
-"""What a leader believes of its ISR when ZooKeeper is slow to tell, or does not tell what became of a write."""
+"""A leader's view of its ISR when ZooKeeper answers late, or leaves the outcome of a write unknown."""
 
 from __future__ import annotations
 

@@ -64,13 +64,13 @@ class Broker:
         return self.shared.run_dir
 
     def partitions(self) -> list[Any]:
-        """What the workers have of partitions."""
+        """The partitions as the workers have them."""
         return list(self.workers.log._partitions.values()) if self.up else []
 
     # -- lives
 
     def start(self) -> None:
-        """Another life."""
+        """Start another run of the broker."""
         if self.up:
             return
         self.lives += 1
@@ -94,7 +94,7 @@ class Broker:
         self.world.after(0.01, loop, lambda: self._boot(loop, former))
 
     def _loop(self, name: str) -> Loop:
-        """A process, in place of the one of that name that was there."""
+        """Start a process in place of the former one of that name."""
         loop = self._loops[name] = Loop(name, self.number, self.world)
         loop.end = lambda: self.kill_process(name)
         return loop
@@ -110,7 +110,7 @@ class Broker:
         return self._loops["controller"]
 
     def _boot(self, loop: Loop, former: Snapshot | None) -> None:
-        """member.enrolment and interbroker.joining; again from the start when ZooKeeper is away."""
+        """As member.join and interbroker.zookeeper_session; again from the start when ZooKeeper is away."""
         try:
             session = self._join(loop, former)
             self.controller = Controller(self, loop, session, former)
@@ -143,14 +143,14 @@ class Broker:
     # -- what real code says of its process
 
     def running(self) -> None:
-        """It is registered."""
+        """Called when the broker is registered."""
         self.registered, self.registered_at = True, self.world.now
         node = self.cluster.zookeeper.nodes.get(f"{znodes.BROKER_IDS}/{self.number}")
         self.epoch = node.czxid if node is not None else self.epoch
         self.world.say(f"broker {self.number} is registered")
 
     def mark_left_cluster(self) -> None:
-        """Others lead what it led, or it could not be helped."""
+        """Called when others lead its partitions, or the controlled shutdown failed."""
         self.world.after(0.02, self.loop, self._leave)
 
     def _leave(self) -> None:
@@ -161,7 +161,7 @@ class Broker:
     # -- ends
 
     def die(self, how: str, vanish: bool = False) -> None:
-        """All of it."""
+        """Kill the broker."""
         if not self.up:
             return
         self.world.say(f"broker {self.number} {how}")
@@ -180,7 +180,7 @@ class Broker:
         self.cluster.died(self)
 
     def kill_controller(self) -> None:
-        """Only that process; another follows."""
+        """Kill only the controller process; another one follows."""
         if not self.up or not self.loop.alive:
             return
         self.world.say(f"broker {self.number}: its controller process is killed")
@@ -198,7 +198,7 @@ class Broker:
             self._start_controller(former)
 
     def kill_process(self, name: str) -> None:
-        """One process, by name; another takes its place."""
+        """Kill one process by name; another takes its place."""
         if name == "controller":
             self.kill_controller()
         elif self.up:
@@ -214,7 +214,7 @@ class Broker:
             self.world.after(self.world.between(0.0, 0.3), loop, lambda: self._begin(name, another))
 
     def disk_failed(self) -> None:
-        """The supervisor ends a broker that has no log directory left."""
+        """The supervisor stops a broker whose log directories have all failed."""
         life = self.lives
 
         def end() -> None:
@@ -230,11 +230,11 @@ class Broker:
             self._recover()
 
     def process(self, name: str) -> Loop | None:
-        """One of its processes, None while the broker is down."""
+        """A process, None while the broker is down."""
         return self._loops[name] if self.up else None
 
     def noted(self) -> None:
-        """An epoch is noted in a log, by who is about to lead in it or writes in it."""
+        """An epoch is recorded in a log, by a process that is about to lead in it or writes in it."""
         if self.dies_noting and self.world.running and self.world.running[-1] is self.loop:
             self.dies_noting = False
             self.kill_controller()
@@ -242,20 +242,20 @@ class Broker:
                 raise Killed
 
     def stop(self, seconds: float) -> None:
-        """As by SIGSTOP."""
+        """Stop the broker, as by SIGSTOP."""
         if self.up:
             self.world.say(f"broker {self.number} is stopped for {seconds:.1f} s")
             for loop in self._loops.values():
                 loop.stopped_until = self.world.now + seconds
 
     def stop_controller(self, seconds: float) -> None:
-        """As by SIGSTOP of that process."""
+        """Stop that process, as by SIGSTOP."""
         if self.up:
             self.world.say(f"broker {self.number}: its controller process is stopped for {seconds:.1f} s")
             self.loop.stopped_until = self.world.now + seconds
 
     def shut_down(self) -> None:
-        """As by SIGTERM."""
+        """Begin a controlled shutdown, as by SIGTERM."""
         if self.up and self.controller is not None and not self.shared.draining:
             self.world.say(f"broker {self.number} is asked to stop")
             self.shared.draining = True
@@ -266,7 +266,7 @@ class Broker:
     # -- between its processes
 
     def published(self, snapshot: Snapshot) -> None:
-        """Everybody takes it over, one after the other."""
+        """All processes take over the snapshot, one after the other."""
         self.world.effect()
         self._published = snapshot
         self.shared.metadata.version = snapshot.version
@@ -285,13 +285,13 @@ class Broker:
             who.follow_metadata(snapshot)
 
     def _recover(self) -> None:
-        """The janitor's: logs; then clients are served."""
+        """The janitor has recovered the logs; then clients are served."""
         self._recover_later()
         self.cluster.network.hosts[self.number] = UP
         self._checkpoint()
 
     def _recover_later(self) -> None:
-        """Also what was found only when the controller told of it."""
+        """Recover also logs that were found only through a controller request."""
         assert self._published is not None
         self.janitor.follow_metadata(self._published)
         self.janitor.recover()
@@ -304,7 +304,7 @@ class Broker:
         return self.workers.accept(connection, kind) if self.up else None
 
     def order(self, name: str, version: int, client: str, request: Any, reply: Callable[[Any], None]) -> bool:
-        """Pass a request on to the controller process; False when there is none."""
+        """Pass a request to the controller process; False when there is none."""
         controller = self.controller
         if controller is None:
             return False
@@ -318,11 +318,11 @@ class Broker:
         return True
 
     def changed(self) -> None:
-        """A slot may be another."""
+        """A slot may have changed."""
         self.workers.changed()
 
     def ring(self, role: int) -> None:
-        """A doorbell, which may be lost."""
+        """Ring a doorbell, which may be lost."""
         if self.world.chance(0.05):
             return
         if role == roles.CONTROLLER and self.controller is not None:

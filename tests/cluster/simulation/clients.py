@@ -1,4 +1,4 @@
-"""Producers: they send to who leads, or to who they think does, with acks=1 or all."""
+"""Producers: they send to the leader, or to the broker that they believe is the leader, with acks=1 or all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .cluster import Cluster
 
 
 class Producers:
-    """One record every now and then, to some partition."""
+    """Sends one record now and then, to some partition."""
 
     def __init__(self, cluster: Cluster, pause: float) -> None:
         self.cluster = cluster
@@ -15,7 +15,7 @@ class Producers:
         self._stubborn = cluster.world.random.choice((0.0, 0.1, 0.3))  # how often they do not ask who leads
 
     def begin(self) -> None:
-        """Send, and again."""
+        """Send a record, and schedule the next one."""
         world = self.cluster.world
         if not self.over:
             self._send()

@@ -1,4 +1,4 @@
-"""The simulated cluster: brokers, ZooKeeper, the network, and what a tool or a producer wants of them."""
+"""The simulated cluster: brokers, ZooKeeper, the network, and the operations of tools and producers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NONSENSE = b"{"
 
 
 class Cluster:
-    """All of it."""
+    """The whole cluster."""
 
     def __init__(self, world: World, brokers: int, unclean: bool = False, busy: float = 0.05, **config: Any) -> None:
         self.world = world
@@ -67,38 +67,38 @@ class Cluster:
         self.invariants.written(session, operation, before)
 
     def spoilt(self) -> list[str]:
-        """Nodes of topics that make no sense."""
+        """Invalid nodes of topics."""
         paths = map(znodes.topic_path, self.topics)
         return [path for path in paths if self.zookeeper.nodes[path].data == NONSENSE]
 
     def placed(self, session: Session) -> None:
-        """A session was made: it goes by the same ways as the broker's last."""
+        """A session was created: it has the same connectivity as the broker's last one."""
         session.cut = session.broker in self.cut_off
 
     def cut_from_zookeeper(self, broker: int, cut: bool) -> None:
-        """The broker does not reach it, or does again."""
+        """The broker cannot reach ZooKeeper, or can again."""
         (self.cut_off.add if cut else self.cut_off.discard)(broker)
         session = self.brokers[broker].session
         if session is not None:
             session.cut = cut
 
     def died(self, broker: Broker) -> None:
-        """A broker is gone."""
+        """Called when a broker is killed."""
 
     # -- topics
 
     @property
     def topics(self) -> list[str]:
-        """What the tree says there is."""
+        """The topics in the tree."""
         return sorted(self.zookeeper.nodes[znodes.TOPICS].children) if znodes.TOPICS in self.zookeeper.nodes else []
 
     def going(self) -> list[str]:
-        """Topics that are being deleted."""
+        """The topics that are being deleted."""
         node = self.zookeeper.nodes.get(znodes.DELETE_TOPICS)
         return sorted(node.children) if node else []
 
     def tool(self, action: Callable[[Session], object]) -> None:
-        """Somebody's command line, which may find ZooKeeper away."""
+        """A command of an administrator, which may find ZooKeeper away."""
         process = Process("tool", 0)
 
         def act() -> None:
@@ -147,7 +147,7 @@ class Cluster:
         self.tool(lambda tree: admin_writes.set_broker_config(tree, None, {key: value}))
 
     def remake_topic(self, name: str, replicas: dict[int, list[int]]) -> None:
-        """Somebody takes its nodes out of ZooKeeper by hand (rmr) and makes another topic of that name."""
+        """An administrator removes its nodes from ZooKeeper by hand (rmr) and creates another topic of that name."""
         self.world.say(f"remake {name}: {replicas}")
 
         def remake(tree: Session) -> None:
@@ -170,19 +170,19 @@ class Cluster:
         return None if node is None else znodes.decode_state(node.data)
 
     def registered_since(self, topic: str, index: int, broker: int) -> bool:
-        """Whether a broker has registered since a partition's state was written: the controller may not know yet."""
+        """Whether a broker registered after a partition's state was written: a controller may not have seen it."""
         nodes = self.zookeeper.nodes
         there = nodes.get(f"{znodes.BROKER_IDS}/{broker}")
         return there is None or there.czxid > nodes[znodes.state_path(topic, index)].mzxid
 
     def suspected(self) -> set[int]:
-        """Brokers that a controller takes for dead."""
+        """The brokers that a controller treats as failed."""
         return {broker for elected in self._elected() for broker in elected.brokers.suspected}
 
     def led(self) -> bool:
-        """Whether a controller has read the whole tree and follows it, and has told everybody what it has decided.
+        """Whether a controller has read the whole tree and has sent all its decisions.
 
-        One that still reads may know parts of it; who was not told yet may lead what the tree says is others'.
+        One that still reads knows parts of it; a broker without its requests may lead what the tree assigns to others.
         """
         return any(not elected._stale and self._told(elected) for elected in self._elected())
 
@@ -203,7 +203,7 @@ class Cluster:
     # -- producers
 
     def produce(self, topic: str, index: int, to: int, acks_all: bool) -> None:
-        """Send one record to a broker, which may or may not lead."""
+        """Send one record to a broker, whether it leads or not."""
         broker = self.brokers[to]
         if not broker.up or self.network.hosts.get(to) != UP:
             return
@@ -224,7 +224,7 @@ class Cluster:
         self.world.after(self.network.latency(), life.process, lambda: life.produce(topic, index, batch))
 
     def delete_records(self, topic: str, index: int, to: int, offset: int) -> None:
-        """Ask a broker, which may or may not lead, to delete records."""
+        """Send DeleteRecords to a broker, whether it leads or not."""
         broker = self.brokers[to]
         if broker.up and self.network.hosts.get(to) == UP:
             life = broker.workers
@@ -233,7 +233,7 @@ class Cluster:
     # -- whether it is well
 
     def ill(self) -> str:
-        """What is not as it should be when nothing is wrong any more; "" when all is well."""
+        """The first violation once all faults are over; "" when there is none."""
         for broker in self.brokers.values():
             if not broker.up or not broker.registered or broker.controller is None:
                 return f"broker {broker.number} is not registered"
@@ -244,8 +244,8 @@ class Cluster:
         return next((why for name in self.topics if (why := self._ill_topic(name))), "") or self._left_over()
 
     def astray(self) -> str:
-        """What is not as it should be though log directories may be broken: of what some that work have in sync, they
-        are the ISR, one of them leads, and all of them have the same.
+        """The first violation when log directories may still be broken: of each partition with in-sync replicas on
+        working disks, these are the ISR, one of them leads, and all of them have the same records.
         """
         if sum(broker.is_elected for broker in self.brokers.values()) != 1:
             return "there is not one controller"
@@ -305,7 +305,7 @@ class Cluster:
         return "" if all(log == logs[0] for log in logs) else f"logs differ: {[len(log) for log in logs]}"
 
     def _min_isr(self, name: str) -> int:
-        """By the tree; no node at all counts as the brokers' default."""
+        """The config in the tree; without a node the brokers' default."""
         node = self.zookeeper.nodes.get(f"{znodes.TOPIC_CONFIGS}/{name}")
         given = znodes.decode_config(node.data) if node is not None else {}
         return int(given.get("min.insync.replicas", self.config["min.insync.replicas"]))

@@ -1,7 +1,7 @@
-"""Truncations beside the replicator's loop: broker.replicator.truncations with events in the place of its threads.
+"""Truncations outside the replicator's loop: broker.replicator.truncations with events in place of its threads.
 
-One begins some time after it was asked for, waits for the partition's lock, and may take its time with it. Meanwhile
-anything else happens: the process dies, the partition is assigned again, in its epoch or another, and is cut again.
+A truncation begins some time after its request, waits for the partition's lock, and may hold it for long. Meanwhile
+anything may happen: the process dies, or the partition is assigned again, in its epoch or another, and truncated again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LASTS_S = (0.0, 0.0, 0.02, 0.5)
 
 
 class Cuts(truncations.Truncations):
-    """Those of one life of a replicator."""
+    """The truncations of one run of a replicator."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -41,7 +41,7 @@ class Cuts(truncations.Truncations):
         world, thread = self._world, Thread(self._process)
         lasts = world.between(0, world.random.choice(_LASTS_S))
         self.under_way += 1
-        world.say(f"broker {thread.broker}: a truncation of {partition} beside the loop")
+        world.say(f"broker {thread.broker}: a truncation of {partition} outside the loop")
 
         def attempt() -> None:
             try:
@@ -56,7 +56,7 @@ class Cuts(truncations.Truncations):
         world.after(world.between(0, world.random.choice(_BEGINS_S)), thread, attempt)
 
     def _slow(self, cut: follower_log.Truncation, seconds: float) -> follower_log.Truncation:
-        """With the lock it takes so long before anything has changed."""
+        """With the lock held it takes that long before anything changes."""
 
         def slow(own: Any) -> follower_log.Change:
             change = cut(own)

@@ -1,6 +1,6 @@
-"""Logs of a broker, which outlive it: records as (epoch, value), and which epoch began where.
+"""Logs of a broker, which outlive it: records as (epoch, value), and the start offsets of epochs.
 
-What modules of storage do to them is in `store`.
+`store` has the operations of the modules of storage on them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOG_DIRS = 3  # of each broker
 
 
 class LogDir:
-    """One log directory. `broken`: its disk fails what is written."""
+    """One log directory. `broken`: its disk fails all writes."""
 
     def __init__(self, disk: Disk, number: int) -> None:
         self.disk = disk
@@ -36,12 +36,12 @@ class LogDir:
         return f"/logs-{self.number}"
 
     def write(self) -> None:
-        """Something is about to be written. OSError, or Killed."""
+        """Called before each write. OSError, or Killed."""
         self.disk.effect()
         self.read()
 
     def read(self) -> None:
-        """OSError as the disk does."""
+        """Raise OSError as the disk does."""
         if self.broken:
             raise OSError(errno.EIO, "the disk is broken", f"{self}/some")
 
@@ -66,7 +66,7 @@ class Directory:
 
     @property
     def key(self) -> tuple[bytes, int]:
-        """Which partition it is, of whatever topic has had the name."""
+        """The partition, for any topic that has had the name."""
         return self.topic_id, self.index
 
     def add(self, epoch: int, value: int) -> None:
@@ -76,13 +76,13 @@ class Directory:
         self.chain.append(None if self.chain[-1] is None else hash((self.chain[-1], epoch, value)))
 
     def shown(self) -> None:
-        """All that is here counts."""
+        """All records here count."""
         for offset in range(self._shown, len(self.records)):
             self.disk.appended(self, offset)
         self._shown = len(self.records)
 
     def cut(self, end: int) -> None:
-        """No record from offset `end` on."""
+        """Remove the records from offset `end` on."""
         if end < len(self.records):
             self.log_dir.write()
             self.truncations += 1
@@ -91,7 +91,7 @@ class Directory:
             self.disk.truncated(self)
 
     def restart(self, offset: int) -> None:
-        """Empty, and begins at that offset; what others have below is not known."""
+        """Empty the log and start it at that offset; the records of other replicas below it are unknown."""
         self.cut((len(self.records) + self.base) // 2)
         self.cut(0)
         self.emptied = True
@@ -101,7 +101,7 @@ class Directory:
         self._shown = self.synced = offset
 
     def lose_unsynced(self, between: Callable[[int, int], int]) -> None:
-        """Some records at its end were in memory only."""
+        """Lose some records at its end that were in memory only."""
         end = between(max(self.synced, self.base), len(self.records))
         self.cut(end)
         cache = self.cache()
@@ -124,8 +124,8 @@ class Disk:
         truncated: Callable[[Directory], None], led: Callable[[Directory, int], None],
         released: Callable[[Any], None],
     ) -> None:  # fmt: skip
-        """What is called before anything is changed, when the record at an offset counts in a log, when a log is
-        truncated or gone, when a leader appends in an epoch, and when a partition's lock is given back.
+        """The callbacks: before any change, when the record at an offset counts in a log, when a log is truncated or
+        gone, when a leader appends in an epoch, and when a partition's lock is released.
         """
         self.broker = broker
         self.effect = effect
@@ -136,7 +136,7 @@ class Disk:
         self.log_dirs = [LogDir(self, number) for number in range(LOG_DIRS)]
 
     def all(self) -> Iterator[Directory]:
-        """Every partition's directory."""
+        """All partition directories."""
         for log_dir in self.log_dirs:
             yield from log_dir.directories.values()
 
@@ -146,27 +146,27 @@ class Disk:
         return next((one for one in sorted(found, key=lambda one: one.log_dir.broken) if one.key == key), None)
 
     def wipe(self) -> None:
-        """It is another one, empty."""
+        """Replace the disk by an empty one."""
         for log_dir in self.log_dirs:
             self.wipe_dir(log_dir)
 
     def wipe_dir(self, log_dir: LogDir) -> None:
-        """One of them is."""
+        """Replace one of the disks by an empty one."""
         directories, log_dir.directories = log_dir.directories, {}
         for directory in directories.values():
             directory.deleted = True
             self.truncated(directory)
 
     def lose_unsynced(self, between: Callable[[int, int], int]) -> dict[tuple[bytes, int], int]:
-        """Logs lose some of what was in memory only; where those ended that have lost something."""
+        """Logs lose some records that were in memory only; returns where those logs ended."""
         ends = {one: len(one.records) for one in self.all() if not one.log_dir.broken}
         for directory in ends:
             directory.lose_unsynced(between)
         return {one.key: end for one, end in ends.items() if len(one.records) < end}
 
     def mend(self) -> None:
-        """No disk is broken any more. Of a log that was made anew elsewhere meanwhile the older one is removed, without
-        which neither Kafka starts.
+        """Repair all disks. Where a log was recreated in another directory meanwhile, remove the older one: Kafka does
+        not start with both either.
         """
         fine = [log_dir for log_dir in self.log_dirs if not log_dir.broken]
         for log_dir in self.log_dirs:
@@ -317,7 +317,7 @@ class MemoryPartition:
         """No holder is ever stuck here."""
 
     def release(self, changed: bool = True) -> None:
-        """Unless its process is dead: then the kernel does, and nobody is rung."""
+        """Unless its process is dead: then the kernel releases it, and no doorbell rings."""
         running = self.owner.shared.world.running
         if running and not running[-1].alive:
             return
@@ -355,7 +355,7 @@ class MemoryLog(Log):
         return MemoryPartition(self, topic, index, place, directory)
 
     def get(self, topic: str, index: int) -> Any:
-        """As it is, but for a directory that is gone: the metadata is older than that, or it was never to be had."""
+        """Leave it as it is, unless the directory is gone: the metadata is older than that, or there never was one."""
         place = self._resolve(topic, index) if self.role != roles.CONTROLLER else None
         if place is not None and (topic, index) not in place.log_dir.directories:  # type: ignore[attr-defined]
             return None

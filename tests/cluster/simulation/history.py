@@ -1,4 +1,4 @@
-"""One history: a seed gives everything that happens, so that the same seed gives the same history again."""
+"""One history: a seed determines all events, so that the same seed gives the same history again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BRANCH = logging.getLogger("odradek")
 
 
 class Outcome(NamedTuple):
-    """What a history came to."""
+    """The result of a history."""
 
     steps: int
     seconds: float  # of the simulated clock
@@ -49,7 +49,7 @@ class History:
         self.producers = Producers(self.cluster, random.choice((0.02, 0.05)))
 
     def run(self, most: int = 1 << 60) -> Outcome:
-        """All of it, or `most` steps. Violation."""
+        """Run all of it, or `most` steps. Violation."""
         with installed(self.world, self.cluster.codec, self.cluster.sockets, self.seed), Listener(self.world):
             self._begin()
             self.world.run(self.world.now + FAULTS_S, most)
@@ -91,7 +91,7 @@ class History:
 
 
 class Listener(logging.Handler):
-    """What the real modules log is told; an exception that one of them has caught is a violation."""
+    """Takes the log lines of the real modules; an exception that one of them has caught is a violation."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Listener(logging.Handler):
 
 
 def explained(seed: int, lines: int = 80, **options: Any) -> str:
-    """The end of a failing history, told."""
+    """The last events of a failing history."""
     history = History(seed, **options)
     history.world.trace.__init__(maxlen=lines)  # type: ignore[misc]
     try:

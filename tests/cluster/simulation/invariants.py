@@ -1,18 +1,18 @@
-"""What must be so after each step of a history, and when everything is well again.
+"""The invariants after each step of a history, and once all faults have ended.
 
-Committed is what any replica has ever shown below its high watermark. An unclean election, where one is allowed, may
-lose what was committed in epochs before it, which is counted; what is committed from its epoch on must stay.
+A record is committed if any replica has ever shown it below its high watermark. An unclean election, where one is
+allowed, may lose records committed in earlier epochs, which are counted; records committed from its epoch on must stay.
 
-A loss of power takes from logs what was not synced, which nobody waits for before it acknowledges. So what is promised
-is what Kafka promises: a committed record stays while one of the ISR keeps it that can be elected. In detail:
-- Who has lost something may lack committed records in the ISR that it is in when it comes back, until it has them.
-- It may be elected only if nobody else of that ISR is there, as one of Kafka's may that is the last of its ISR: another
-  that has everything, but is away, does not count. That election may lose records, and is counted like an unclean one.
-- Who joins an ISR has everything, but for one that has lost it since and is not back yet: nobody counts afterwards on
-  what it said in its former life.
-- Of whom the power does not fail nothing is lost, nor from anybody's log what was synced.
-- A leader does not give other records the offsets and the epoch of those that it has lost: that would part logs
-  without a trace. (`appended` sees it.)
+A loss of power removes unsynced records from logs, and acknowledgements do not wait for a sync. So the guarantee is
+Kafka's: a committed record stays while a member of the ISR that can be elected has it. In detail:
+- A replica that has lost records may lack committed ones in the ISR that it returns to, until it has fetched them.
+- It may be elected only if no other member of that ISR is available, as Kafka's last member of an ISR may: a complete
+  but unavailable member does not count. That election may lose records, and is counted like an unclean one.
+- A replica that joins an ISR has all committed records, except one that has lost them since and is not back yet: its
+  former life no longer counts.
+- A replica without a loss of power loses nothing, and no log loses synced records.
+- A leader does not assign the offsets and the epoch of its lost records to other records: logs would diverge without a
+  trace. (`appended` checks it.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .disk import Directory
 if TYPE_CHECKING:
     from .cluster import Cluster
 
-_NOTICED_S = 5.0  # after which everybody knows, and nothing is left of what was under way before
+_NOTICED_S = 5.0  # after which all brokers know, and nothing of it is in flight
 
 Key = tuple[bytes, int]  # topic id, partition
 Record = tuple[int, int]  # epoch, value
@@ -41,7 +41,7 @@ class Violation(AssertionError):
 
 
 class Invariants:
-    """All that was ever seen of a cluster. What is wrong stops the world."""
+    """Everything observed in a cluster so far. A violation stops the world."""
 
     def __init__(self, cluster: Cluster, unclean: bool) -> None:
         self.cluster = cluster
@@ -49,7 +49,7 @@ class Invariants:
         self.acked: dict[Key, dict[int, Record]] = defaultdict(dict)
         self.exempt: set[tuple[int, Key]] = set()  # replicas whose disk is new, until they have left the ISR
         self.cut_short: dict[tuple[int, Key], int] = {}  # replicas that have lost records, and where their logs ended
-        self.allowed: set[str] = set()  # topics that may have unclean elections, by somebody's word
+        self.allowed: set[str] = set()  # topics for which unclean elections were allowed
         self._unclean = unclean
         self._lossy: dict[Key, int] = {}  # the epochs of partitions' last unclean elections
         self._committed: dict[Key, list[Record]] = defaultdict(list)
@@ -63,7 +63,7 @@ class Invariants:
         self._deleted_logs: dict[Key, list[Directory]] = defaultdict(list)
         self._released: list[Any] = []  # since the step before
         self._grown = False  # whether more is committed than after the step before
-        self._offices: dict[int, int] = {}
+        self._controllers: dict[int, int] = {}
         self._zxid = -1
         self.states: dict[str, PartitionState] = {}  # by path
         self.keys: dict[str, Key] = {}
@@ -71,11 +71,11 @@ class Invariants:
 
     @property
     def of_logs(self) -> tuple[Any, ...]:
-        """For a disk."""
+        """A tracker for a disk."""
         return self.cluster.world.effect, self.appended, self.truncated, self.led, self.released
 
     def wrong(self, text: str) -> None:
-        """Stop."""
+        """Stop the world with this violation."""
         world = self.cluster.world
         world.say(f"VIOLATION: {text}")
         if world.unforeseen is None:
@@ -84,9 +84,9 @@ class Invariants:
     # -- logs
 
     def appended(self, directory: Directory, offset: int) -> None:
-        """Two logs with the same epoch at an offset are the same up to there."""
+        """Two logs with the same epoch at an offset are equal up to there."""
         chain = directory.chain[offset + 1]
-        if chain is None:  # what is below its base was somebody else's
+        if chain is None:  # what is below its base belonged to another log
             return
         epoch, value = directory.records[offset]
         if self._origins.setdefault(value, directory.key) != directory.key:
@@ -96,7 +96,7 @@ class Invariants:
             self.wrong(f"{_name(directory)}: offset {offset} of epoch {at[2]} is not what another log has there")
 
     def truncated(self, directory: Directory) -> None:
-        """What was verified is to be looked at again."""
+        """Verify again what was verified before."""
         at = directory.disk.broker, directory.key
         self._verified[at] = min(self._verified[at], 0 if directory.deleted else len(directory.records))
         if directory.deleted:
@@ -112,18 +112,18 @@ class Invariants:
             )
 
     def deleted(self, directory: Directory, upto: int) -> None:
-        """A leader has carried DeleteRecords out."""
+        """A leader has carried out DeleteRecords."""
         self._deleted[directory.key] = max(self._deleted[directory.key], upto)
 
     # -- the tree
 
     def written(self, session: Any, operation: t.Operation, before: bytes | None) -> None:
-        """Epochs only grow; who writes is who may."""
+        """Epochs only grow; only the owner of an epoch writes in it."""
         path = operation.path
         if path == znodes.CONTROLLER_EPOCH and isinstance(operation, t.Set):
-            self._offices[int(operation.data)] = session.broker
+            self._controllers[int(operation.data)] = session.broker
         if isinstance(operation, t.Delete) and path.startswith(znodes.TOPICS + "/") and session.broker:
-            self._in_office(session.broker, path)
+            self._check_controller(session.broker, path)
         if not path.endswith("/state"):
             return
         if isinstance(operation, t.Delete):
@@ -152,7 +152,7 @@ class Invariants:
             if not writer == after.leader == before.leader:
                 self.wrong(f"{path}: {writer} writes in epoch {after.leader_epoch} of {before.leader}")
             return
-        if after.controller_epoch != self._in_office(writer, path):
+        if after.controller_epoch != self._check_controller(writer, path):
             self.wrong(f"{path}: written by {writer} as controller of {after.controller_epoch}, which is over")
         if before is None:
             return
@@ -163,11 +163,11 @@ class Invariants:
         self._elections[path, after.leader_epoch] = after.leader, before.isr
 
     def _joined(self, path: str, brokers: set[int]) -> None:
-        """Who joins again after a loss of power lacks nothing. A replica whose log directory has failed does not
-        come to count as in sync, once that is known there.
+        """A replica that joins again after a loss of power lacks nothing. A replica whose log directory has failed does
+        not become in sync, once the failure is known there.
 
-        A controller that is elected then may elect it, uncleanly where that is allowed, as one of Kafka's may: it knows
-        of failed directories by the answers to what it says first.
+        A controller that is elected then may elect it, uncleanly where that is allowed, as Kafka's may: it learns of
+        failed directories from the responses to its first requests.
         """
         topic = path.split("/")[3]
         for broker in brokers:
@@ -190,7 +190,7 @@ class Invariants:
         self._lossy[self._key(path)] = after.leader_epoch
 
     def _is_well(self, path: str, number: int) -> bool:
-        """Whether a broker has been there so long that any controller knows it, with a log on a disk that works."""
+        """Whether a broker has been up so long that any controller knows it, with a log on a working disk."""
         cluster, broker = self.cluster, self.cluster.brokers[number]
         node = cluster.zookeeper.nodes.get(f"{znodes.BROKER_IDS}/{number}")
         known = broker.registered_at < cluster.world.now - _NOTICED_S
@@ -200,37 +200,37 @@ class Invariants:
         return directory is not None and not directory.log_dir.broken
 
     def _past(self, key: Key, epoch: int) -> bool:
-        """Whether an unclean election is later than `epoch`: what is done in that epoch may be lost."""
+        """Whether an unclean election is later than `epoch`: records of that epoch may be lost."""
         return epoch < self._lossy.get(key, -1)
 
     def wiped(self, broker: int) -> None:
-        """A broker has lost its disk: it has nothing of what it is in the ISR of."""
+        """A broker has lost its disk: it has nothing of the ISRs that it is in."""
         self.exempt |= {(broker, self.keys[path]) for path, state in self.states.items() if broker in state.isr}
 
     def lost_power(self, broker: int, ends: dict[Key, int]) -> None:
-        """Logs of a broker have lost records at their ends, which were there."""
+        """Logs of a broker have lost records at their ends."""
         self.cut_short |= {(broker, key): end for key, end in ends.items()}
 
-    def _in_office(self, writer: int, path: str) -> int:
-        """The controller's epoch; only who was elected for it writes here."""
+    def _check_controller(self, writer: int, path: str) -> int:
+        """The controller's epoch; only the broker elected for it writes in it."""
         epoch = int(self.cluster.zookeeper.nodes[znodes.CONTROLLER_EPOCH].data)
-        if self._offices.get(epoch) != writer:
-            self.wrong(f"{path}: changed by {writer}, but broker {self._offices.get(epoch)} is in office")
+        if self._controllers.get(epoch) != writer:
+            self.wrong(f"{path}: changed by {writer}, but broker {self._controllers.get(epoch)} is the controller")
         return epoch
 
     # -- slots
 
     def released(self, partition: Any) -> None:
-        """A partition's lock is given back: everybody sees what its slot shows.
+        """A partition's lock is released: all processes see its slot.
 
-        In one step it may show two things: a leader that is told of two epochs at once, its own and another's, commits
-        in the first, and has the high watermark of it in the second.
+        In one step it may show two states: a leader that receives two epochs at once, its own and another's, commits in
+        the first, and has its high watermark in the second.
         """
         self._grown |= self._look(partition)
         self._released.append(partition)
 
     def _look(self, partition: Any) -> bool:
-        """A replica's high watermark; whether anything new is committed."""
+        """A replica's high watermark; whether it commits anything new."""
         values, directory = partition.slot.read(), partition.directory
         state, hw = values[slots.F_STATE], values[slots.F_HW]
         if values[slots.F_INCARNATION] != partition.incarnation or state not in (slots.LEADER, slots.FOLLOWER):
@@ -253,20 +253,20 @@ class Invariants:
         return self._shown(directory, hw, state == slots.LEADER)
 
     def _serves(self, directory: Directory) -> None:
-        """Nothing is verified of one that was made in another log directory when a disk had failed."""
+        """Nothing is verified of a log that was created in another log directory when a disk had failed."""
         at = directory.disk.broker, directory.key
         if self._served.setdefault(at, directory) is not directory:
             self._served[at] = directory
             self._verified[at] = 0
 
     def _leads_cut_short(self, directory: Directory, epoch: int) -> None:
-        """Of the ISR one leads that has lost records; nobody else can who has them."""
+        """A member of the ISR that has lost records leads; no other member that has them can."""
         path, broker, key = znodes.state_path(directory.topic, directory.index), directory.disk.broker, directory.key
         state = self.states.get(path)
         if state is None or self.keys[path] != key:
             return
         leader, isr = self._elections.get((path, epoch), (-1, []))
-        if state.leader_epoch == epoch:  # else it is told late
+        if state.leader_epoch == epoch:  # else the request is late
             leader, isr = state.leader, [*isr, *state.isr]
         if leader != broker:
             return
@@ -277,12 +277,12 @@ class Invariants:
         del self.cut_short[broker, key]
 
     def _starts(self, partition: Any) -> None:
-        """A log begins where it did, or where somebody has had records deleted."""
+        """A log begins where it did, or where a client has had records deleted."""
         values, directory = partition.slot.read(), partition.directory
         start, deleted = values[slots.F_LOG_START], self._deleted[directory.key]
         served = values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER)
         if served and start > deleted and directory.key not in self._lossy:
-            self.wrong(f"{_name(directory)} begins at {start}; nobody has deleted anything from {deleted} on")
+            self.wrong(f"{_name(directory)} begins at {start}; nothing was deleted from {deleted} on")
 
     def _shown(self, directory: Directory, hw: int, leads: bool) -> bool:
         committed, at = self._committed[directory.key], (directory.disk.broker, directory.key)
@@ -294,19 +294,19 @@ class Invariants:
             if not leads:
                 self.wrong(f"{_name(directory)}: a follower shows up to {hw}, no leader beyond {known}")
             fresh = directory.records[len(committed) : hw]
-            if None in fresh:  # of a log that begins anew where its unclean leader's does
+            if None in fresh:  # of a log that restarts where its unclean leader's begins
                 return False
             committed.extend(fresh)
             self._verified[at] = hw
         return len(committed) > known
 
     def _compare(self, directory: Directory, upto: int, what: str) -> None:
-        """A log must have what is committed."""
+        """A log must have the committed records."""
         committed, at = self._committed[directory.key], (directory.disk.broker, directory.key)
         start = max(self._verified[at], directory.base, self._log_start(directory))
         lossy = self._lossy.get(directory.key, -1)
         if directory.base > self._deleted[directory.key] and lossy < 0:
-            self.wrong(f"{_name(directory)} {what} nothing before {directory.base}, which nobody has deleted")
+            self.wrong(f"{_name(directory)} {what} nothing before {directory.base}, which was not deleted")
         if start >= upto or directory.topic in self.cluster.going():
             return
         if directory.records[start:upto] == committed[start:upto]:
@@ -325,7 +325,7 @@ class Invariants:
             self._verified[at] = min(self._verified[at], offset)
 
     def _log_start(self, directory: Directory) -> int:
-        """What is below it is deleted, and shown to nobody: it need not be what others had there."""
+        """What is below it is deleted and never shown: it need not equal the other replicas."""
         broker = self.cluster.brokers[directory.disk.broker]
         partition = broker.workers.log.get(directory.topic, directory.index) if broker.up else None
         if partition is None or partition.directory is not directory:
@@ -337,7 +337,7 @@ class Invariants:
     # -- after each step
 
     def check(self) -> None:
-        """Whatever has changed since the step before."""
+        """All changes since the last step."""
         released, self._released = self._released, []
         for partition in released:
             self._starts(partition)
@@ -347,7 +347,7 @@ class Invariants:
             self.in_sync()
 
     def in_sync(self) -> None:
-        """Who is in the ISR has everything committed; nothing acknowledged is not."""
+        """Members of the ISR have all committed records; all acknowledged records are committed."""
         for path, state in self.states.items():
             key = self.keys[path]
             committed = self._committed[key]
@@ -373,14 +373,14 @@ class Invariants:
             )
 
     def _lacks(self, directory: Directory | None, replica: tuple[int, Key]) -> bool:
-        """Whether a replica may not have yet what it has lost with the power."""
+        """Whether a replica may still lack what it lost with the power."""
         if directory is not None and len(directory.records) < self.cut_short[replica]:
             return True
         del self.cut_short[replica]
         return False
 
     def _counts(self, broker: int, key: Key) -> bool:
-        """Whether it is in the ISR, or who leads may put it there by what was known before it died."""
+        """Whether it is in the ISR, or the leader may add it by fetches from before its crash."""
         return not self.cluster.brokers[broker].registered or self._in_isr(broker, key)
 
     def _in_isr(self, broker: int, key: Key) -> bool:
@@ -389,12 +389,12 @@ class Invariants:
     # -- producers
 
     def acknowledged(self, topic: str, key: Key, offset: int, record: Record, min_isr: int) -> None:
-        """acks=all: it must never be lost. It is committed, so that every member of each later ISR must have it, and
-        at least as many have it as `min_isr` says, or have had it until their logs were deleted.
+        """acks=all: the record must never be lost. It is committed, so that every member of each later ISR must have
+        it, and at least `min_isr` replicas have it, or had it until their logs were deleted.
 
-        The ISR that counts is the one that the leader knows, as Kafka's `min.insync.replicas` has it. A leader that
-        does not know yet that a move is over still has a replica in it that is deleted at once: the controller waits
-        for no answer of the leader's. What that replica had fetched is then acknowledged a moment later.
+        The leader's ISR counts, as for Kafka's `min.insync.replicas`. A leader that does not know yet that a move is
+        complete still has a replica in it that is deleted at once, since the controller does not wait for the leader's
+        response. Records that this replica had fetched are then acknowledged a moment later.
         """
         logs = [one.disk.find(topic, key) for one in self.cluster.brokers.values()] + self._deleted_logs[key]
         holders = {log.disk.broker for log in logs if log is not None and _holds(log, offset, record)}
@@ -406,13 +406,13 @@ class Invariants:
             self.wrong(f"acknowledged at {offset}: {record}, which is not committed")
 
     def _may_lack(self, topic: str, key: Key) -> bool:
-        """Whether replicas of a partition may have less than they had, or are of a topic that was taken out by hand."""
+        """Whether replicas of a partition may have lost records, or belong to a topic that was removed by hand."""
         lost_power = any(one == key for _, one in self.cut_short)
         remade = topic not in self.cluster.topics or self.cluster.topic(topic).id != key[0]
         return bool(self.exempt) or lost_power or remade
 
     def check_acked(self) -> None:
-        """At the end."""
+        """At the end of the history."""
         for key, acked in self.acked.items():
             committed = self._committed[key]
             for offset, record in acked.items():
@@ -424,7 +424,7 @@ class Invariants:
 
 
 def _holds(directory: Directory, offset: int, record: Record) -> bool:
-    """Whether it is there, or deleted already."""
+    """Whether it exists, or is deleted already."""
     return offset < len(directory.records) and directory.records[offset] in (record, None)
 
 

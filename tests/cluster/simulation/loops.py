@@ -1,4 +1,4 @@
-"""The loops of a broker's controller process and of its replicator: what wakes them, the real code that they run."""
+"""The loops of a broker's controller process and of its replicator: their events, and the real code that they run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HANDLERS = {
 
 
 class Loop(Process):
-    """A process that polls descriptors and does what is due. `turn` gives when it is due again."""
+    """A process that polls descriptors and does what is due. `turn` returns when it is due again."""
 
     def __init__(self, name: str, broker: int, world: World) -> None:
         super().__init__(name, broker)
@@ -51,11 +51,11 @@ class Loop(Process):
             self.go_on()
 
     def go_on(self) -> None:
-        """A turn, and the next one when it is due."""
+        """Run a turn, and schedule the next one."""
         self.due(self.turn())
 
     def due(self, at: float) -> None:
-        """See to it that there is a turn at `at` (world's clock)."""
+        """Schedule a turn at `at` (world's clock)."""
         at = max(at, self.world.now + 1e-5)
         if at < self._due and at < math.inf:
             self._due = at
@@ -67,16 +67,16 @@ class Loop(Process):
             self.go_on()
 
     def watch(self, descriptor: int, _events: int, ready: Callable[[int], None]) -> None:
-        """broker.interbroker.peers.Sources."""
+        """broker.interbroker.peers.Poller."""
         self.sources[descriptor] = ready
 
     def unwatch(self, descriptor: int) -> None:
-        """broker.interbroker.peers.Sources."""
+        """broker.interbroker.peers.Poller."""
         self.sources.pop(descriptor, None)
 
 
 class Controller:
-    """broker.controller.controller: one life of the process."""
+    """broker.controller.controller: one run of the process."""
 
     def __init__(self, broker: Broker, loop: Loop, tree: Any, former: Snapshot | None) -> None:
         self.broker = broker
@@ -156,7 +156,7 @@ class Janitor:
         self.loop.go_on()
 
     def turn(self) -> float:
-        """When the next one is due."""
+        """When the next turn is due."""
         if self.broker.shared.failed_dirs():
             self._disks.turn()
             return self.loop.world.now + 0.1
@@ -207,7 +207,7 @@ class _Catalog:
 
 
 class Replicator(replicator.Replicator):
-    """The real one in a loop of ours."""
+    """The real replicator in a simulated loop."""
 
     def __init__(self, broker: Broker, loop: Loop) -> None:
         self._process = SimpleNamespace(shared=broker.shared, config=broker.config)  # type: ignore[assignment]
@@ -227,7 +227,7 @@ class Replicator(replicator.Replicator):
 
     @property
     def cutting(self) -> bool:
-        """Whether a truncation is under way beside the loop."""
+        """Whether a truncation is in progress outside the loop."""
         return bool(self._truncations.under_way)
 
     def turn_once(self) -> float:

@@ -1,6 +1,6 @@
-"""A broker's shared memory without the sharing: real slots over bytes of this process, locks that are taken at random.
+"""A broker's shared memory in one process: real slots over bytes, locks that are taken at random.
 
-Gone with the broker; kept when only one of its processes dies.
+It is lost with the broker, and kept when only one of its processes dies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOCKS: dict[Path, Locks] = {}  # by the run directory: who asks has only that
 
 
 class Bytes(bytearray):
-    """Memory that outlives who writes into it."""
+    """Memory that outlives the process that writes it."""
 
     effect: Callable[[], None]
 
@@ -33,7 +33,7 @@ class Bytes(bytearray):
 
 
 class Words:
-    """The same memory by words of 64 bits."""
+    """The same memory in words of 64 bits."""
 
     __slots__ = ("_effect", "_view")
 
@@ -49,7 +49,7 @@ class Words:
 
 
 class MemoryRegion:
-    """What a slot wants of a region."""
+    """The parts of a region that a slot needs."""
 
     at = 0
 
@@ -76,7 +76,7 @@ class MemoryTable(SlotTable):
 
 
 class Locks:
-    """Partition locks: somebody else has one of them now and then, or the thread that waits within its turn."""
+    """Partition locks: another process, or a thread that waits within its turn, holds one now and then."""
 
     def __init__(self, world: World, busy: float) -> None:
         self._world = world
@@ -111,7 +111,7 @@ class Rows(dict[str, Any]):
 
 
 class Shared:
-    """One life of a broker's memory."""
+    """The memory of one run of a broker."""
 
     prefix = "/none"
 

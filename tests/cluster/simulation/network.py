@@ -1,7 +1,7 @@
-"""Connections between brokers: in order while they last; delayed, cut, lost; refused, truthfully or not.
+"""Connections between brokers: ordered while they last; delayed, cut, lost; refused, rightly or not.
 
-What was under way when a connection is lost is lost, or is delivered late, behind what came over the next one: the
-receiver had it in a buffer already.
+Messages in flight when a connection is lost are lost, or delivered late, after those of the next one: the receiver had
+them in a buffer already.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UP, DOWN, VANISHED = "up", "down", "vanished"
 
 
 class End:
-    """One end of a connection: who is told what."""
+    """One end of a connection: its callbacks."""
 
     def __init__(self, process: Process, take: Callable[[Any], None], lost: Callable[[], None]) -> None:
         self.process = process
@@ -25,7 +25,7 @@ class End:
 
 
 class Connection:
-    """Between a client's broker and a server's."""
+    """A connection between a client's broker and a server's."""
 
     def __init__(self, network: Network, client: int, server: int, kind: str, end: End) -> None:
         self.network = network
@@ -44,7 +44,7 @@ class Connection:
         return len(self._under_way[True])
 
     def send(self, to_server: bool, message: Any) -> None:
-        """On its way, behind what was sent before."""
+        """Send a message, behind the earlier ones."""
         self.network.world.effect()
         if not self.open:
             return
@@ -81,7 +81,7 @@ class Connection:
             self.network.world.after(delay, end.process, lambda: end.take(message))
 
     def close(self, by_server: bool = False) -> None:
-        """In order: what was sent still comes, then the end."""
+        """Close it in order: sent messages still arrive, then EOF."""
         if not self.open:
             return
         self.open = False
@@ -102,7 +102,7 @@ class Connection:
         world.after(network.latency(), None, end)
 
     def reset(self, silent: bool = False) -> None:
-        """Both ends lose it; what was on its way to the server may come late. `silent`: nobody is told."""
+        """Both ends lose it; messages to the server may arrive late. `silent`: neither end notices."""
         if not self.open:
             return
         self.open = False
@@ -146,7 +146,7 @@ class Network:
         return self.is_cut(one, other) or self.is_cut(other, one)
 
     def connect(self, client: int, server: int, kind: str, end: End, outcome: Callable[[bool], None]) -> Connection:
-        """Try to connect; `outcome(False)` when nobody listens there, nothing at all when nothing is heard."""
+        """Try to connect; `outcome(False)` when no process listens there, no outcome when messages are lost."""
         connection = Connection(self, client, server, kind, end)
         self._connections[connection] = None
 
@@ -175,25 +175,25 @@ class Network:
         return [one for one in self._connections if broker in one.brokers]
 
     def busy(self) -> list[Connection]:
-        """Connections of controllers with requests under way."""
+        """Connections of controllers with requests in flight."""
         return [one for one in self._connections if one.kind == "peer" and one.under_way]
 
     def died(self, process: Process) -> None:
-        """The kernel closes what a process had."""
+        """The kernel closes the connections of a process."""
         for one in list(self._connections):
             for side, end in enumerate(one.ends):
                 if end is not None and end.process is process:
                     one.close(by_server=bool(side))
 
     def vanished(self, broker: int) -> None:
-        """The host is gone: nobody is told before it is back."""
+        """The host is gone: its peers notice only when it is back."""
         self.hosts[broker] = VANISHED
         for one in self.of(broker):
             self.forget(one)
             self._dangling.append(one)
 
     def back(self, broker: int) -> None:
-        """The host is there again, and knows of no connection."""
+        """The host is back, and knows of no connection."""
         self.hosts[broker] = DOWN
         dangling, self._dangling = self._dangling, []
         for one in dangling:

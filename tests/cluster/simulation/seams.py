@@ -1,6 +1,6 @@
-"""Where the real modules find the simulation: clock, sockets, files and codec, by their names in each module.
+"""Replaces clock, sockets, files and codec in the real modules, by their names in each module.
 
-Frames are not encoded: a frame is a number that stands for the message. Everything is put back afterwards.
+Frames are not encoded: a frame is a number that stands for the message. All names are restored afterwards.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Codec:
         return _FRAME.pack(8, number)
 
     def message(self, frame: Any) -> Any:
-        """What a frame stands for, with or without its length."""
+        """The message that a frame stands for, with or without its length."""
         return self._messages[int.from_bytes(bytes(frame)[-8:], "big")]
 
     @staticmethod
@@ -141,7 +141,7 @@ def _ids(seed: int) -> Any:
 
 @contextmanager
 def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterator[None]:
-    """The real modules run in `world`."""
+    """Run the real modules in `world`."""
     changes: list[tuple[Any, str, Any]] = [(module, "time", Clock(world)) for module in _TIMED]
     changes += [(module, "interbroker", codec) for module in _SPOKEN]
     changes += [

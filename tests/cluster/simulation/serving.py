@@ -1,7 +1,7 @@
-"""A broker's workers: they take records, serve followers, and pass the controller's orders on.
+"""A broker's workers: they take records, serve followers, and pass on the controller's requests.
 
-What they know of followers and of acks=all is the real workers.fetch.follower_fetch, workers.fetch.follower_progress
-and workers.produce.acks_all.
+Followers and acks=all are handled by the real workers.fetch.follower_fetch, workers.fetch.follower_progress and
+workers.produce.acks_all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LATEST = -1
 
 
 class Batch:
-    """One record that somebody sends (workers.produce.batching.PendingBatch)."""
+    """One record of a producer (workers.produce.batching.PendingBatch)."""
 
     count = 1
 
@@ -64,7 +64,7 @@ class Waiting:
         self.answer: Callable[[], None] = lambda: None
 
     def try_complete(self) -> bool:
-        """Answer if there is something to say; whether that was done."""
+        """Answer if there is something to send; whether that was done."""
         size, urgent = self.partitions.read(self.request.max_bytes)
         now = self.workers.world.now
         if self.partitions.has_unsent(self.last_sent) and self.deadline > now + PROGRESS_DELAY_S:
@@ -80,7 +80,7 @@ class Waiting:
 
 
 class Workers:
-    """All workers of one life of a broker, as one process."""
+    """All workers of one run of a broker, as one process."""
 
     def __init__(self, broker: Broker, process: Process) -> None:
         self.broker = broker
@@ -109,12 +109,12 @@ class Workers:
         self.changed()
 
     def partition_of(self, topic: bytes, index: int, by_id: bool) -> Any:
-        """As workers.worker has it."""
+        """As in workers.worker."""
         name = self.snapshot.by_id(topic)
         return None if name is None else self.log.get(name, index)
 
     def again(self, work: Callable[[], bool]) -> None:
-        """As workers.worker has it."""
+        """As in workers.worker."""
 
         def attempt() -> None:
             if not work():
@@ -125,16 +125,16 @@ class Workers:
     # -- what waits
 
     def watch(self, waiting: Any) -> None:
-        """Look at it whenever something has changed, and at its deadline."""
+        """Try it after each change, and at its deadline."""
         self._delayed.append(waiting)
         self.look_in(max(0.0, waiting.deadline - self.world.now))
 
     def look_in(self, seconds: float) -> None:
-        """Look at all that waits after a time."""
+        """Try all delayed operations after a time."""
         self.world.after(seconds + 1e-6, self.process, self._look)
 
     def changed(self) -> None:
-        """Some slot is another."""
+        """Some slot has changed."""
         if self._delayed and not self._looking and self.process.alive:
             self._looking = True
             self.world.after(self.world.between(0, 0.001), self.process, self._changed)
@@ -156,7 +156,7 @@ class Workers:
     # -- producers
 
     def produce(self, topic: str, index: int, batch: Batch) -> None:
-        """As workers.produce.batching has it."""
+        """As in workers.produce.batching."""
         partition = self.log.get(topic, index)
         if partition is None:
             batch.refuse(errors.UNKNOWN_TOPIC_OR_PARTITION)
@@ -207,25 +207,25 @@ class Workers:
             self.broker.cluster.invariants.deleted(partition.directory, start)
 
     def finish(self, batches: Iterable[Batch]) -> None:
-        """Tell who sent them."""
+        """Answer the producers."""
         for batch in batches:
             batch.decided(batch)
 
     # -- connections
 
     def accept(self, connection: Connection, kind: str) -> End | None:
-        """Somebody connects."""
+        """A client connects."""
         if kind == "peer":
             return End(self.process, lambda frame: self._order(connection, frame), lambda: None)
         state: dict[str, Any] = {"session": None}
         return End(self.process, lambda frame: self._serve(connection, state, frame), lambda: None)
 
     def late(self, frame: bytes) -> None:
-        """An order that has been in a buffer for some time; whoever sent it is gone."""
+        """A controller request that was in a buffer for some time; its sender is gone."""
         self._order(None, frame)
 
     def _order(self, connection: Connection | None, frame: bytes) -> None:
-        """For the controller process."""
+        """A request for the controller process."""
         codec = self.broker.cluster.codec
         name, version, client_id, request = codec.message(frame)
 
@@ -240,7 +240,7 @@ class Workers:
             connection.close(by_server=True)
 
     def _serve(self, connection: Connection, state: dict[str, Any], frame: bytes) -> None:
-        """A follower asks."""
+        """A follower's request."""
         codec = self.broker.cluster.codec
         what, *rest = codec.message(frame)
 
@@ -262,7 +262,7 @@ class Workers:
         return asked._replace(error=error, offset=-1 if error else place)
 
     def _fetch(self, state: dict[str, Any], request: FetchRequest, reply: Callable[[Any], None]) -> None:
-        """In the session of the connection, or a new one."""
+        """Fetch in the session of the connection, or in a new one."""
         if request.session_epoch <= 0:
             self._sessions += 1
             state["session"] = (self._sessions, FollowerPartitions(self, request.replica, True), {})  # type: ignore[arg-type]
@@ -290,7 +290,7 @@ class Workers:
 
 
 def place(snapshot: Snapshot, config: Any, topic: str, index: int) -> Where | None:
-    """Where a partition is by a snapshot (workers.dispatch.catalog)."""
+    """A partition's location by a snapshot (workers.dispatch.catalog)."""
     info = snapshot.partition(topic, index)
     if info is None or info.slot < 0:
         return None

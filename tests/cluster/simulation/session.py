@@ -1,6 +1,6 @@
 """A session with ZooKeeper (cluster.tree.tree.Tree): its connection, its watches, its end.
 
-A call may take time, in which others go on; it may find that there is no connection, or lose it after it was done.
+A call may take time, in which other processes run; it may find no connection, or lose it after it was done.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class Session(Tree):
 
     @property
     def lasts(self) -> bool:
-        """Whether the servers still know it."""
+        """Whether the servers still have it."""
         return self._number in self._servers.sessions
 
     @property
     def goes_on(self) -> bool:
-        """Whether another process can go on with it, or with one in its place."""
+        """Whether another process can take it over, or one in its place."""
         return not self._closed
 
     def resumed(self, ring: Callable[[], None]) -> None:
-        """Another process goes on with this session; its watches are its own."""
+        """Another process takes over this session, with watches of its own."""
         self._ring, self._events = ring, deque([Event(t.CONNECTED, "/")] if self._connected else [])
         self.watches = set()
 
@@ -77,7 +77,7 @@ class Session(Tree):
             self.tell(Event(t.DISCONNECTED, "/"))
 
     def _beat(self) -> None:
-        """Every now and then: the servers lose patience, or the client finds them again."""
+        """Now and then: the session expires, or the client reconnects."""
         if self._closed:
             return
         servers, world = self._servers, self._world
@@ -119,12 +119,12 @@ class Session(Tree):
             self.tell(Event(kind, path))
 
     def tell(self, event: Event) -> None:
-        """An event is on its way to the client."""
+        """Send an event to the client."""
         self._events.append(event)
         self._ring()
 
     def vanish(self) -> None:
-        """Its process is gone without a word: it ends when the servers lose patience."""
+        """Its process is gone: the session expires."""
         self._closed = True
 
         def end() -> None:

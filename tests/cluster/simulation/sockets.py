@@ -15,7 +15,7 @@ _NEVER_READY = 99
 
 
 class Sockets:
-    """What stands in the place of the module."""
+    """Stands in for the module."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -28,14 +28,14 @@ class Sockets:
         return getattr(socket, name)
 
     def socket(self, family: int, kind: int) -> Socket:
-        """One of the process that runs."""
+        """A socket of the running process."""
         self._number += 1
         process = self._network.world.running[-1]
         return Socket(self._network, process, self._number, "fetch" if process.name == "replicator" else "peer")
 
 
 class Resolver:
-    """broker.interbroker.resolver: it knows at once."""
+    """broker.interbroker.resolver: it resolves at once."""
 
     def fileno(self) -> int:
         return _NEVER_READY

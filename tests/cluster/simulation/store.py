@@ -1,6 +1,6 @@
-"""What modules of storage do to files, done to the lists of a simulated disk, with the same changes of slots' fields.
+"""The operations of storage's modules on the lists of a simulated disk, with the same changes of slots' fields.
 
-A record is 24 bytes on its way: offset, epoch, value.
+In flight a record has 24 bytes: offset, epoch, value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Roll:
 
 
 class KnownEpochs:
-    """storage.log.known_epochs, read from a directory that is none of a file system."""
+    """storage.log.known_epochs, read from a simulated directory."""
 
     @staticmethod
     def read(partition: Any, _noted: int) -> EpochCache:
@@ -54,7 +54,7 @@ class KnownEpochs:
 
 
 class Trim:
-    """storage.log.trim for DeleteRecords, and for what follows it."""
+    """storage.log.trim for DeleteRecords, and for its consequences."""
 
     @staticmethod
     def advance(partition: Any, values: Fields, log_start: int) -> None:
@@ -86,7 +86,7 @@ class Read:
 
 
 def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) -> int:
-    """storage.log.append: what producers sent."""
+    """storage.log.append: records of producers."""
     before, epoch, directory = values[slots.F_LEO], values[slots.F_LEADER_EPOCH], partition.directory
     partition.slot.dirty = _APPENDING
     try:
@@ -110,7 +110,7 @@ def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) 
 
 
 def failed(partition: Any, values: Fields, batches: Sequence[Any]) -> None:
-    """storage.log.append.failed of a broken disk; what was written cannot be cut off."""
+    """storage.log.append.failed of a broken disk; the write cannot be truncated."""
     values[:] = partition.slot.fields()
     values[slots.F_STATE] = slots.OFFLINE
     partition.slot.publish(values)
@@ -204,7 +204,7 @@ class Truncate:
 
     @staticmethod
     def finish(partition: Any, values: Fields) -> None:
-        """Publish what there is."""
+        """Publish the log."""
         directory = partition.directory
         if directory.emptied:
             directory.restart(values[slots.F_LOG_START])
@@ -238,7 +238,7 @@ def lower(partition: Any, fields: Fields) -> None:
 
 
 def recover(partition: Any, values: Fields) -> None:
-    """storage.log.opening: what is on the disk, shown up to where it is known that others have it."""
+    """storage.log.opening: the log on the disk, visible up to where other replicas are known to have it."""
     directory = partition.directory
     try:
         directory.log_dir.write()

@@ -1,7 +1,7 @@
 """ZooKeeper's servers: one tree for all sessions; watches see its changes, ephemeral nodes go with their session.
 
-What a session reads may be behind what others have written (`lag`), as its server is; never behind what it has written
-or read itself. A new session's server is not behind, since the session's beginning is a transaction like any other.
+A session may read older data than others have written (`lag`), as its server may; never older than it has written or
+read itself. A new session's server is up to date, since the creation of a session is a transaction like any other.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Seen(NamedTuple):
 
 
 class ZooKeeper:
-    """The servers. `written(session, operation, before)` is called for each write that is done, `under_way(session,
-    operations)` before writes are: time may pass there.
+    """The servers. `written(session, operation, before)` is called after each write, `under_way(session, operations)`
+    before writes: time may pass there.
     """
 
     def __init__(self, world: World) -> None:
@@ -80,7 +80,7 @@ class ZooKeeper:
     # -- the tree
 
     def apply(self, session: Session | None, operations: Sequence[Operation]) -> list[str | Stat | None]:
-        """Do all or raise the first refusal."""
+        """Do all operations or raise the first refusal."""
         undo: list[Callable[[], object]] = []
         fired: list[tuple[str, str]] = []
         self.zxid += 1
@@ -103,7 +103,7 @@ class ZooKeeper:
         return results
 
     def _show(self, writer: Session | None, fired: list[tuple[str, str]]) -> None:
-        """To the writer at once, to other sessions when their servers have it."""
+        """Events go to the writer at once, to other sessions when their servers have the transaction."""
         zxid = self.zxid
         self.fired.append((zxid, fired))
         if self.lag:

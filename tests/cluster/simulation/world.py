@@ -1,7 +1,7 @@
 """The simulated clock and its events, and the processes to which they happen.
 
-An event happens to a process or (None) to nobody in particular. A process that waits inside of an event, for an answer
-of ZooKeeper's, lets others go on meanwhile (`elapse`); what happens to itself waits, unless it is that it is killed.
+An event happens to a process or (None) to no particular one. A process that waits inside an event, for a response of
+ZooKeeper, lets others run meanwhile (`elapse`); its own events wait, unless it is killed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _DEEPEST = 4  # processes that wait at the same time
 
 
 class Killed(BaseException):
-    """The process that runs is no more."""
+    """The running process was killed."""
 
 
 class Process:
-    """What takes one event after the other until it is killed. `stopped_until`: as by SIGSTOP."""
+    """Handles one event after the other until it is killed. `stopped_until`: as by SIGSTOP."""
 
     def __init__(self, name: str, broker: int) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class Process:
         self.deferred: list[Event] = []
 
     def ready(self, descriptor: int, events: int) -> None:
-        """Something is there for who polls the descriptor."""
+        """A descriptor that the process polls is readable."""
 
 
 def _of_process(name: str) -> Any:
@@ -42,7 +42,7 @@ def _of_process(name: str) -> Any:
 
 
 class Thread(Process):
-    """Of a process: it is killed and stopped with it, and is killed by the effects that are left to both."""
+    """A thread of a process: killed and stopped with it, and killed by the effects that are left to both."""
 
     alive, stopped_until, effects_left, end = map(_of_process, ("alive", "stopped_until", "effects_left", "end"))
 
@@ -62,7 +62,7 @@ class Event(NamedTuple):
 
 
 class World:
-    """Everything that happens, in order. `checks` are called after each step."""
+    """All events, in order. `checks` are called after each step."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -89,7 +89,7 @@ class World:
 
     @property
     def telling(self) -> bool:
-        """Whether anybody reads what is said."""
+        """Whether events are printed."""
         return self.print or self.trace.maxlen != 0
 
     def say(self, text: str) -> None:
@@ -110,7 +110,7 @@ class World:
         heapq.heappush(self._events, Event(at, self._number, process, action))
 
     def run(self, until: float, most: int = 1 << 60) -> None:
-        """Let things happen until that moment, or `most` steps altogether."""
+        """Run events until that moment, or `most` steps."""
         while self._events and self._events[0].at <= until and self.steps < most:
             event = heapq.heappop(self._events)
             self.now = max(self.now, event.at)
@@ -156,8 +156,8 @@ class World:
                 self._push(self.now, process, event.action)
 
     def effect(self) -> None:
-        """The process that runs is about to change what outlives it: one that dies may die here, one that is dead
-        changes nothing more. Killed.
+        """The running process is about to make a lasting change: a dying one may die here, a dead one changes nothing
+        more. Killed.
         """
         if self._nobody or not self.running:
             return
@@ -170,14 +170,14 @@ class World:
             raise Killed
 
     def elapse(self, seconds: float) -> None:
-        """The process that runs waits. Killed if it is, meanwhile."""
+        """The running process waits. Raises Killed if it is killed meanwhile."""
         process = self.running[-1] if self.running else None
         if len(self.running) <= _DEEPEST and self.unforeseen is None:
             try:
                 self.run(self.now + seconds)
             except Killed:
                 raise
-            except BaseException as error:  # somebody else's, which this process must not take for its own
+            except BaseException as error:  # another process's, which this one must not handle
                 self.unforeseen = error
         while process is not None and process.alive and process.stopped_until > self.now and self.unforeseen is None:
             self.run(process.stopped_until)

@@ -218,7 +218,7 @@ def test_files_of_others_and_of_the_future_are_refused(tmp_path: Path) -> None:
         EmbeddedTree(tmp_path / "text.db")
 
 
-def test_a_node_costs_the_same_however_many_are_beside_it(tree: EmbeddedTree) -> None:
+def test_a_node_costs_the_same_however_many_siblings_it_has(tree: EmbeddedTree) -> None:
     """Counted in steps of SQLite's machine: all that a write does is looked up, nothing is walked."""
     tree.ensure("/a")
 

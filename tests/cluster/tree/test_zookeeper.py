@@ -168,7 +168,7 @@ def _owner(tree: ZooKeeperTree) -> int:
 
 
 def test_an_expired_session_is_followed_by_another_one(tree: ZooKeeperTree, server: ZooKeeper) -> None:
-    """Ended by somebody who says he is it, as a server does with one that it has not heard of in time."""
+    """Ended by a client with the same credentials, as a server ends a session that has timed out."""
     from kazoo.client import KazooClient
 
     tree.create("/mine", ephemeral=True)

@@ -17,7 +17,7 @@ class Reason(NamedTuple):
 
 
 def exception(difference: Difference) -> bool:
-    """One that nobody meant, where the answer here is an error as well."""
+    """An unintended error of Kafka, where the answer here is an error as well."""
     codes = [field for field in difference.fields if field.path.endswith("/error_code")]
     return bool(codes) and all(field.theirs == -1 and field.ours > 0 for field in codes)
 

@@ -11,7 +11,7 @@ from .batches import CODECS, codec, has_more, in_order, in_parts, is_sound, reco
 from .codes import is_code
 from .groups import OUT_OF_ORDER
 
-UNFIT = {-1, 2, 3, 10, 17, 32, 87}  # errors of a batch, or its partition, that cannot be stored whoever sends it
+UNFIT = {-1, 2, 3, 10, 17, 32, 87}  # errors of a batch, or its partition, that cannot be stored for any sender
 UNREADABLE = {-1, errors.CORRUPT_MESSAGE, errors.INVALID_RECORD}
 
 

@@ -53,12 +53,12 @@ REASONS = (
         all_corrupt,
     ),
     Reason(
-        "Kafka has an exception that nobody meant (UNKNOWN_SERVER_ERROR) for all partitions of a Produce request when "
+        "Kafka has an unintended exception (UNKNOWN_SERVER_ERROR) for all partitions of a Produce request when "
         "one has a compression that there is not; here only that one is refused",
         unknown_codec,
     ),
     Reason(
-        "Kafka has an exception that nobody meant (UNKNOWN_SERVER_ERROR); here the request has an error of its own",
+        "Kafka has an unintended exception (UNKNOWN_SERVER_ERROR); here the request has an error of its own",
         exception,
     ),
     Reason(
@@ -146,7 +146,7 @@ REASONS = (
     Reason(
         "Records that are converted for Fetch below version 4: Kafka limits what it reads of the log, here what was "
         "made of it is limited, so that the client gets more of them, or fewer, but the same; below version 3 none if "
-        "a batch that was packed anew is a few bytes larger than a small limit",
+        "a batch that was compressed again is a few bytes larger than a small limit",
         converted,
     ),
     Reason(
@@ -171,7 +171,7 @@ REASONS = (
     ),
     Reason(
         "Records of a compressed batch that count their offsets wrong end in an exception in Kafka, which has not read "
-        "all of them when it finds that it has to write them anew; here they are numbered",
+        "all of them when it finds that it has to write them again; here they are numbered",
         misnumbered,
     ),
     Reason(

@@ -12,7 +12,7 @@ WORKER, ACCEPTOR, COORDINATOR, CONTROLLER, JANITOR, SUPERVISOR, FORK_SERVER = (
     ("worker",), ("acceptor",), ("coordinator",), ("controller",), ("janitor",), ("supervisor",), ("fork-server",)
 )  # fmt: skip
 RECOVERS = ("worker", "janitor")
-REPAIRS = ("worker", "janitor", "coordinator")  # whoever takes the lock next
+REPAIRS = ("worker", "janitor", "coordinator")  # the next holder of the lock
 APPENDING, ROLLING, SWAPPING = 1, 2, 4  # what `dirty` says (storage.log.append, storage.log.roll, storage.log.swap)
 
 

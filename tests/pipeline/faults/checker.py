@@ -17,7 +17,7 @@ class Difference(NamedTuple):
 
     lost: tuple[str, ...]
     doubled: tuple[str, ...]  # once for each time too many
-    strange: tuple[str, ...]  # that nobody sent
+    strange: tuple[str, ...]  # that no client sent
 
     def __str__(self) -> str:
         """One line a kind, with the first of each."""
@@ -26,7 +26,7 @@ class Difference(NamedTuple):
 
 
 def compare(sent: Iterable[str], found: Iterable[str]) -> Difference:
-    """What is wrong with `found`; AssertionError when an id was sent twice, for then nobody could tell."""
+    """What is wrong with `found`; AssertionError when an id was sent twice, which could not be told apart."""
     expected, seen = Counter(sent), Counter(found)
     assert set(expected.values()) <= {1}, "ids were sent twice"
     strange = seen.keys() - expected.keys()

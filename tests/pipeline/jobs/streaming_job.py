@@ -10,7 +10,7 @@ import click
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import command, progress
-from odradek.pipeline.jobs.causes import told
+from odradek.pipeline.jobs.causes import one_line_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ def streaming(what: str, folder: str, conf: dict[str, str]) -> None:
 
     rows = command.start("streaming", conf).readStream.format("rate").load()
     with progress.shown(rows.sparkSession, ["ticks"]):
-        stream = rows.writeStream.foreachBatch(told(batch)).option("checkpointLocation", folder)
+        stream = rows.writeStream.foreachBatch(one_line_error(batch)).option("checkpointLocation", folder)
         stream.start().awaitTermination()
     Path(folder, "ended").touch()
 

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.live
     ],
 )
 def test_mistakes(broker: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str) -> None:
-    """There is no Java for Spark, and nobody misses it."""
+    """Without Java, which it does not need."""
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     always = ["--bootstrap-server", broker.bootstrap, "--to", "/nowhere/archive"]
     with pytest.raises(PipelineError, match=message) as error:

@@ -95,7 +95,7 @@ def test_schemas_that_change(
 def comes_back(
     spark: SparkSession, broker: Any, folder: Path, topic: str, prefix: str, values: list[bytes | None]
 ) -> None:
-    """Byte for byte, and nobody asks a registry: neither verify nor restore is told of one."""
+    """Byte for byte, without a registry: neither verify nor restore knows one."""
     kafka = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.schema.registry.basic.auth.user.info": USER}
     report = verify(spark, Files(spark, str(folder)), kafka, [topic], True)
     assert (report.records, report.differences) == (len(values), [])

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import command
-from odradek.pipeline.jobs.causes import cause, expected, told
+from odradek.pipeline.jobs.causes import cause, expected, one_line_error
 
 from ...harness.process import die_with_parent, free_port, wait_until
 
@@ -129,7 +129,7 @@ def test_a_streams_own_cause_is_told(spark: SparkSession, tmp_path: Path, where:
         rows = spark.readStream.format("odradek").options(subscribe="x", **kafka).load()
     with pytest.raises(Exception) as raised:
         writer = rows.writeStream.option("checkpointLocation", str(tmp_path))
-        writer.foreachBatch(told(fail) if where == "batch" else _all).start().awaitTermination(WAIT)
+        writer.foreachBatch(one_line_error(fail) if where == "batch" else _all).start().awaitTermination(WAIT)
     assert expected(raised.value)
     line = "no broker responds" if where == "plan" else "orders-0: it is so"
     assert cause(raised.value).startswith(line) and "\n" not in cause(raised.value)

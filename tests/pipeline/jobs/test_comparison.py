@@ -21,14 +21,14 @@ OF_READERS = {"kafka.fetch.max.bytes": "1000", "kafka.group.id": "g", "kafka.iso
 
 def told(broker: Any, topic: str) -> Report:
     """Of one record that the log has not."""
-    nobody: Any = None
-    comparison = Comparison(nobody, nobody, {"kafka.bootstrap.servers": broker.bootstrap, **OF_READERS}, topic)
+    unused: Any = None
+    comparison = Comparison(unused, unused, {"kafka.bootstrap.servers": broker.bootstrap, **OF_READERS}, topic)
     comparison._tell([(0, checksums.EXTRA, 1, 2, 2)])
     return comparison._found
 
 
 def test_differences_are_told_whatever_else_is_wrong(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """With settings that only readers have, and where nobody says how the topic is cleaned up."""
+    """With settings that only readers have, and without a cleanup policy."""
     compacted, other, gone = create_topic(broker, cleanup_policy="compact"), create_topic(broker), unique("gone")
     line = "partition 0: 1 records are in the archive but not in the log: offsets 2 to 2"
     assert told(broker, compacted) == Report([], [f"{compacted}: {line}, as expected of a compacted topic"])

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.live
 
 
 def nowhere(_: Any, true: Any) -> Any:
-    """So that nobody looks for the leader's files on this machine."""
+    """So that no task looks for the leader's files on this machine."""
     true.results = []
     return true
 

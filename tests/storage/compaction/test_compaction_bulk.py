@@ -111,7 +111,7 @@ def test_what_stays_as_it_is_is_not_written_again(tmp_path: Path) -> None:
 
 
 def garbage(partition: Partition, codec: int, count: int = 3) -> bytes:
-    """Append a batch with a right checksum around what nobody can unpack."""
+    """Append a batch with a valid checksum around records that cannot be decompressed."""
     span = batch_v2.RecordsSpan(0, count - 1, NOW, NOW, count)
     data = batch_v2.assemble(b"no such thing" * 9, span, codec)
     with partition.locked() as values:

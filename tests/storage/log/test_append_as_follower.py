@@ -101,7 +101,7 @@ def test_the_high_watermark_is_the_leaders_as_far_as_the_log_goes(tmp_path: Path
         assert partition.state().hw == 3
         sequence = partition.slot.sequence
         receive(partition, b"", hw=3)
-        assert partition.slot.sequence == sequence  # nobody is woken for nothing
+        assert partition.slot.sequence == sequence  # no process is woken without a reason
         receive(partition, b"", hw=1)
         assert partition.state().hw == 3
         receive(partition, b"", hw=9)

@@ -145,7 +145,7 @@ def test_the_recovery_point_and_the_state_are_kept(tmp_path: Path) -> None:
 
 
 def test_epochs_at_the_end_that_have_no_batch_are_forgotten(tmp_path: Path) -> None:
-    """This broker led in epoch 9, and nobody wrote: where epoch 0 ended is for the leader to say."""
+    """This broker led in epoch 9 without a record: the leader decides where epoch 0 ended."""
     with follower(tmp_path) as world:
         partition = world.partition()
         receive(partition, sent(0, 5))
@@ -227,7 +227,7 @@ def test_readers_wait_for_it(tmp_path: Path) -> None:
         assert stored(other) == sent(0, 20)
 
 
-def test_a_compaction_under_way_is_given_up(tmp_path: Path) -> None:
+def test_a_running_compaction_is_aborted(tmp_path: Path) -> None:
     """Whatever step it is at: its new segments are never put among those of another log."""
     config = {"segment_bytes": 700, "index_interval_bytes": 100, "cleanup_policy": "compact", "delete_retention_ms": 0}
     data = b"".join(logs.batch(n, key=b"%d" % (n % 3), timestamp=NOW + n) for n in range(30))

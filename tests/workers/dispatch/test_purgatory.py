@@ -119,7 +119,7 @@ def test_every_change_rings_until_there_is_enough(bench: Bench, purgatory: Purga
     assert waiting.answers == 1
 
 
-def test_a_lost_ring_is_found_by_the_next_look(bench: Bench, purgatory: Purgatory) -> None:
+def test_a_lost_ring_is_found_by_the_next_comparison(bench: Bench, purgatory: Purgatory) -> None:
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 2)
     purgatory.watch(waiting)
     append(slot)  # its process dies before it rings
@@ -163,7 +163,7 @@ def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(many: lis
     purgatory.compare()
     many[7].waiters()
     purgatory.compare()
-    assert append(many[7]) == []  # nobody has looked at its waiter byte
+    assert append(many[7]) == []  # no process has read its waiter byte
 
 
 def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_saw(bench: Bench, purgatory: Purgatory) -> None:
@@ -197,7 +197,7 @@ def test_expiry_looks_once_more(purgatory: Purgatory, bench: Bench) -> None:
 def test_a_fault_costs_the_request_that_has_it(
     purgatory: Purgatory, bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Nothing of it comes to the loop, which would end; the others are looked at, and it is delayed no longer."""
+    """The loop, which would end, does not see it; the others are retried, and it is delayed no longer."""
     bad, good = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
     purgatory.watch(bad)
     purgatory.watch(good)
@@ -233,7 +233,7 @@ def test_the_finished_take_no_memory_until_a_far_deadline(purgatory: Purgatory, 
     assert (len(purgatory), purgatory.next_deadline()) == (1, 5.0)
 
 
-def test_new_metadata_has_all_look(purgatory: Purgatory, bench: Bench) -> None:
+def test_new_metadata_retries_all(purgatory: Purgatory, bench: Bench) -> None:
     waiting = _Waiting([bench.slot("t")], 1)
     purgatory.watch(waiting)
     purgatory.all_changed()
@@ -273,7 +273,7 @@ def test_a_deleted_topic_ends_the_wait(bench: Bench, client: Client) -> None:
 
 
 @pytest.mark.parametrize("order", [("t", "gone"), ("gone", "t")])
-def test_beside_a_topic_that_is_unknown_others_are_waited_for(
+def test_with_an_unknown_topic_the_others_are_still_waited_for(
     bench: Bench, client: Client, order: tuple[str, str]
 ) -> None:
     fetch = calls.fetch_request(order[0], 0, wait_ms=60_000)
@@ -287,7 +287,7 @@ def test_beside_a_topic_that_is_unknown_others_are_waited_for(
     assert {row.topic: row.partitions[0].error_code for row in found} == {"t": 0, "gone": 3}
 
 
-def test_a_topic_that_is_deleted_beside_one_that_is_unknown_ends_the_wait(bench: Bench, client: Client) -> None:
+def test_a_deleted_topic_ends_the_wait_although_another_is_unknown(bench: Bench, client: Client) -> None:
     fetch = calls.fetch_request("t", 0, wait_ms=60_000)
     fetch.topics += calls.fetch_request("gone", 0).topics
     client.send(client.frame(fetch))

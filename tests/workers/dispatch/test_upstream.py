@@ -99,8 +99,8 @@ def test_a_callers_fault_does_not_cost_the_others_their_answers(tmp_path: Path) 
     assert told == [b"here"]
 
 
-def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    link, told = Upstream(tmp_path / "nobody.sock"), []
+def test_the_wait_for_a_starting_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, told = Upstream(tmp_path / "missing.sock"), []
     link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(flags))
     link.tick()
     assert told == []

@@ -22,7 +22,7 @@ from ..produce.test_acks_all import outcomes, send
 
 
 def fill(bench: Bench, client: Client, count: int = 1, topic: str = "t") -> None:
-    """Append `count` batches of one record, waiting for nobody."""
+    """Append `count` batches of one record, without acks from followers."""
     for n in range(count):
         client.send(produce(client, [b"%d" % n], acks=1, topic=topic))
         client.answers(1)
@@ -210,7 +210,7 @@ def test_progress_of_a_former_epoch_is_not_taken(bench: Bench, client: Client, c
     assert (slot.state().hw, row_of(bench, 1).leo) == (0, replicas.UNKNOWN)
 
 
-# -- refused, or told where the logs part
+# -- refused, or informed where the logs diverge
 
 
 def test_who_is_no_follower_is_refused(bench: Bench, client: Client) -> None:
@@ -536,7 +536,7 @@ def test_who_is_served_goes_to_the_back_of_the_line(bench: Bench, client: Client
     assert served == [0, 1]
 
 
-def test_within_a_session_too_it_is_told_where_the_logs_part(bench: Bench, client: Client) -> None:
+def test_a_session_also_reports_where_the_logs_diverge(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1], epoch=5)
     fill(bench, client, 10)
     _epochs(bench, (1, 0), (5, 8))
@@ -548,7 +548,7 @@ def test_within_a_session_too_it_is_told_where_the_logs_part(bench: Bench, clien
     assert follower.answer()[0].diverging_epoch.end_offset == 8
 
 
-def test_only_what_changed_is_looked_at(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_partitions_are_read(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.topic("many", 50)
     for index in range(50):
         lead(bench, [1], [1], topic="many", index=index)
@@ -569,7 +569,7 @@ def test_only_what_changed_is_looked_at(bench: Bench, client: Client, monkeypatc
     assert set(looked) == {7}
 
 
-def test_the_idle_are_noted_now_and_then(bench: Bench, client: Client) -> None:
+def test_idle_partitions_record_progress_periodically(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     follower = InSession(bench, 1, wait_ms=0)
     follower.open([part(0)])
@@ -585,7 +585,7 @@ def test_the_idle_are_noted_now_and_then(bench: Bench, client: Client) -> None:
     assert row_of(bench, 1).caught_up_ms > 5
 
 
-def test_a_topic_made_anew_is_found(bench: Bench, client: Client) -> None:
+def test_a_recreated_topic_is_found(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     follower = InSession(bench, 1)
     follower.open([part(0)])

@@ -131,7 +131,7 @@ def test_a_hundred_read_the_log_once(bench: Bench, monkeypatch: pytest.MonkeyPat
         producer.call(calls.produce_request("t", batches.batch([b"v%d" % offset])))
         answers = {client.answers()[0][4:] for client in clients}
         assert len(answers) == 1
-    assert len(reads) <= 4  # the first answer is of requests that nobody has sent before
+    assert len(reads) <= 4  # the first answer is of a request that is new
 
 
 def test_a_client_that_goes_while_its_fetch_waits_again(bench: Bench) -> None:

@@ -428,7 +428,7 @@ def test_while_the_lock_is_taken_progress_waits_and_the_answer_does_not(pair: _P
     assert side.bench.slot("t").state().hw == 4
 
 
-def test_the_idle_are_noted_now_and_then(pair: _Pair) -> None:
+def test_idle_partitions_record_progress_periodically(pair: _Pair) -> None:
     pair.follow(0, 1)
     pair.end_wait()
     for side in pair.both:

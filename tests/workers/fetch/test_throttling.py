@@ -1,4 +1,4 @@
-"""A throttle holds back followers that are not in sync, and nobody else; what it costs where there is none."""
+"""A throttle delays out-of-sync followers only; what it costs where there is none."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_throttle_of_others(throttled: Bench, client: Client, who: str) -> Non
     assert values_in(Follower(throttled, 1).fetch(0)) == [b"a"]
 
 
-def test_where_nothing_is_throttled_nothing_is_asked(bench: Bench, client: Client) -> None:
+def test_without_a_throttle_nothing_is_checked(bench: Bench, client: Client) -> None:
     lead(bench, [1], [])
     fill(client, b"a")
     too_much(bench)

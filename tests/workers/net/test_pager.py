@@ -80,7 +80,7 @@ def test_a_client_that_is_gone_is_not_waited_for(cold: FileSlice, monkeypatch: p
     assert not worker.sent
 
 
-def test_patience_ends(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_the_disk_ends(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pager, "cached", lambda piece: False)
     monkeypatch.setattr(pager, "TIMEOUT_S", -1.0)
     worker = _Later()
@@ -96,4 +96,4 @@ def test_reading_ahead_brings_it_in(cold: FileSlice) -> None:
     while worker.work and not worker.work[0]():
         pass
     assert len(worker.sent) == 1
-    wait_until(lambda: cached(cold), 60, "all of it")  # from a slow disk after patience has ended
+    wait_until(lambda: cached(cold), 60, "all of it")  # from a slow disk after the timeout

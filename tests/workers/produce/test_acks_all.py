@@ -337,7 +337,7 @@ def test_replicated_before_it_is_synced(bench: Bench, client: Client, monkeypatc
 
 
 def test_a_fault_while_followers_are_waited_for(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs the batches that wait: nobody would answer them."""
+    """It fails the waiting batches, which would not be answered otherwise."""
     lead(bench, [1], [1])
     assert send(bench, client, produce(client, [b"a"])) == []
     with monkeypatch.context() as patch:

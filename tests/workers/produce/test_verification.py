@@ -44,7 +44,7 @@ def test_a_change_of_the_setting_counts_from_the_next_snapshot_on(bench: Bench) 
         assert bench.worker.verification.enabled == (value == "true")
 
 
-def test_what_is_held_takes_memory_beside_its_records(
+def test_held_batches_take_more_memory_than_their_records(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small batches of many producers are held with a question each, also when their clients are gone."""
@@ -55,7 +55,7 @@ def test_what_is_held_takes_memory_beside_its_records(
     bench.turn(5)
     held = len(bench.worker.verification._waiting)
     assert 10 < held < 50
-    bench.worker.coordinator._since -= 60  # nobody is there, for too long
+    bench.worker.coordinator._since -= 60  # the process is away for too long
     bench.worker.coordinator.tick()
     parts = [frame[4 + 4 + 2 + 1 + 4 + 4 :] for frame in client.answers(100)]
     assert [int.from_bytes(part[:2], "big") for part in parts] == [errors.NOT_ENOUGH_REPLICAS] * 100

@@ -1,4 +1,4 @@
-"""Who waits for a topic's deletion is told once, and not kept after it has given up: a topic may wait for days."""
+"""A waiter for a topic's deletion is called once, and dropped when it gives up: a topic may wait for days."""
 
 from __future__ import annotations
 

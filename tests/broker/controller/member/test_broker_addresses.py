@@ -24,7 +24,7 @@ CONFIG: dict[str, Any] = {"inter.broker.listener.name": "INTERNAL", "odradek.int
 
 
 class Sources:
-    """The controller's loop, which calls what is ready when it is told to."""
+    """The controller's loop, which calls ready callbacks on request."""
 
     def __init__(self) -> None:
         self.watched: dict[int, Callable[[int], None]] = {}
@@ -55,12 +55,12 @@ class Scene:
         self.admission.admit(listener, host, size, self.answers.append)
 
     def look(self, after: float = broker_addresses._PAUSE_S, connected: bool = True) -> None:
-        """Time goes by: the tree is read if somebody waits for it."""
+        """Advance the clock: the tree is read if a request waits for it."""
         self._now += after
         self.admission.tick(self._now, connected)
 
     def takes(self, host: str) -> bool:
-        """Whether workers are told that it is a broker's, as soon as all lookups have ended."""
+        """Whether workers get it as a broker's, as soon as all lookups have ended."""
         assert wait_until(lambda: self.sources.turn() or not self.admission._pending, 60)
         return self.view.admitted.allows("INTERNAL", host)
 
@@ -206,7 +206,7 @@ def test_workers_have_the_tree_read_once_a_second_at_most(scene: Scene, names: N
 
 @pytest.mark.parametrize("failing", [True, False])
 def test_who_is_known_stays_so_while_zookeeper_is_away(scene: Scene, names: NameServer, failing: bool) -> None:
-    """Also when the name server fails, or the controller tells of it no more."""
+    """Also when the name server fails, or the controller no longer sends it."""
     names.names |= {"own": "10.0.0.1", "host": "10.0.0.2"}
     scene.register(1, "own")
     scene.register(2, "host")

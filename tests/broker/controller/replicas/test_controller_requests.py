@@ -52,7 +52,7 @@ def told(topic: str = "t", number: int = 0, replicas: list[int] | None = None, e
 
 
 class Fragile:
-    """Replicas whose steps fail as they are told to, and what was carried out."""
+    """A ReplicaManager whose steps fail on request; records the steps that were carried out."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -138,7 +138,7 @@ def test_an_answer_that_fails_holds_up_nothing() -> None:
     scene = Scene()
 
     def fails(*_: Any) -> None:
-        raise ValueError("nobody can encode this")
+        raise ValueError("cannot be encoded")
 
     scene.orders.leader_and_isr(OFFICE, [told()], fails)
     assert scene.lead(told(number=1)) == {}
@@ -198,23 +198,23 @@ def test_the_first_order_of_an_epoch_waits_until_zookeeper_has_it(known: int, co
         return epoch <= known if reachable else None
 
     orders = ControllerRequests(scene.view, scene.replicas, lambda: None, vouch)
-    office = ControllerTerm(0, 7, -1)
-    orders.leader_and_isr(office, [told()], scene.answered)
+    term = ControllerTerm(0, 7, -1)
+    orders.leader_and_isr(term, [told()], scene.answered)
     orders.verify()
     assert (scene.answers, orders.unverified) == ([], True)
     reachable = True
     orders.verify()
     assert (scene.answers, orders.unverified) == ([(code, {})], False)
-    orders.leader_and_isr(office, [told(number=1)], scene.answered)
+    orders.leader_and_isr(term, [told(number=1)], scene.answered)
     assert len(asked) == (3 if code == errors.NONE else 4), "asked once for an epoch that is known"
 
 
 def test_what_waits_for_zookeeper_is_bounded_in_bytes() -> None:
     scene = Scene()
     instance = ControllerRequests(scene.view, scene.replicas, lambda: None, lambda epoch: None)
-    office = ControllerTerm(0, 7, -1, size=_MOST_UNVERIFIED_BYTES // 4)
+    term = ControllerTerm(0, 7, -1, size=_MOST_UNVERIFIED_BYTES // 4)
     for number in range(6):
-        instance.leader_and_isr(office, [told(number=number)], scene.answered)
+        instance.leader_and_isr(term, [told(number=number)], scene.answered)
     assert scene.answers == [(errors.STALE_CONTROLLER_EPOCH, {})] * 2
 
 

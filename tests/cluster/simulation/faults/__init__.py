@@ -1,6 +1,6 @@
-"""What goes wrong, and what people do meanwhile. Each history has some kinds of it only, so that they meet often.
+"""Faults, and operations of administrators meanwhile. A history has only some kinds, so that these often coincide.
 
-schedule.py   which kinds, and when          kinds.py           what all of them have in common
+schedule.py   which kinds, and when          kinds.py           common to all of them
 zookeeper.py  disks.py  processes.py         administrators.py  elections.py
 connections.py  orders.py
 """

@@ -1,4 +1,4 @@
-"""What people do meanwhile to topics: they make, move, alter and delete them."""
+"""What administrators do to topics during the faults: create, move, alter and delete them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .kinds import Kinds
 
 
 class Administrators(Kinds):
-    """Through tools of their own, which may find ZooKeeper away."""
+    """They use tools of their own, which may find ZooKeeper away."""
 
     def do_create(self) -> None:
-        """A topic, perhaps of a name that there was before."""
+        """Create a topic, perhaps with the name of a former one."""
         if len(self.cluster.topics) < 4:
             self.create(self.world.random.choice("abcd"))
 
@@ -20,9 +20,9 @@ class Administrators(Kinds):
         self.cluster.create_topic(name, self._assignment(self.world.random.randint(1, 2)))
 
     def do_remake(self) -> None:
-        """A topic is made anew behind the controller's back, where all is well and nothing else goes wrong.
+        """Recreate a topic by hand, without the controller, while there are no other faults.
 
-        Versions of nodes begin anew: what is written by older knowledge of the former topic may be taken for the new.
+        Versions of nodes start again: a write with the state of the former topic may succeed on the new one.
         """
         self._calm_until = self.world.now + 4.0
         self.world.after(2.0, None, self._remake)
@@ -35,13 +35,13 @@ class Administrators(Kinds):
             self.cluster.remake_topic(name, self._assignment(self.world.random.randint(1, 2)))
 
     def do_move(self) -> None:
-        """A topic's partitions go to other brokers."""
+        """Move a topic's partitions to other brokers."""
         if self.cluster.topics:
             name = self.world.random.choice(self.cluster.topics)
             self.cluster.move(name, self._assignment(len(self.cluster.topic(name).replicas)))
 
     def do_delete(self) -> None:
-        """A topic, which is made again perhaps."""
+        """Delete a topic, and perhaps create it again."""
         topics = self.cluster.topics
         if len(topics) > 1:
             name = self.world.random.choice(topics)
@@ -50,7 +50,7 @@ class Administrators(Kinds):
                 self._soon(2.0, lambda: self.create(name))
 
     def do_delete_records(self) -> None:
-        """Some or all that is committed, of whom is asked."""
+        """Delete some or all committed records, at some broker."""
         random, cluster = self.world.random, self.cluster
         for name in cluster.topics:
             for index, replicas in cluster.topic(name).replicas.items():
@@ -60,14 +60,14 @@ class Administrators(Kinds):
                     cluster.delete_records(name, index, to, random.choice((-1, -1, random.randint(0, 200))))
 
     def do_min_isr(self) -> None:
-        """min.insync.replicas of a topic is another."""
+        """Change min.insync.replicas of a topic."""
         name = self._topic()
         if name:
             self.cluster.configure(name, "min.insync.replicas", str(self.world.random.randint(1, 3)))
 
     def do_fetchers(self) -> None:
-        """num.replica.fetchers is another, most often while a truncation is under way beside the loop: replicas are
-        copied over other connections, in the same epochs.
+        """Change num.replica.fetchers, most often during a truncation outside the loop: replicas are then fetched over
+        other connections, in the same epochs.
         """
         random, until = self.world.random, self.world.now + self.world.random.choice((0.0, 2.0, 2.0))
 
@@ -82,14 +82,14 @@ class Administrators(Kinds):
         look()
 
     def do_add_partitions(self) -> None:
-        """A topic gets one more."""
+        """Add a partition to a topic."""
         name = self._topic()
         if name and len(self.cluster.topic(name).replicas) < 4:
             last = len(self.cluster.topic(name).replicas)
             self.cluster.add_partitions(name, {last: self._assignment(1)[0]})
 
     def do_move_back(self) -> None:
-        """A topic's replicas leave a broker, which may be away then, and come back, perhaps after its disk was lost."""
+        """Move a topic's replicas off a broker, which may be away, and back, perhaps after its disk was lost."""
         name, broker = self._topic(), self._any()
         if not name:
             return
@@ -111,7 +111,7 @@ class Administrators(Kinds):
         self._soon(4.0, back)
 
     def _return(self, broker: Any) -> None:
-        """With what it had, or with nothing, if no ISR counts on it."""
+        """Start it with its disk, or with an empty one, if no ISR depends on it."""
         counts = any(broker.number in state.isr for state in self.cluster.invariants.states.values())
         if not broker.up and not counts and self.world.chance(0.5):
             self.world.say(f"broker {broker.number} has lost its disk")
@@ -119,7 +119,7 @@ class Administrators(Kinds):
         self._start(broker)
 
     def do_remake_while_away(self) -> None:
-        """A topic is deleted and made again under its name; a broker is away for some of that."""
+        """Delete a topic and create it again under its name; a broker is away for some of that."""
         name, broker = self._topic(), self._any()
         if name:
             broker.die("is killed while a topic goes")

@@ -1,4 +1,4 @@
-"""Faults between brokers: connections are lost or refused, nothing comes through, or late."""
+"""Faults between brokers: connections are lost or refused, messages are lost or late."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from .zookeeper import ZooKeeperFaults
 
 
 class ConnectionFaults(Elections, ZooKeeperFaults):
-    """All of them pass, or are mended by `heal`."""
+    """All of them end, or are ended by `heal`."""
 
     def do_refuse(self) -> None:
-        """A false suspicion: a broker that lives loses its connections and refuses new ones."""
+        """A false suspicion: a live broker loses its connections and refuses new ones."""
         broker, network = self._any(), self.cluster.network
         seconds = self.world.random.choice((0.05, 0.3, 2.0))
         self.world.say(f"broker {broker.number} refuses connections for {seconds} s, and lives")
@@ -20,7 +20,7 @@ class ConnectionFaults(Elections, ZooKeeperFaults):
                 connection.reset()
 
     def do_lose_connections(self) -> None:
-        """Of a broker, for a moment."""
+        """A broker loses its connections for a moment."""
         broker = self._any().number
         self.world.say(f"broker {broker} loses connections")
         for connection in self.cluster.network.of(broker):
@@ -28,17 +28,17 @@ class ConnectionFaults(Elections, ZooKeeperFaults):
                 connection.reset()
 
     def do_cut_link(self) -> None:
-        """Two brokers do not reach each other."""
+        """Two brokers cannot reach each other."""
         one, other = self.world.random.sample(list(self.cluster.brokers), 2)
         self._cut([(one, other), (other, one)])
 
     def do_cut_one_way(self) -> None:
-        """What a broker sends does not reach another, which it hears."""
+        """A broker's messages do not reach another one, whose messages reach it."""
         one, other = self.world.random.sample(list(self.cluster.brokers), 2)
         self._cut([(one, other)])
 
     def do_isolate(self) -> None:
-        """A broker reaches none of the others, and ZooKeeper or not."""
+        """A broker reaches none of the others, and may or may not reach ZooKeeper."""
         one = self._any().number
         others = [other for other in self.cluster.brokers if other != one]
         self._cut([*((one, other) for other in others), *((other, one) for other in others)])
@@ -51,8 +51,8 @@ class ConnectionFaults(Elections, ZooKeeperFaults):
         self._soon(5.0, lambda: self.cluster.network.cuts.difference_update(pairs))
 
     def do_fall_behind(self) -> None:
-        """A follower is cut off until it is in no ISR, and back when others come to lead, who do not know yet what was
-        committed.
+        """A follower is cut off until it is in no ISR, and reconnected when other leaders are elected, which do not
+        know yet what was committed.
         """
         one, network = self._any().number, self.cluster.network
         pairs = {pair for other in self.cluster.brokers if other != one for pair in ((one, other), (other, one))}
@@ -69,7 +69,7 @@ class ConnectionFaults(Elections, ZooKeeperFaults):
         self.world.after(self.world.between(1.6, 3.0), None, back)
 
     def do_slow(self) -> None:
-        """Messages take long."""
+        """Messages are slow."""
         network = self.cluster.network
         network.slow = self.world.random.choice((0.01, 0.1, 0.6))
         self._soon(3.0, lambda: setattr(network, "slow", 0.0))

@@ -1,4 +1,4 @@
-"""Faults of disks: they fail, they are other ones, they lack what was not flushed."""
+"""Faults of disks: they fail, are replaced, or lack data that was not flushed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BOOT_S = 1.2
 
 
 class DiskFaults(Kinds):
-    """A broken disk is mended at some later start of its broker."""
+    """A failed disk is repaired at some later start of its broker."""
 
     def do_wipe(self) -> None:
-        """A start with an empty disk, where all is well and nothing else goes wrong."""
+        """A start with an empty disk, while there are no other faults."""
         self._calm_until = self.world.now + 5.0
         self.world.after(4.9, None, self._wipe)
 
@@ -44,7 +44,7 @@ class DiskFaults(Kinds):
         return True
 
     def do_lose_power(self) -> None:
-        """One host is gone, or some at once, and ends of logs that were in memory only. It takes a while to boot."""
+        """One host or several lose power, and the ends of logs that were in memory only. Booting takes a while."""
         random, brokers = self.world.random, list(self.cluster.brokers.values())
         for broker in random.sample(brokers, random.choice((1, 1, 2, len(brokers)))):
             if broker.up:
@@ -57,21 +57,21 @@ class DiskFaults(Kinds):
         broker.boots_at = self.world.now + boot_s
 
     def do_lose_power_for_a_moment(self) -> None:
-        """A host is back before anybody can notice, whose session had been lost before, or is to end."""
+        """A host is back before its failure is detected; its session was lost before, or is about to end."""
         broker = self._any()
         if broker.up:
             self._lose_power_for_a_moment(broker, self.world.chance(0.5))
 
     def _lose_power_for_a_moment(self, broker: Any, forgotten: bool) -> None:
-        """`forgotten`: by ZooKeeper."""
+        """`forgotten`: whether ZooKeeper has dropped its session."""
         self._lose_power(broker, 0.01)
         if forgotten and broker.session is not None:
             self.cluster.zookeeper.expire(broker.session)
         self.world.after(self.world.between(0.01, 0.1), None, lambda: self._start(broker))
 
     def do_lose_power_joining(self) -> None:
-        """A follower loses power while the next write that takes it into an ISR is on its way, and is back soon, but
-        does not reach its leader. That, or the controller, may die then.
+        """A follower loses power while a write that adds it to an ISR is in flight, and is back soon, but does not
+        reach its leader. The leader or the controller may die then.
         """
         self.cluster.zookeeper.under_way = self._under_way
 
@@ -90,7 +90,7 @@ class DiskFaults(Kinds):
         self._wait_until_registered(follower, self.world.random.choice((0.01, 3.0, 3.0)))
 
     def _joining(self, operation: Operation) -> Any:
-        """A broker that the write of a state node takes into the ISR, if it is up."""
+        """A live broker that the write of a state node adds to the ISR."""
         former = self.cluster.invariants.states.get(operation.path)
         if former is None or not isinstance(operation, Set):
             return None
@@ -108,8 +108,8 @@ class DiskFaults(Kinds):
         self._soon(3.0, lambda: self._start(broker))
 
     def do_fail_dir(self) -> None:
-        """One or two log directories of a broker fail: somebody notices, or who writes there next. A later start may
-        find them mended, with what was in them, or empty where no ISR counts on it.
+        """One or two log directories of a broker fail: a check or the next write there detects it. A later start may
+        find them repaired, with their contents, or empty where no ISR depends on them.
         """
         random, broker = self.world.random, self._any()
         if any(log_dir.broken for log_dir in broker.disk.log_dirs):

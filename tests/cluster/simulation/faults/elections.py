@@ -1,4 +1,4 @@
-"""Elections that people ask for, clean and unclean."""
+"""Elections on request of administrators, clean and unclean."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from .kinds import Fault, Kinds
 
 
 class Elections(Kinds):
-    """By the controller, if there is one."""
+    """The controller carries them out, if there is one."""
 
     def do_prefer(self) -> None:
-        """Leaders go back to the preferred replicas."""
+        """Elect the preferred leaders."""
 
         def prefer(elected: Any) -> None:
             self.world.say("preferred leaders are elected")
             elected.elections.elect(list(elected.context.partitions()), unclean=False)
 
-        self._in_office(prefer)
+        self._as_controller(prefer)
 
     def do_elect(self) -> None:
-        """Some that are in sync lead, as after an assignment in another order and an election of the preferred."""
+        """Elect other in-sync replicas, as after a new order of the assignment and a preferred election."""
         random = self.world.random
 
         def elect(elected: Any) -> None:
@@ -32,7 +32,7 @@ class Elections(Kinds):
                     leader = random.choice(able)
                     elected.settle(lambda one=partition, leader=leader: self._led_by(state, one, leader))
 
-        self._in_office(elect)
+        self._as_controller(elect)
 
     @staticmethod
     def _led_by(state: Any, partition: Any, leader: int) -> list[Any]:
@@ -43,11 +43,11 @@ class Elections(Kinds):
         return [] if change is None else [change]
 
     def do_elect_unclean(self) -> None:
-        """An administrator gives up what only those have that are gone; most often where nobody else is in sync."""
+        """An unclean election loses what only unavailable replicas have; most often without others in sync."""
         if self.world.chance(0.7):
-            self._strand(lambda: self._in_office(self._uncleanly))
+            self._strand(lambda: self._as_controller(self._uncleanly))
         else:
-            self._in_office(self._uncleanly)
+            self._as_controller(self._uncleanly)
 
     def _uncleanly(self, elected: Any) -> None:
         partitions = list(elected.context.partitions())
@@ -56,7 +56,7 @@ class Elections(Kinds):
         elected.elections.elect(partitions, unclean=True)
 
     def do_allow_unclean(self) -> None:
-        """A topic's configs allow unclean elections, or do not any more; most often where one is waited for."""
+        """Allow or forbid unclean elections of a topic; most often where an election waits for that."""
         name = self._topic()
         if name:
             self.cluster.invariants.allowed.add(name)
@@ -65,9 +65,9 @@ class Elections(Kinds):
             self._strand(allow) if self.world.chance(0.5) else allow()
 
     def _strand(self, then: Fault) -> None:
-        """A leader is cut off from its followers until it is alone in sync, then it is killed; `then`, and it returns.
+        """A leader is cut off from its followers until it is alone in sync, then killed; `then` runs, and it returns.
 
-        What it has taken meanwhile nobody else has.
+        No other replica has the records that it has taken meanwhile.
         """
         up = [one for one in self.cluster.brokers.values() if one.up]
         if not up:

@@ -1,4 +1,4 @@
-"""What all kinds of faults have in common: whom they befall, and when they are over."""
+"""Common to all kinds of faults: the targets they choose, and when they end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Fault = Callable[[], None]
 
 
 class Kinds:
-    """Methods `do_…` of those who inherit are the kinds."""
+    """Methods `do_…` of subclasses are the kinds."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -20,7 +20,7 @@ class Kinds:
         self._calm_until = 0.0
 
     def _any(self) -> Any:
-        """A broker, the controller more often than by chance."""
+        """A random broker, the controller more often."""
         brokers = list(self.cluster.brokers.values())
         chosen = [one for one in brokers if one.up and one.controller and one.controller.owner.elected]
         return self.world.random.choice(chosen if chosen and self.world.chance(0.3) else brokers)
@@ -35,7 +35,7 @@ class Kinds:
             broker.start()
 
     def _well(self) -> bool:
-        """Whether nothing else is wrong at the moment."""
+        """Whether there is no other fault now."""
         cluster = self.cluster
         wrong = cluster.network.cuts or cluster.cut_off or cluster.going() or not cluster.led()
         return cluster.zookeeper.up and not wrong and all(
@@ -45,7 +45,7 @@ class Kinds:
             for one in cluster.brokers.values()
         )  # fmt: skip
 
-    def _in_office(self, action: Callable[[Any], object]) -> None:
+    def _as_controller(self, action: Callable[[Any], object]) -> None:
         for broker in self.cluster.brokers.values():
             if broker.up and broker.controller is not None and broker.controller.owner.elected is not None:
                 self.world.after(0.0, broker.loop, lambda one=broker.controller: self._attempt(one, action))  # type: ignore[misc]
@@ -57,7 +57,7 @@ class Kinds:
             controller.loop.go_on()
 
     def _topic(self) -> str:
-        """Some topic; "" when there is none."""
+        """A random topic; "" when there is none."""
         topics = self.cluster.topics
         return self.world.random.choice(topics) if topics else ""
 

@@ -1,4 +1,4 @@
-"""Faults of what the controller says to brokers: it is lost, comes late, or is the last that it says."""
+"""Faults of the controller's requests: they are lost, late, or the last ones that it sends."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .elections import Elections
 
 
 class OrderFaults(Elections):
-    """Another controller says how it stands."""
+    """Another controller sends the full state."""
 
     def do_lose_under_way(self) -> None:
-        """A connection is lost as soon as there is a request of the controller's on one."""
+        """A connection is lost as soon as it carries a request of the controller."""
         self._while_telling(lambda connection: connection.reset())
 
     def do_kill_while_telling(self) -> None:
-        """The controller is killed as soon as it says something, with what it has still to say."""
+        """Kill the controller as soon as it sends a request, with its other requests unsent."""
 
         def kill(connection: Any) -> None:
             broker = self.cluster.brokers[connection.brokers[0]]
@@ -41,7 +41,7 @@ class OrderFaults(Elections):
         look()
 
     def do_lose_orders(self) -> None:
-        """A broker hears nothing of what is decided, while it serves, until another controller says how it stands."""
+        """A broker receives no decisions while it serves, until another controller sends the full state."""
         chosen = [
             one for one in self.cluster.brokers.values() if one.up and one.controller and one.controller.owner.elected
         ]
@@ -61,7 +61,7 @@ class OrderFaults(Elections):
         self.world.after(self.world.between(0.2, 0.8), None, end)
 
     def do_late_orders(self) -> None:
-        """Some of what controllers have sent comes again, from buffers of connections that are lost."""
+        """Some requests of controllers arrive again, from buffers of lost connections."""
         orders = list(self.cluster.network.orders)
         for number, frame in self.world.random.sample(orders, min(8, len(orders))):
             workers = self.cluster.brokers[number].workers

@@ -9,7 +9,7 @@ from .zookeeper import ZooKeeperFaults
 
 
 class ProcessFaults(Elections, ZooKeeperFaults):
-    """Who is dead starts again."""
+    """Dead ones are started again."""
 
     def do_kill(self) -> None:
         """kill -9, and a start soon after, or later."""
@@ -18,7 +18,7 @@ class ProcessFaults(Elections, ZooKeeperFaults):
         self._soon(self.world.random.choice((0.05, 1.0, 5.0)), lambda: self._start(broker))
 
     def do_vanish(self) -> None:
-        """The host is gone without a word."""
+        """The host vanishes, without closing connections."""
         broker = self._any()
         broker.die("vanishes", vanish=True)
         self._soon(self.world.random.choice((0.5, 5.0)), lambda: self._start(broker))
@@ -30,12 +30,12 @@ class ProcessFaults(Elections, ZooKeeperFaults):
         self._soon(5.0, lambda: self._start(broker))
 
     def do_kill_controller_process(self) -> None:
-        """One process of a broker."""
+        """Kill one process of a broker."""
         self._any().kill_controller()
 
     def do_die_at(self) -> None:
-        """A process dies, alone or with its broker, between two things that outlive it: words of shared memory,
-        records, checkpoints, directories, what it sends to others or writes to ZooKeeper.
+        """A process dies, alone or with its broker, between two lasting effects: words of shared memory, records,
+        checkpoints, directories, requests to others, writes to ZooKeeper.
         """
         random, broker = self.world.random, self._any()
         process = broker.process(random.choice(("controller", "controller", "workers", "replicator", "janitor")))
@@ -50,7 +50,7 @@ class ProcessFaults(Elections, ZooKeeperFaults):
         self._soon(1.0, lambda: self._start(broker))
 
     def do_kill_about_to_lead(self) -> None:
-        """The process that is told to lead has noted its epoch in the log, and nobody knows it yet."""
+        """Kill the process that is about to lead: its epoch is recorded in the log, and no process knows it yet."""
         broker = self._any()
         broker.dies_noting = True
         self._soon(0.3, self.do_elect)
@@ -65,7 +65,7 @@ class ProcessFaults(Elections, ZooKeeperFaults):
             self._cut_from_zookeeper(broker.number, seconds)
 
     def do_stop_controller_process(self) -> None:
-        """SIGSTOP, SIGCONT of one process: orders wait while the workers go on, and no session is kept."""
+        """SIGSTOP, SIGCONT of one process: controller requests wait, workers serve, the session may expire."""
         broker = self._any()
         seconds = self.world.random.choice((0.3, 1.0, 1.8, 4.0))
         broker.stop_controller(seconds)
@@ -73,7 +73,7 @@ class ProcessFaults(Elections, ZooKeeperFaults):
             self._cut_from_zookeeper(broker.number, seconds)
 
     def do_stop_workers(self) -> None:
-        """SIGSTOP, SIGCONT of what serves clients of the controller's broker, which leads, follows and leads again."""
+        """SIGSTOP, SIGCONT of the workers of the controller's broker, which leads, follows and leads again."""
         chosen = [
             one for one in self.cluster.brokers.values() if one.up and one.controller and one.controller.owner.elected
         ]

@@ -14,10 +14,10 @@ from .processes import ProcessFaults
 
 
 class Faults(Administrators, DiskFaults, OrderFaults, ConnectionFaults, ProcessFaults):
-    """Something from a list every now and then, until `end`. Everything is mended by itself, or by `heal`."""
+    """A random kind from a list now and then, until `end`. Faults end by themselves, or by `heal`."""
 
     def __init__(self, cluster: Cluster, only: str = "", **_: Any) -> None:
-        """`only`: the kinds, by name, with commas, or all; else some are chosen, but no nonsense."""
+        """`only`: the names of the kinds, with commas, or all; without it some are chosen, but no invalid nodes."""
         super().__init__(cluster)
         named = self._kinds()
         if only in ("", "all"):
@@ -34,7 +34,7 @@ class Faults(Administrators, DiskFaults, OrderFaults, ConnectionFaults, ProcessF
         return {name[3:]: getattr(self, name) for name in names}
 
     def begin(self) -> None:
-        """The first one comes soon."""
+        """The first fault comes soon."""
         self.world.say(f"faults: {', '.join(self.kinds)}; one in {self.pace} s")
         self.world.after(self.pace, None, self._next)
 
@@ -45,7 +45,7 @@ class Faults(Administrators, DiskFaults, OrderFaults, ConnectionFaults, ProcessF
             self.world.after(self.world.between(0, 2 * self.pace), None, self._next)
 
     def heal(self) -> None:
-        """Nothing is wrong any more; whoever is down starts."""
+        """End all faults; start the brokers that are down."""
         self.over = True
         self.world.say("-- everything is mended")
         cluster = self.cluster
@@ -63,7 +63,7 @@ class Faults(Administrators, DiskFaults, OrderFaults, ConnectionFaults, ProcessF
                     broker.shared.fail_dir(log_dir.number)
 
     def mend(self) -> None:
-        """Brokers whose log directories have failed are started again, with other disks under the same data."""
+        """Restart the brokers whose log directories have failed, with other disks and the same data."""
         for broker in self.cluster.brokers.values():
             if any(log_dir.broken for log_dir in broker.disk.log_dirs):
                 broker.die("is killed, and its disks are mended")

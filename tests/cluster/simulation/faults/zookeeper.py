@@ -1,4 +1,4 @@
-"""Faults of ZooKeeper, of ways to it, and of what is in it."""
+"""Faults of ZooKeeper, of the connections to it, and of its nodes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .kinds import Kinds
 
 
 class ZooKeeperFaults(Kinds):
-    """All of them are mended by `heal`."""
+    """All of them are ended by `heal`."""
 
     def do_nonsense(self) -> None:
-        """Somebody's hand spoils a topic's node, and mends it soon after, or later."""
+        """An administrator makes a topic's node invalid, and repairs it soon after, or later."""
         path = znodes.topic_path(self._topic())
         if path not in self.cluster.zookeeper.nodes or path in self.cluster.spoilt():
             return
@@ -33,7 +33,7 @@ class ZooKeeperFaults(Kinds):
         self.cluster.tool(spoil)
 
     def _unspoil(self, path: str) -> None:
-        """Unless it was deleted meanwhile, and maybe made again; until it is done."""
+        """Repair it, unless it was deleted and perhaps recreated meanwhile; retried until it is done."""
 
         def mend(tree: Any) -> None:
             data, stat = tree.latest(path)
@@ -46,7 +46,7 @@ class ZooKeeperFaults(Kinds):
             self.world.after(1.0, None, lambda: self._unspoil(path))
 
     def do_expire(self) -> None:
-        """A session ends though its broker lives."""
+        """A session ends although its broker lives."""
         session = self._any().session
         if session is not None and self.cluster.zookeeper.up:
             self.cluster.zookeeper.expire(session)
@@ -58,7 +58,7 @@ class ZooKeeperFaults(Kinds):
             session.disconnect()
 
     def do_cut_from_zookeeper(self) -> None:
-        """One broker does not reach it, for longer than its session lasts or not."""
+        """One broker cannot reach it, for longer or shorter than its session lasts."""
         self._cut_from_zookeeper(self._any().number, self.world.between(0, 5))
 
     def _cut_from_zookeeper(self, broker: int, seconds: float) -> None:
@@ -67,7 +67,7 @@ class ZooKeeperFaults(Kinds):
         self.world.after(seconds, None, lambda: self.cluster.cut_from_zookeeper(broker, False))
 
     def do_zookeeper_down(self) -> None:
-        """All of it."""
+        """No broker can reach it."""
         self._zookeeper(False)
         self._soon(4.0, lambda: self._zookeeper(True))
 

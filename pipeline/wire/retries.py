@@ -18,7 +18,7 @@ class RetryLater(Exception):
     """An error that a retry may fix."""
 
 
-class Patience:
+class Retries:
     """How long to retry: kafka.default.api.timeout.ms."""
 
     def __init__(self, settings: Settings) -> None:
@@ -44,12 +44,12 @@ class Patience:
 
 def insist(settings: Settings, attempt: Callable[[], Found]) -> Found:
     """Retry `attempt` while it raises RetryLater and return its result."""
-    patience = Patience(settings)
+    retries = Retries(settings)
     while True:
         try:
             return attempt()
         except RetryLater as later:
-            patience.pause(str(later))
+            retries.pause(str(later))
 
 
 def check(code: int, what: str) -> None:

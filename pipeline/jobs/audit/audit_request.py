@@ -20,7 +20,7 @@ class Stage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class AuditRequest:
     """`now` and durations in ms; no `topics`: all."""
 
     now: int
@@ -36,9 +36,9 @@ class Asked:
     @classmethod
     def parse(
         cls, now: int, *, topics: str, stages: Sequence[str], last: str, grace: str, window: str | None, **rest: Any
-    ) -> Asked:
+    ) -> AuditRequest:
         """OptionError for invalid options."""
-        asked = cls(
+        request = cls(
             now=now,
             stages=list(dict.fromkeys(map(_stage, stages))),
             topics=_names(topics, ","),
@@ -47,11 +47,11 @@ class Asked:
             window=duration("--window", window) if window else None,
             **rest,
         )
-        asked._check_compared()
-        if asked.window == 0:
+        request._check_compared()
+        if request.window == 0:
             raise OptionError("--window must be a duration above 0")
-        Period.before(now, asked.last, asked.grace, asked.window or 1)  # producers' windows are not shorter
-        return asked
+        Period.before(now, request.last, request.grace, request.window or 1)  # producers' windows are not shorter
+        return request
 
     def _check_compared(self) -> None:
         if not (self.audit_topic or self.archive or self.stages):

@@ -1,4 +1,4 @@
-"""Who is in office, when ZooKeeper goes away at the worst moment, and what a former controller can still do."""
+"""Controller terms: elections while ZooKeeper is away at the worst moment, and writes of a former controller."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def candidate(cluster: Any, tree: Any) -> Candidate:
     return Candidate(config, tree, orders, unused, lambda *_: None, lambda action: action())  # type: ignore[arg-type]
 
 
-def test_who_was_elected_begins_though_the_connection_is_lost_at_that_moment(cluster: Any) -> None:
+def test_an_elected_controller_begins_although_the_connection_is_lost_then(cluster: Any) -> None:
     tree = tree_of(cluster, 1)
     one = candidate(cluster, tree)
     watched = tree.exists
@@ -65,7 +65,7 @@ def test_who_was_elected_begins_though_the_connection_is_lost_at_that_moment(clu
     assert one.elected is not None and not one.undecided
 
 
-def test_who_is_in_office_reads_all_again_though_the_watch_cannot_be_set(cluster: Any) -> None:
+def test_the_controller_reads_everything_again_although_the_watch_cannot_be_set(cluster: Any) -> None:
     tree = tree_of(cluster, 1)
     one = candidate(cluster, tree)
     one.run()
@@ -97,7 +97,7 @@ class Away:
 
 
 def in_office(cluster: Any, tree: Any) -> Any:
-    """Broker 1 is there, and is the controller of a topic whose partition has no leader yet."""
+    """Broker 1 is the controller; a topic has a partition without a leader."""
     tree.create(f"{znodes.BROKER_IDS}/1", znodes.encode_broker({"P": ("h", 1)}, {"P": "PLAINTEXT"}, None, 0))
     tree.create(znodes.topic_path("t"), znodes.encode_topic(TopicNode(bytes(15) + b"t", {0: [1]})))
     one = candidate(cluster, tree)
@@ -110,7 +110,7 @@ def in_office(cluster: Any, tree: Any) -> Any:
     return elected
 
 
-def test_what_zookeeper_did_not_take_is_decided_again_though_the_connection_stays(cluster: Any) -> None:
+def test_a_failed_write_is_decided_again_although_the_connection_stays(cluster: Any) -> None:
     tree, path = tree_of(cluster, 1), znodes.state_path("t", 0)
     elected = in_office(cluster, tree)
     away = Away(tree)
@@ -122,7 +122,7 @@ def test_what_zookeeper_did_not_take_is_decided_again_though_the_connection_stay
     assert tree.find(path) is not None
 
 
-def test_what_an_event_leaves_undone_is_done_soon(cluster: Any) -> None:
+def test_the_unfinished_work_of_an_event_is_done_soon(cluster: Any) -> None:
     tree = tree_of(cluster, 1)
     elected = in_office(cluster, tree)
     elected.tick(cluster.world.now)
@@ -134,8 +134,8 @@ def test_what_an_event_leaves_undone_is_done_soon(cluster: Any) -> None:
     assert tree.find(znodes.state_path("u", 0)) is not None
 
 
-def test_another_topic_of_a_name_that_was_just_removed_is_not_missed(cluster: Any) -> None:
-    """It came between two looks: the first one at the node that was gone, the second one at all names."""
+def test_a_recreated_topic_is_not_missed_after_a_removal(cluster: Any) -> None:
+    """It is created between two reads: of the removed node, and of all names."""
     tree = tree_of(cluster, 1)
     elected = in_office(cluster, tree)
     elected.tick(cluster.world.now)
@@ -148,18 +148,18 @@ def test_another_topic_of_a_name_that_was_just_removed_is_not_missed(cluster: An
 
 def test_a_former_controller_writes_nothing(cluster: Any) -> None:
     tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
-    office, next_office = ControllerLease(tree, 1), ControllerLease(other, 2)
-    assert office.run()
-    fence = Check(znodes.CONTROLLER_EPOCH, office.epoch_version)
+    lease, next_lease = ControllerLease(tree, 1), ControllerLease(other, 2)
+    assert lease.run()
+    fence = Check(znodes.CONTROLLER_EPOCH, lease.epoch_version)
     tree.multi([fence])
-    assert not next_office.run()
-    next_office.challenge()
-    assert next_office.run()
+    assert not next_lease.run()
+    next_lease.challenge()
+    assert next_lease.run()
     with pytest.raises(BadVersion):
         tree.multi([fence])
-    office.resign()
+    lease.resign()
     with pytest.raises(BadVersion):
-        tree.multi([Check(znodes.CONTROLLER_EPOCH, office.epoch_version)])
+        tree.multi([Check(znodes.CONTROLLER_EPOCH, lease.epoch_version)])
 
 
 def test_a_former_controller_deletes_no_topic(cluster: Any) -> None:
@@ -168,18 +168,18 @@ def test_a_former_controller_deletes_no_topic(cluster: Any) -> None:
     one.run()
     elected: Any = one.elected
     tree.create(znodes.topic_path("t"), znodes.encode_topic(TopicNode(bytes(16), {})))
-    next_office = ControllerLease(other, 2)
-    next_office.run()
-    next_office.challenge()
-    assert next_office.run()
+    next_lease = ControllerLease(other, 2)
+    next_lease.run()
+    next_lease.challenge()
+    assert next_lease.run()
     with pytest.raises(TreeUnavailable):
         elected.deletions._finish("t")
     assert tree.find(znodes.topic_path("t")) is not None
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_topic_that_is_made_when_a_former_one_has_just_gone_stays_as_it_is(cluster: Any, lost: bool) -> None:
-    """Another broker makes it as soon as it can, and this one's connection may be lost at that moment."""
+def test_a_topic_recreated_right_after_a_deletion_stays(cluster: Any, lost: bool) -> None:
+    """Another broker creates it as soon as possible; this one's connection may be lost then."""
     cluster.zookeeper.lag = 0.0
     tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
     elected = in_office(cluster, tree)
@@ -206,7 +206,7 @@ def test_a_topic_that_is_made_when_a_former_one_has_just_gone_stays_as_it_is(clu
 
 
 def test_a_topic_without_partitions_is_deleted(cluster: Any) -> None:
-    """A tool or a person has made it: there is nobody whose answer could be waited for."""
+    """A tool or a person has created it: there is no broker whose answer to wait for."""
     tree = tree_of(cluster, 1)
     elected = in_office(cluster, tree)
     elected.tick(cluster.world.now)
@@ -218,7 +218,7 @@ def test_a_topic_without_partitions_is_deleted(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("left_over", [False, True])
-def test_a_topic_is_made_though_what_is_read_of_a_former_ones_config_is_old(cluster: Any, left_over: bool) -> None:
+def test_a_topic_is_created_although_a_stale_config_is_read(cluster: Any, left_over: bool) -> None:
     tree, path = tree_of(cluster, 1), f"{znodes.TOPIC_CONFIGS}/t"
     tree.create(path, znodes.encode_config({"retention.ms": "1"}))
     former = tree.exists(path)
@@ -231,7 +231,7 @@ def test_a_topic_is_made_though_what_is_read_of_a_former_ones_config_is_old(clus
         admin_writes.create_topic(tree, TopicPlan("t", {0: [1]}, {}))
 
 
-def test_an_order_that_was_overtaken_is_refused() -> None:
+def test_an_overtaken_request_is_refused() -> None:
     refused = []
     unused: Any = None
     orders = ControllerRequests(View(0, "c"), unused, lambda: None)
@@ -249,18 +249,18 @@ def test_an_order_that_was_overtaken_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("least", "registered", "taken"), [(7, 0, 7), (7, 9, 9), (0, 0, 0)])
-def test_an_order_for_a_former_life_is_refused(least: int, registered: int, taken: int) -> None:
+def test_a_request_for_a_former_life_is_refused(least: int, registered: int, taken: int) -> None:
     answers = {}
     unused: Any = None
     orders = ControllerRequests(View(0, "c"), unused, lambda: None)
     orders.least_epoch, orders.broker_epoch = least, registered
     for epoch in range(-1, 11):
-        office = view.ControllerTerm(1, 1, epoch)
-        orders.update_metadata(office, [], [], lambda error, _, epoch=epoch: answers.update({epoch: error}))  # type: ignore[misc]
+        term = view.ControllerTerm(1, 1, epoch)
+        orders.update_metadata(term, [], [], lambda error, _, epoch=epoch: answers.update({epoch: error}))  # type: ignore[misc]
     assert answers == {epoch: STALE_BROKER_EPOCH if 0 <= epoch < taken else NONE for epoch in range(-1, 11)}
 
 
-def test_no_life_takes_the_orders_for_the_one_before(cluster: Any) -> None:
+def test_no_life_takes_requests_for_the_former_one(cluster: Any) -> None:
     broker, zookeeper = cluster.brokers[1], cluster.zookeeper
     epochs = []
     for _ in range(3):
@@ -280,8 +280,8 @@ def test_no_life_takes_the_orders_for_the_one_before(cluster: Any) -> None:
     assert epochs == sorted(set(epochs))
 
 
-def test_who_dies_once_it_has_answered_does_what_it_was_told(cluster: Any) -> None:
-    """Nobody repeats an order that was answered, and what is published does not tell of a new topic yet."""
+def test_an_answered_request_is_carried_out_after_a_death(cluster: Any) -> None:
+    """No controller repeats an answered request, and the published metadata does not have the new topic yet."""
     broker, world = cluster.brokers[2], cluster.world
     for one in cluster.brokers.values():  # the first is elected
         one.start()

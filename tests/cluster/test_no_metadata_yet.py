@@ -1,4 +1,4 @@
-"""A broker that no controller has told anything yet, since none is elected that knows of it."""
+"""A broker without metadata, as no controller that knows it is elected yet."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..harness.broker import Broker
 from ..harness.process import await_turns, wait_until
 from ..harness.zookeeper import ZooKeeper
 
-ELSEWHERE = 99  # a broker that does nothing with its office
+ELSEWHERE = 99  # a broker that is elected and does nothing
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
 
 
 @pytest.fixture
 def tree(zookeeper: ZooKeeper) -> Iterator[ZooKeeperTree]:
-    """Where somebody else is in office."""
+    """Where another broker is the controller."""
     opened = ZooKeeperTree(zookeeper.connect)
     opened.create(znodes.CONTROLLER, znodes.encode_controller(ELSEWHERE, 0), ephemeral=True)
     yield opened
@@ -42,7 +42,7 @@ def broker(zookeeper: ZooKeeper, tree: ZooKeeperTree, tmp_path: Path) -> Iterato
 
 
 def test_it_names_itself_so_that_clients_ask_again(broker: Broker, tree: ZooKeeperTree) -> None:
-    """A librdkafka that is told of no broker sends nothing more on that connection, and tries no other server."""
+    """librdkafka that gets no brokers sends nothing more on that connection, and tries no other server."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     assert [*admin.list_topics(timeout=20).brokers] == [7]
     tree.delete(znodes.CONTROLLER)
