@@ -57,7 +57,7 @@ class Controller:
 
 
 class _Config(dict[str, Any]):
-    given: dict[str, str] = {}
+    originals: dict[str, str] = {}
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ class _Side:
         for index in range(3):
             EpochCache([(0, 0)]).write(self.bench.root / f"t-{index}")
             lead(self.bench, [FOLLOWER, 2], [FOLLOWER], index=index)
-            publish(self.bench, index=index, epoch_noted=0)
+            publish(self.bench, "t", index, epoch_noted=0)
 
     def produce(self, size: int = 10, index: int = 0) -> None:
         asked = calls.produce_request("t", batches.batch([b"x" * size], timestamp=1000), acks=1, partition=index)
@@ -355,7 +355,7 @@ def test_what_was_found_but_not_told_comes_along(pair: _Pair) -> None:
     for offset in (3, 3):
         pair.end_wait()
         pair.ask(_at(offset))
-    pair.do(lambda side: publish(side.bench, index=1, hw=1))
+    pair.do(lambda side: publish(side.bench, "t", 1, hw=1))
     assert pair.short.waiting
     (answer,) = pair.produce()
     assert b"partition_index=0" in answer
@@ -371,7 +371,7 @@ def test_news_of_other_partitions_come_along(pair: _Pair) -> None:
     pair.ask(_at(1, 1))
     for offset in (4, 4):
         pair.ask(_at(offset))
-    pair.do(lambda side: publish(side.bench, index=2, state=slots.OFFLINE))
+    pair.do(lambda side: publish(side.bench, "t", 2, state=slots.OFFLINE))
     pair.same()
     pair.ask(_at(4))
     assert pair.short.remembered > 3
