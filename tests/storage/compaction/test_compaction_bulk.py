@@ -370,7 +370,7 @@ def test_chunks_end_where_they_must(tmp_path: Path) -> None:
     for change, why in (
         (lambda data: data[: 7 * size] + b"\xff" + data[7 * size + 1 :], "offset"),
         (lambda data: data[: 7 * size + 40] + b"\xff" + data[7 * size + 41 :], "checksum"),
-        (lambda data: data[: 7 * size + 20], "few"),
+        (lambda data: data[: 7 * size + 20], "less than a batch"),
         (lambda data: data[: 8 * size - 5], "wants"),
         (lambda data: data[: 7 * size] + data[3 * size :], "comes after"),
     ):
