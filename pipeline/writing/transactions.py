@@ -35,11 +35,11 @@ Requirements: a unit has the same rows, in any order, when it is done again; and
 (offsets.retention.minutes: seven days).
 
 A stream's task has the same rows where they come from topics, and neither the query nor the cutting changed in between
-(minPartitions, maxRecordsPerPartition, odradek.split.bytes, repartition): Spark keeps the number of a shuffle's
-partitions in the checkpoint, and has no adaptive execution there. A row's content may differ the second time (a joined
-table has changed): what was written first stands, and the row was written once. A topic that was compacted, or lost its
-front (failOnDataLoss=false), has fewer rows the second time, and those written before were right. So a different number
-of rows is no error there; the offset's metadata keeps the number, and the driver logs a warning.
+(minPartitions, maxRecordsPerPartition, odradek.split.bytes, repartition). Behind a shuffle Spark's settings decide,
+too: a task refuses to write with those that may cut otherwise (`cutting`). A row's content may differ the second time
+(a joined table has changed): what was written first stands, and the row was written once. A topic that was compacted,
+or lost its front (failOnDataLoss=false), has fewer rows the second time, and those written before were right. So a
+different number of rows is no error there; the offset's metadata keeps the number, and the driver logs a warning.
 
 A batch's task does not: adaptive execution coalesces a shuffle's partitions by the number of cores and by sizes that
 are known at run time. No task can see how many others there are, or what they have. So a batch with a name must name
@@ -64,7 +64,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.writing import stamps
+from odradek.pipeline.writing import cutting, stamps
 from odradek.pipeline.writing.outgoing import Record
 from odradek.pipeline.writing.producer_settings import SILENT
 from odradek.pipeline.writing.producing import Sender, reason
@@ -94,7 +94,8 @@ class Mark:
 
     @classmethod
     def of_stream(cls) -> Mark:
-        """The mark of the current task."""
+        """The mark of the current task. PipelineError where a repeated batch may have other tasks."""
+        cutting.check(stamps.setting)
         task = stamps.task()
         return cls(f"{PREFIX}{task.query}-{task.partition}", task.epoch + 1)
 
