@@ -66,6 +66,7 @@ def logging_as(file: Path, conf: Mapping[str, str]) -> dict[str, str]:
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
     return {
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",  # a repeated batch must have the same tasks
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         **logging_as(_LOG4J2, conf),

@@ -13,10 +13,13 @@ from odradek.protocol.batch import CONTROL
 
 
 class Skipped(NamedTuple):
-    """Numbers of offsets: of control records, and of records of aborted transactions."""
+    """Numbers of offsets: of control records, of records of aborted transactions, and, in batches that keep others, of
+    records that compaction removed: in the first and the last batch also those outside of the range.
+    """
 
     control: int = 0
     aborted: int = 0
+    removed: int = 0
 
 
 def count(chunks: Iterable[Chunk], range: Range) -> Skipped:
@@ -25,7 +28,7 @@ def count(chunks: Iterable[Chunk], range: Range) -> Skipped:
     for chunk in chunks:
         for _ in counting.of(chunk):
             pass
-    return Skipped(counting.control, counting.aborted)
+    return Skipped(counting.control, counting.aborted, counting.removed)
 
 
 class _Counting(Selection):
@@ -33,7 +36,7 @@ class _Counting(Selection):
 
     def __init__(self, range: Range) -> None:
         super().__init__(range, check_crcs=False)
-        self.control = self.aborted = 0
+        self.control = self.aborted = self.removed = 0
 
     def _shown(self, batches: Batches) -> Batches:
         self._check_order(batches)
@@ -44,4 +47,5 @@ class _Counting(Selection):
         control = heads["attributes"] & CONTROL != 0
         self.control += int(sizes[control].sum())
         self.aborted += int(sizes[self._aborted.within(batches)].sum())
+        self.removed += int((heads["last_offset_delta"] + 1 - heads["num_records"]).sum())
         return batches.only(slice(0, 0))

@@ -221,15 +221,25 @@ class Brokers(Connections):
         """The group's committed offsets, without partitions that have none."""
         topic_of = OffsetFetchRequest.OffsetFetchRequestTopic
         topics = [topic_of(name=name, partition_indexes=rows) for name, rows in _indexes(partitions).items()]
+        found = self._committed(group, topics) if topics else {}
+        return {key: row.committed_offset for key, row in found.items() if row.committed_offset != _NO_OFFSET}
+
+    def all_committed(self, group: str) -> list[tuple[int, str]]:
+        """The group's committed offsets in whichever partitions, each with its metadata."""
+        return [(row.committed_offset, row.metadata or "") for row in self._committed(group, None).values()]
+
+    def _committed(self, group: str, topics: list[Any] | None) -> dict[Partition, Any]:
+        """`topics` None means all that the group has; waits while a transaction is undecided."""
 
         def fetch() -> dict[Partition, Any]:
-            request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=True, max_version=7)
+            request = OffsetFetchRequest(
+                group_id=group, topics=topics, require_stable=True, min_version=2, max_version=7
+            )
             answer = self.call(self._coordinator(group), request)
             check(answer.error_code, f"the offsets of group {group!r}")
             return _all_rows(answer, f"the offsets of group {group!r}")
 
-        found = self.insist(fetch) if topics else {}
-        return {key: row.committed_offset for key, row in found.items() if row.committed_offset != _NO_OFFSET}
+        return self.insist(fetch)
 
     def _coordinator(self, group: str) -> Address:
         self.ask_anybody([])

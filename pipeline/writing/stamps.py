@@ -76,9 +76,15 @@ class Task(NamedTuple):
 def task() -> Task:
     """The task that this code runs in, within a streaming query."""
     context = _context()
-    query, epoch = context.getLocalProperty(QUERY), context.getLocalProperty(EPOCH)
+    query, epoch = setting(QUERY), setting(EPOCH)
     assert query and epoch, "outside of a streaming query"
     return Task(UUID(query), int(epoch), context.partitionId())
+
+
+def setting(name: str) -> str | None:
+    """A setting of the query that this code runs in; None for a default."""
+    found: str | None = _context().getLocalProperty(name)
+    return found
 
 
 def partition() -> int:

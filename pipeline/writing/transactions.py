@@ -35,11 +35,11 @@ Requirements: a unit has the same rows, in any order, when it is done again; and
 (offsets.retention.minutes: seven days).
 
 A stream's task has the same rows where they come from topics, and neither the query nor the cutting changed in between
-(minPartitions, maxRecordsPerPartition, odradek.split.bytes, repartition): Spark keeps the number of a shuffle's
-partitions in the checkpoint, and has no adaptive execution there. A row's content may differ the second time (a joined
-table has changed): what was written first stands, and the row was written once. A topic that was compacted, or lost its
-front (failOnDataLoss=false), has fewer rows the second time, and those written before were right. So a different number
-of rows is no error there; the offset's metadata keeps the number, and the driver logs a warning.
+(minPartitions, maxRecordsPerPartition, odradek.split.bytes, repartition). Behind a shuffle Spark's settings decide,
+too: a task refuses to write with those that may cut otherwise (`cutting`). A row's content may differ the second time
+(a joined table has changed): what was written first stands, and the row was written once. A topic that was compacted,
+or lost its front (failOnDataLoss=false), has fewer rows the second time, and those written before were right. So a
+different number of rows is no error there; the offset's metadata keeps the number, and the driver logs a warning.
 
 A batch's task does not: adaptive execution coalesces a shuffle's partitions by the number of cores and by sizes that
 are known at run time. No task can see how many others there are, or what they have. So a batch with a name must name
@@ -57,27 +57,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.writing import stamps
+from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.writing import cutting, stamps
 from odradek.pipeline.writing.outgoing import Record
 from odradek.pipeline.writing.producer_settings import SILENT
 from odradek.pipeline.writing.producing import Sender, reason
 
 PREFIX = "odradek-spark-"
 ABORT_SECONDS = 10  # a broker that does not answer in this time aborts on its own, later
-PAUSE_SECONDS = 0.05
-UNDECIDED = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-)
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,8 @@ class UnitMark:
 
     @classmethod
     def of_stream(cls) -> UnitMark:
-        """The mark of the current task."""
+        """The mark of the current task. PipelineError where a repeated batch may have other tasks."""
+        cutting.check(stamps.setting)
         task = stamps.task()
         return cls(f"{PREFIX}{task.query}-{task.partition}", task.epoch + 1)
 
@@ -114,7 +108,7 @@ class UnitMetadata(NamedTuple):
     @classmethod
     def parsed(cls, text: str) -> UnitMetadata:
         """The inverse of `str`."""
-        rows, *more = text.split(" ", 2)
+        rows, *more = text.rstrip("\0").split(" ", 2)  # confluent_kafka commits the end of its string, too
         return cls(int(rows or 0), *more)
 
     def __str__(self) -> str:
@@ -122,12 +116,15 @@ class UnitMetadata(NamedTuple):
 
 
 @contextmanager
-def transaction(settings: Mapping[str, str], mark: UnitMark, written: Mapping[str, int]) -> Iterator[Transaction]:
+def transaction(
+    settings: Mapping[str, str], kafka: Mapping[str, str], mark: UnitMark, written: Mapping[str, int]
+) -> Iterator[Transaction]:
     """A normal exit means that all is committed, now or before; on an exception nothing is, unless it was before.
 
-    `written` is read at the exit: how many rows went to each topic, including those of an earlier attempt.
+    `settings` are librdkafka's, made of `kafka`, which has Java's names. `written` is read at the exit: how many rows
+    went to each topic, including those of an earlier attempt.
     """
-    one = Transaction(settings, mark)
+    one = Transaction(settings, kafka, mark)
     try:
         yield one
         one.commit(written)
@@ -141,8 +138,9 @@ def transaction(settings: Mapping[str, str], mark: UnitMark, written: Mapping[st
 class Transaction(Sender):
     """A producer with one transaction, which begins with the first record. PipelineError for every error."""
 
-    def __init__(self, settings: Mapping[str, str], mark: UnitMark) -> None:
+    def __init__(self, settings: Mapping[str, str], kafka: Mapping[str, str], mark: UnitMark) -> None:
         super().__init__({**settings, "transactional.id": mark.name})
+        self._kafka = {**kafka, "default.api.timeout.ms": settings["delivery.timeout.ms"]}
         self._mark = mark
         self._began: float | None = None  # monotonic seconds
         self._asked = False
@@ -196,14 +194,14 @@ class Transaction(Sender):
     def _begin(self) -> None:
         self._asked = True
         self._insist(self._producer.init_transactions)
-        last = max(self._committed_metadata(), key=lambda one: one.offset, default=None)
-        if last is not None and last.offset > self._mark.number:
+        number, metadata = self._last_committed()
+        if number > self._mark.number:
             raise PipelineError(
-                f"{self._mark.name} has already written batch {last.offset - 1}, and now gets batch "
+                f"{self._mark.name} has already written batch {number - 1}, and now gets batch "
                 f"{self._mark.number - 1}: a checkpoint was reset, or two writes have the same name"
             )
-        if last is not None and last.offset == self._mark.number:
-            self.before = UnitMetadata.parsed(last.metadata or "")
+        if number == self._mark.number:
+            self.before = UnitMetadata.parsed(metadata)
             return
         self._began = time.monotonic()
         self._producer.begin_transaction()
@@ -228,42 +226,19 @@ class Transaction(Sender):
                 "query, its tables or its partitioning changed in between, or two writes have the same name"
             )
 
-    def _committed_metadata(self) -> list[TopicPartition]:
-        """The group's committed offsets, for any topics."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            found, error = self._fetched()
-            if error is None:
-                return found
-            if error.code() not in UNDECIDED or time.monotonic() > deadline:
-                raise PipelineError(f"the offsets of group {self._mark.name}: {reason(error)}")
-            time.sleep(PAUSE_SECONDS)
+    def _last_committed(self) -> tuple[int, str]:
+        """The last number that the group has committed, and its metadata, for any topic; 0 where there is none.
 
-    def _fetched(self) -> tuple[list[TopicPartition], KafkaError | None]:
-        asked = [ConsumerGroupTopicPartitions(self._mark.name)]
-        try:
-            [answer] = self._admin.list_consumer_group_offsets(
-                asked, require_stable=True, request_timeout=self._patience
-            ).values()
-            found = answer.result().topic_partitions
-        except KafkaException as error:
-            return [], error.args[0]
-        return found, next((one.error for one in found if one.error), None)
-
-    @cached_property
-    def _admin(self) -> AdminClient:
-        """A consumer could only fetch offsets of partitions that it names."""
-        return AdminClient(self._untransactional, logger=SILENT)
-
-    @property
-    def _untransactional(self) -> dict[str, Any]:
-        return {name: value for name, value in self._settings.items() if name != "transactional.id"}
+        librdkafka cannot tell: its requests for all offsets of a group end the process when the coordinator moves.
+        """
+        with Brokers(self._kafka) as brokers:
+            return max(brokers.all_committed(self._mark.name), default=(0, ""))
 
     @cached_property
     def _group(self) -> Consumer:
         """Never subscribes: only provides the metadata with which a transaction includes the group's offsets."""
-        group: dict[str, Any] = {"group.id": self._mark.name, "enable.auto.commit": False}
-        return Consumer({**self._untransactional, **group}, logger=SILENT)
+        ours = {name: value for name, value in self._settings.items() if name != "transactional.id"}
+        return Consumer({**ours, "group.id": self._mark.name, "enable.auto.commit": False}, logger=SILENT)
 
     # -- errors
 

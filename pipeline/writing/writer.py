@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from odradek.pipeline import between_tasks
 from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.wire.settings import Settings
 from odradek.pipeline.writing import destination, outgoing, producer_settings, stamps, units
 from odradek.pipeline.writing.outgoing import Outgoing
 from odradek.pipeline.writing.producing import Sender, sender
@@ -58,6 +59,7 @@ class Plan:
 
     topic: str | None
     settings: dict[str, str] = field(repr=False)  # librdkafka's, passwords too
+    kafka: dict[str, str] = field(repr=False)  # the same under Java's names
     headers: bool
     stamped: bool
     travelling: bool  # whether the rows have an id column
@@ -74,8 +76,19 @@ class Plan:
         outgoing.check(schema, options.topic, options.stamp, options.timestamps)
         units.check(schema, options.by)
         settings = producer_settings.checked(producer_settings.librdkafka(options.kafka), options.transactional)
+        if options.transactional:
+            Settings.of(options.kafka)  # a task reads notes with them
         rows = (options.headers, options.stamp, stamps.COLUMN in schema.names, options.timestamps)
-        return cls(options.topic, settings, *rows, options.transactional, options.name, options.batch, options.by)
+        return cls(
+            options.topic,
+            settings,
+            options.kafka,
+            *rows,
+            options.transactional,
+            options.name,
+            options.batch,
+            options.by,
+        )
 
     def outgoing(self) -> Outgoing:
         """The converter for the rows of the current task."""
@@ -121,7 +134,7 @@ def write(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Sent:
 def write_once(plan: Plan, batches: Iterable[pa.RecordBatch], mark: UnitMark) -> Sent:
     """The same, unless an earlier attempt did it under this mark."""
     sent = Sent({}, {})
-    with transaction(plan.settings, mark, sent.records) as one:
+    with transaction(plan.settings, plan.kafka, mark, sent.records) as one:
         _send(plan, batches, one, sent)
     return _done(sent, one)
 
@@ -136,7 +149,7 @@ def write_units(plan: Plan, batches: Iterable[pa.RecordBatch], partition: int) -
                     if len(opened) == units.MOST:
                         raise PipelineError(f"{units.OPTION}: more than {units.MOST} values of '{plan.by}' in a task")
                     sent = Sent({}, {})
-                    one = transaction(plan.settings, plan.unit(value, partition), sent.records)
+                    one = transaction(plan.settings, plan.kafka, plan.unit(value, partition), sent.records)
                     opened[value] = transactions.enter_context(one), sent
                 _send(plan, [rows], *opened[value])
     return total([_done(sent, one) for one, sent in opened.values()])

@@ -12,6 +12,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from ..clients.admin import unique
 from ..clients.raw.calls import fetch
+from ..harness.cluster import Cluster
 
 RECORD, ABORTED, CONTROL, COMPACTED, DELETED = "record", "aborted", "control", "compacted", "deleted"
 WAIT = 60
@@ -39,12 +40,13 @@ class Account(NamedTuple):
         return len(self.fates)
 
 
-def account(broker: Any, topic: str) -> Account:
-    """Of partition 0, without writers. AssertionError where the clients contradict one another."""
-    first, _ = _bounds(broker, topic)
-    committed, stable = consumed(broker, topic, "read_committed")
-    uncommitted, _ = consumed(broker, topic, "read_uncommitted")
-    control, batches = _batches(broker, topic, first)
+def account(broker: Any, topic: str, partition: int = 0) -> Account:
+    """Of a partition where nobody writes. AssertionError where the clients contradict one another."""
+    where = TopicPartition(topic, partition)
+    first, _ = _bounds(broker, where)
+    committed, stable = consumed(broker, topic, "read_committed", partition)
+    uncommitted, _ = consumed(broker, topic, "read_uncommitted", partition)
+    control, batches = _batches(broker, where, first)
     shown, all_of_them = {one.offset for one in committed}, {one.offset for one in uncommitted}
     fates = [_fate(at, first, shown, all_of_them, control) for at in range(stable)]
     assert shown <= all_of_them
@@ -63,13 +65,13 @@ def _fate(at: int, first: int, shown: set[int], all_of_them: set[int], control: 
     return COMPACTED
 
 
-def consumed(broker: Any, topic: str, isolation: str) -> tuple[list[Seen], int]:
-    """What a consumer of that level gets of partition 0, and where it is at the end."""
+def consumed(broker: Any, topic: str, isolation: str, partition: int = 0) -> tuple[list[Seen], int]:
+    """What a consumer of that level gets of a partition, and where it is at the end."""
     settings = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "enable.auto.commit": False, "auto.offset.reset": "earliest"} | settings
     )
-    consumer.assign([TopicPartition(topic, 0, _bounds(broker, topic)[0])])
+    consumer.assign([TopicPartition(topic, partition, _bounds(broker, TopicPartition(topic, partition))[0])])
     found: list[Seen] = []
     try:
         while (message := consumer.poll(WAIT)) is not None:
@@ -86,23 +88,24 @@ def consumed(broker: Any, topic: str, isolation: str) -> tuple[list[Seen], int]:
         consumer.close()
 
 
-def _bounds(broker: Any, topic: str) -> tuple[int, int]:
+def _bounds(broker: Any, where: TopicPartition) -> tuple[int, int]:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
     try:
-        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), WAIT)
+        first, end = consumer.get_watermark_offsets(where, WAIT)
         return first, end
     finally:
         consumer.close()
 
 
-def _batches(broker: Any, topic: str, first: int) -> tuple[set[int], set[int]]:
+def _batches(broker: Any, where: TopicPartition, first: int) -> tuple[set[int], set[int]]:
     """The offsets of control records, and all that any batch spans, from the first one of the log on."""
     control: set[int] = set()
     spanned: set[int] = set()
-    at, end = first, _bounds(broker, topic)[1]
-    with broker.wire() as wire:
+    at, end = first, _bounds(broker, where)[1]
+    with _leader(broker, where).wire() as wire:
         while at < end:
-            batches = list(MemoryRecords(bytes(fetch(wire, topic, at).records or b"")))
+            part = fetch(wire, where.topic, at, partition=where.partition)
+            batches = list(MemoryRecords(bytes(part.records or b"")))
             if not batches:
                 break
             for one in batches:
@@ -112,3 +115,10 @@ def _batches(broker: Any, topic: str, first: int) -> tuple[set[int], set[int]]:
                     control.update(range(one.base_offset, one.last_offset + 1))
             at = batches[-1].last_offset + 1
     return control, spanned
+
+
+def _leader(broker: Any, where: TopicPartition) -> Any:
+    """The one broker, or that of a cluster that leads."""
+    if not isinstance(broker, Cluster):
+        return broker
+    return broker.broker(broker.wait_leader(where.topic, where.partition))

@@ -1,6 +1,6 @@
 """A stand-in for a broker: it passes on what a real one says, and lies where it is told to.
 
-Clients that ask it who leads are told of the stand-in alone, so all they read comes by it.
+Clients that ask it who leads, or coordinates, are told of the stand-in alone, so all that they ask comes by it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,30 @@ from kafka.protocol.admin import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka.protocol.metadata import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-FETCH, LIST_OFFSETS, METADATA, CONFIGS, LOG_DIRS = 1, 2, 3, 32, 35
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, COORDINATOR, CONFIGS, LOG_DIRS = 0, 1, 2, 3, 9, 10, 32, 35
 _KNOWN: dict[int, tuple[Any, Any]] = {
+    PRODUCE: (ProduceRequest, ProduceResponse),
     FETCH: (FetchRequest, FetchResponse),
     LIST_OFFSETS: (ListOffsetsRequest, ListOffsetsResponse),
     METADATA: (MetadataRequest, MetadataResponse),
+    OFFSET_FETCH: (OffsetFetchRequest, OffsetFetchResponse),
+    COORDINATOR: (FindCoordinatorRequest, FindCoordinatorResponse),
     CONFIGS: (DescribeConfigsRequest, DescribeConfigsResponse),
     LOG_DIRS: (DescribeLogDirsRequest, DescribeLogDirsResponse),
 }
@@ -91,12 +107,18 @@ class StandIn:
         head = 5 if kinds[1].flexible_version_q(version) else 4  # a correlation id, and a byte for tags
         true = kinds[1].decode(answer[head:], version=version)
         self.asked.append((time.monotonic(), request))
-        if key == METADATA:
-            for one in true.brokers:
-                one.host, one.port = "127.0.0.1", self._listening.getsockname()[1]
+        for one in _places(key, true):
+            one.host, one.port = "127.0.0.1", self._listening.getsockname()[1]
         true._header = None
         said = self.lies.get(key, lambda _, true: true)(request, true)
         return None if said is None else _framed(answer[:head] + bytes(said.encode(version=version)))
+
+
+def _places(key: int, answer: Any) -> list[Any]:
+    """All that has a broker's address."""
+    if key == METADATA:
+        return list(answer.brokers)
+    return (answer.coordinators or [answer]) if key == COORDINATOR else []
 
 
 def _framed(body: bytes) -> bytes:

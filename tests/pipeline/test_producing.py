@@ -78,7 +78,7 @@ def test_nothing_to_write_needs_no_broker(broker: Any) -> None:
     """And the totals of several tasks, one of which failed."""
     empty = pa.record_batch({"value": pa.array([], pa.binary())})
     there = plan(broker, "t")
-    nowhere = Plan("t", {"bootstrap.servers": f"127.0.0.1:{free_port()}"}, True, False, False)
+    nowhere = Plan("t", {"bootstrap.servers": f"127.0.0.1:{free_port()}"}, {}, True, False, False)
     assert writer.write(nowhere, iter([empty])).records == {"t": 0}
     assert writer.write(there, iter([])).records == {}
     assert writer.total([Sent({"a": 1}, {"a": 2}), None, Sent({"a": 3, "b": 0}, {"a": 4, "b": 0})]) == Sent(
@@ -122,7 +122,7 @@ def test_no_broker_there() -> None:
     server = f"127.0.0.1:{free_port()}"
     settings = {"bootstrap.servers": server, "delivery.timeout.ms": "3000"}
     with pytest.raises(PipelineError, match=f"^t: _MSG_TIMED_OUT.*{server}.*refused"):
-        writer.write(Plan("t", settings, True, False, False), iter([value()]))
+        writer.write(Plan("t", settings, {}, True, False, False), iter([value()]))
 
 
 def test_producers_wait_for_the_next_task(broker: Any) -> None:
@@ -145,7 +145,7 @@ def test_an_error_in_the_rows_drops_what_is_queued() -> None:
     bad = pa.record_batch({"value": [b"x"], "topic": pa.array([None], pa.string())})
     good = pa.record_batch({"value": [b"x"], "topic": ["t"]})
     with pytest.raises(PipelineError, match="null topic"):
-        writer.write(Plan(None, nowhere, True, False, False), iter([good, bad]))
+        writer.write(Plan(None, nowhere, {}, True, False, False), iter([good, bad]))
 
 
 # -- what the driver knows before

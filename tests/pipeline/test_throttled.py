@@ -121,7 +121,7 @@ def test_a_consumers_quota_of_apache_kafka(tmp_path: Path, monkeypatch: pytest.M
     apache = Apache("3.9.1", tmp_path).start()
     try:
         broker = ExternalBroker(apache.bootstrap)
-        _set_quota(broker, 60_000)
+        set_quota(broker, None, consumer_byte_rate=60_000)
         topic = create_topic(broker)
         fill(broker, topic, 100, records=100)
         rows = read(broker, topic, odradek_local="off")
@@ -131,11 +131,12 @@ def test_a_consumers_quota_of_apache_kafka(tmp_path: Path, monkeypatch: pytest.M
         apache.stop()
 
 
-def _set_quota(broker: Any, rate: int) -> None:
+def set_quota(broker: Any, client_id: str | None, **rates: int) -> None:
+    """Bytes a second of that client; of each that has none of its own, with None."""
     from kafka.protocol.admin import AlterClientQuotasRequest as Request
 
-    entity = Request.EntryData.EntityData(entity_type="client-id", entity_name=None)
-    op = Request.EntryData.OpData(key="consumer_byte_rate", value=float(rate), remove=False)
+    entity = Request.EntryData.EntityData(entity_type="client-id", entity_name=client_id)
+    ops = [Request.EntryData.OpData(key=key, value=float(rate), remove=False) for key, rate in rates.items()]
     with broker.wire() as wire:
-        answer = wire.call(Request[1](entries=[Request.EntryData(entity=[entity], ops=[op])], validate_only=False))
+        answer = wire.call(Request[1](entries=[Request.EntryData(entity=[entity], ops=ops)], validate_only=False))
     assert [one.error_code for one in answer.entries] == [0]

@@ -24,6 +24,7 @@ from odradek.pipeline.writing.writer import Plan, Sent
 
 from ..clients.admin import create_topic, unique
 from ..harness.process import free_port, wait_until
+from .stand_in import OFFSET_FETCH, StandIn
 from .topics import WAIT
 from .written import committed, written
 
@@ -102,7 +103,7 @@ def test_rows_that_go_elsewhere_when_they_are_written_again(broker: Any) -> None
 
 def test_an_empty_task_asks_nobody() -> None:
     settings = producer_settings.librdkafka({"bootstrap.servers": f"127.0.0.1:{free_port()}"})
-    nowhere = Plan("t", settings, True, False, False, transactional=True)
+    nowhere = Plan("t", settings, {}, True, False, False, transactional=True)
     assert once(nowhere, mark(), rows()) == Sent({"t": 0}, {"t": 0})
     assert once(nowhere, mark()) == Sent({}, {})
 
@@ -116,7 +117,7 @@ class Attempt:
     def __init__(self, told: Plan, task: UnitMark) -> None:
         self._settings, self._written = told.settings, dict[str, int]()
         self._topic = told.topic or ""
-        self._opened = transactions.transaction(told.settings, task, self._written)
+        self._opened = transactions.transaction(told.settings, told.kafka, task, self._written)
         self._one = self._opened.__enter__()
 
     def send(self, *values: str) -> None:
@@ -198,6 +199,28 @@ def test_a_task_that_is_killed(broker: Any, committed: bool) -> None:
     assert len(written(broker, topic)) == 2
     assert once(told, task, rows("a", "b")).before == (2 if committed else 0)
     assert seen(broker, topic) == ["a", "b"]
+
+
+@pytest.mark.parametrize("code", [14, 15, 16])  # it loads, there is none, it is another
+def test_a_coordinator_that_moves(broker: Any, code: int) -> None:
+    """Whoever asks for the notes then is told to come again; in its own process, which librdkafka once crashed."""
+    topic, task, left = create_topic(broker), mark(), [3]
+    once(plan(broker, topic), task, rows("a"))
+
+    def lie(_: Any, true: Any) -> Any:
+        left[0] -= 1
+        if left[0] >= 0:
+            for row in (true, *(true.groups or ())):
+                row.topics, row.error_code = [], code
+        return true
+
+    with StandIn(broker.bootstrap, {OFFSET_FETCH: lie}) as stand_in:
+        child = os.fork()
+        if not child:
+            os._exit(once(plan(stand_in, topic), task, rows("a")).before != 1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert left[0] < 0
+    assert seen(broker, topic) == ["a"]
 
 
 # -- units: a batch that is cut by a column
@@ -405,7 +428,7 @@ def test_no_broker_there() -> None:
     server = f"127.0.0.1:{free_port()}"
     settings = producer_settings.librdkafka({"bootstrap.servers": server, "transaction.timeout.ms": "3000"})
     with pytest.raises(PipelineError, match=f"^transaction task.*: _TIMED_OUT.*{server}.*refused"):
-        once(Plan("t", settings, True, False, False, transactional=True), mark(), rows("a"))
+        once(Plan("t", settings, {}, True, False, False, transactional=True), mark(), rows("a"))
 
 
 def test_settings_of_the_producer() -> None:

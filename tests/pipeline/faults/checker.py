@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from confluent_kafka.admin import AdminClient
+
 from ...clients.transactions import await_stable
+from ..accounting import ABORTED, CONTROL, RECORD, WAIT, account
 from ..written import written
 
 TOLD = 10
@@ -48,3 +51,21 @@ def assert_each_once(broker: Any, topic: str, sent: Iterable[str]) -> None:
     await_stable(broker, topic)
     difference = compare(sent, ids(broker, topic))
     assert not any(difference), str(difference)
+
+
+def assert_accounted(broker: Any, sent: Iterable[str], *topics: str) -> None:
+    """Each id is a key once in all of the topics, and each of their offsets is a record's, aborted, or a marker's."""
+    found: list[str] = []
+    for topic in topics:
+        await_stable(broker, topic)
+        for partition in range(partitions(broker, topic)):
+            known = account(broker, topic, partition)
+            assert set(known.fates) <= {RECORD, ABORTED, CONTROL}
+            found += [(one.key or b"").decode() for one in known.committed]
+    difference = compare(sent, found)
+    assert not any(difference), str(difference)
+
+
+def partitions(broker: Any, topic: str) -> int:
+    """How many it has."""
+    return len(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, WAIT).topics[topic].partitions)

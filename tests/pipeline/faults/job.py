@@ -3,7 +3,8 @@
 python job.py FOLDER        FOLDER/job.json is a `stream.Job`; it goes on until there is FOLDER/stop and all is read
 
 Each death is died once. FOLDER/died/POINT appears then, with the process id: <epoch>-<partition> of a task's,
-<epoch> of a driver's. FOLDER/done/<epoch>-<partition> appears when a task has written its rows.
+<epoch> of a driver's. FOLDER/done/<epoch>-<partition> appears when a task has written its rows; the tasks of other
+partitions than 0 die after that of partition 0 has.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class Dying(StreamWriter):
         task = stamps.task()
         name = f"{task.epoch}-{task.partition}"
         death = self._deaths.get(name)
+        if death and task.partition:
+            await_file(self._folder / "done" / f"{task.epoch}-0")
+        if death == "begun" and self._first(name):
+            kill_this()
         if death == "stray" and not (self._folder / "died" / name).exists():
             return self._stray(name, iterator)
         if death == "sent" and self._first(name):
@@ -65,8 +70,11 @@ class Dying(StreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
         """All tasks of a batch have written theirs, and the checkpoint does not know it yet."""
-        if self._deaths.get(str(batchId)) == "driver" and self._first(str(batchId)):
+        death = self._deaths.get(str(batchId))
+        if death == "driver" and self._first(str(batchId)):
             time.sleep(LONGEST)  # until the test kills the driver
+        if death == "told" and self._first(str(batchId)):
+            kill_this()
         super().commit(messages, batchId)
 
     def _stray(self, name: str, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -117,24 +125,26 @@ def await_file(path: Path) -> None:
         time.sleep(PAUSE)
 
 
-class DyingSource(OdradekDataSource):
+def dying(folder: Path, deaths: dict[str, str]) -> type[OdradekDataSource]:
     """The source, with that writer."""
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For `df.writeStream`."""
-        plan = writer.stream_writer(self.options, schema, overwrite)._plan  # type: ignore[attr-defined]
-        return Dying(plan, Path(self.options["folder"]), json.loads(self.options["deaths"]))
+    class DyingSource(OdradekDataSource):
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+            made = writer.stream_writer(self.options, schema, overwrite)
+            return Dying(made._plan, folder, deaths)  # type: ignore[attr-defined]
+
+    return DyingSource
 
 
 def start(folder: Path) -> StreamingQuery:
     """The query of FOLDER/job.json."""
     job = json.loads((folder / "job.json").read_text())
     spark = session("faults", **SETTINGS | job["conf"])
-    spark.dataSource.register(DyingSource)
+    spark.dataSource.register(dying(folder, job["deaths"]))
     brokers = {"kafka.bootstrap.servers": job["bootstrap"]}
     rows = spark.readStream.format("odradek").options(**brokers, **job["reading"]).load().select("key", "value")
-    own = {"folder": str(folder), "deaths": json.dumps(job["deaths"]), "checkpointLocation": str(folder / "checkpoint")}
-    sink = rows.writeStream.format("odradek").options(**brokers, **job["writing"], **own)
+    sink = rows.writeStream.format("odradek").options(**brokers, **job["writing"])
+    sink = sink.option("checkpointLocation", str(folder / "checkpoint"))
     return sink.trigger(processingTime="0 seconds").start()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -134,13 +134,18 @@ def opened(stream: Stream) -> Iterator[Stream]:
         stream.close()
 
 
-def feed(broker: Any, topic: str, numbers: Iterable[int], partitions: int) -> list[str]:
-    """Ids into a topic, in turn to each partition, in small batches; returns them when all are acknowledged."""
+def feed(
+    broker: Any, topic: str, numbers: Iterable[int], partitions: int, body: Callable[[str], str] = str
+) -> list[str]:
+    """Ids into a topic, in turn to each partition, in small batches; returns them when all are acknowledged.
+
+    An id is the record's key, and `body` makes its value.
+    """
     settings = {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "log_level": 0}
     producer = Producer({**settings, "batch.num.messages": 100, "delivery.report.only.error": True})
     errors: list[Any] = []
     sent = [f"id {number:06d}" for number in numbers]
     for at, one in enumerate(sent):
-        producer.produce(topic, one, one, at % partitions, on_delivery=lambda error, _: errors.append(error))
+        producer.produce(topic, body(one), one, at % partitions, on_delivery=lambda error, _: errors.append(error))
     assert not producer.flush(60) and not errors, errors[:3]
     return sent

@@ -38,13 +38,14 @@ def source(broker: Any, *topics: str, **options: str) -> dict[str, str]:
 
 def archive(spark: SparkSession, folder: Path | str, wanted: Job) -> State:
     """Run the job once, to a folder or a URI; returns what the archive consists of."""
+    before = {key: spark.conf.get(key) for key in SETTINGS}
     for key, value in SETTINGS.items():
         spark.conf.set(key, value)
     try:
         job.run(spark, Files(spark, str(folder)), wanted)
     finally:
-        for key in SETTINGS:
-            spark.conf.unset(key)
+        for key, was in before.items():
+            spark.conf.set(key, was or "")
     return live(spark, folder)
 
 

@@ -190,6 +190,9 @@ def test_formats_and_the_event_s_own_time(spark: SparkSession, broker: Any, tmp_
         ("((", r"--event-time \(\(: "),
         ("*", r"--event-time \*: the expression has 8 columns; it must have one"),
         ("max(timestamp)", r"--event-time max\(timestamp\): .*MISSING_GROUP_BY"),
+        ("window(timestamp, '1 hour').start", "must have one value for each record"),
+        ("window(timestamp, '2 hours', '1 hour').start", "must have one value for each record"),
+        ("max(timestamp) OVER (PARTITION BY key)", "must have one value for each record"),
         ("explode(array(timestamp))", r"--event-time explode\(array\(timestamp\)\): .*GENERATOR"),
     ],
 )

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.sink.columns import Columns
 from odradek.pipeline.jobs.archive.store import manifest
 from odradek.pipeline.jobs.archive.store.manifest import State
 from odradek.pipeline.jobs.archive.verify.verify import verify
+from odradek.pipeline.jobs.causes import cause
 from odradek.pipeline.jobs.files import Files
 
+from ...clients.admin import create_topic
+from ...clients.raw.batches import batch, record
+from ...clients.raw.calls import produce
 from ..accounting import ABORTED, COMPACTED, CONTROL, RECORD, account
 from ..local import Local
 from ..reads import SHORT
@@ -24,9 +29,11 @@ from ..stand_in import FETCH, LOG_DIRS, StandIn
 from ..test_accounting import written
 from ..test_fetching import fill
 from ..test_holes import silent_from
-from ..test_segments import CLEANER, compacted
+from ..test_segments import CLEANER, compacted, keyed
 from ..test_segments import COMPACTED as COMPACTING
+from ..topics import send
 from .archives import archive, source
+from .losing import losing
 from .test_silence import nowhere
 
 if TYPE_CHECKING:
@@ -92,3 +99,39 @@ def test_what_is_not_accounted_for_is_a_difference(spark: SparkSession, broker: 
     path.write_text(text[:begin] + text[begin:].replace(f'"{topic.name}":', '"another":'))
     [line] = verify(spark, Files(spark, str(tmp_path)), kafka, [topic.name]).differences
     assert line.startswith(f"{topic.name}: partition 0: the manifest covers ")
+
+
+def test_what_was_read_and_not_written(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """There is no reason for it in a log that is not compacted: it is no gap that the reader would accept."""
+    topic = create_topic(broker, partitions=2)
+    send(broker, topic, range(40), 2)
+    why = f"{topic}-1: 2 of the offsets 0 to 19 have neither a record nor a reason"
+    with losing(spark), pytest.raises(Exception) as told:
+        archive(spark, tmp_path, Job(source(broker, topic)))
+    assert cause(told.value).startswith(why)
+    state = archive(spark, tmp_path, Job(source(broker, topic)))
+    assert (sum(file.rows for file in state.files.values()), dict(state.skipped)) == (40, {})
+
+
+def test_a_log_that_once_was_compacted(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
+    """Its topic is not any more: what is missing from a batch that keeps other records is no loss."""
+    topic = Local(fresh_broker(**CLEANER), **COMPACTING)
+    put(topic, [b"a", b"b", b"c", b"d"])
+    put(topic, [b"b", b"c"])
+    keyed(topic, [b"%d" % at for at in range(60)], 6)
+    compacted(topic)
+    policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic.name, incremental_configs=[policy])
+    admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    fates = Counter(account(topic.broker, topic.name).fates)
+    assert fates == {RECORD: 64, COMPACTED: 2}
+    state = archive(spark, tmp_path, Job(source(topic.broker, topic.name)))
+    assert skipped(state, topic.name) == {COMPACTED: 2}
+
+
+def put(topic: Local, keys: list[bytes]) -> None:
+    """A batch of a record of each key."""
+    body = b"".join(record(at, b"x", key) for at, key in enumerate(keys))
+    with topic.broker.wire() as wire:
+        assert produce(wire, topic.name, batch(keys, payload=body)).error_code == 0

@@ -55,6 +55,12 @@ def test_columns_from_stage_to_stage(spark: SparkSession) -> None:
         ({"validate": {"a": "id >"}}, "validate.a: Syntax error at or near end of input."),
         ({"validate": {"a": "id + 1"}}, "validate.a: is bigint but must be boolean: id + 1"),
         ({"normalise": {"a": "lowr(name)"}}, "normalise.a: Cannot resolve routine `lowr`"),
+        (
+            {"normalise": {"a": "window(timestamp_seconds(id), '1 day').start"}},
+            "normalise.a: must have one value for each record: window(",
+        ),
+        ({"normalise": {"a": "explode(split(name, ','))"}}, "normalise.a: must have one value for each record"),
+        ({"validate": {"a": "max(id) > 1"}}, "validate.a: must have one value for each record"),
         ({"drop": ["nme"]}, "drop: unknown column 'nme'; did you mean name?"),
         ({"key": "nme"}, "key: A column, variable, or function parameter with name `nme` cannot be resolved."),
         ({"timestamp": "id"}, "timestamp: is bigint but must be timestamp or timestamp_ntz or date: id"),

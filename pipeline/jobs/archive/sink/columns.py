@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs.archive.formats import shapes
 from odradek.pipeline.jobs.archive.formats.formats import Formats, Shape
+from odradek.pipeline.jobs.row_by_row import keeps_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,7 +64,7 @@ class Columns:
         return [(shape, [topic for _, topic in same]) for shape, same in groupby(shaped, key=lambda each: each[0])]
 
     def _check_time(self, shaped: DataFrame) -> None:
-        """Require one value per row, no aggregate over all rows, and a time."""
+        """Require one value for each row, and a time."""
         if self.event_time is None:
             return
         kinds = [field.dataType.simpleString() for field in shaped.selectExpr(self.event_time).schema.fields]
@@ -76,7 +77,8 @@ class Columns:
                 f"--event-time {self.event_time}: the type is {kinds[0]}; convert it to a timestamp, for example with "
                 "CAST(milliseconds / 1000 AS TIMESTAMP) or try_to_timestamp(text)"
             )
-        self._with_hours(shaped).schema  # noqa: B018  # refuses aggregates and generators
+        if not keeps_rows(shaped, self._with_hours(shaped)):
+            raise OptionError(f"--event-time {self.event_time}: the expression must have one value for each record")
 
     def _with_hours(self, shaped: DataFrame) -> DataFrame:
         """Add `date` and `hour` in UTC, null where there is no time."""

@@ -23,6 +23,8 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A failed cast gives null: otherwise one bad value of an event time would end the job.
     "spark.sql.ansi.enabled": "false",
+    # `session` switches it off for streams with a shuffle; here only the queries about a batch have one.
+    "spark.sql.adaptive.streaming.stateless.enabled": "true",
 }
 """Settings of the session that writes."""
 

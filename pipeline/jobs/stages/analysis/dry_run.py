@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.row_by_row import keeps_rows
 from odradek.pipeline.jobs.stages.declaration.avro_declared import AVRO
 from odradek.pipeline.jobs.stages.declaration.declaration import Parse
 from odradek.pipeline.jobs.stages.declaration.sql import HIDDEN
@@ -77,9 +78,15 @@ class DryRun:
             self.expression(rows, f"{key}.{name}", expression, kinds)
 
     def expression(self, rows: DataFrame, key: str, expression: str | None, kinds: tuple[str, ...] = ()) -> None:
-        """Check an expression; its type must be one of `kinds`, if there are any."""
+        """Check an expression of one value for each row; its type must be one of `kinds`, if there are any."""
         if expression is not None:
-            self._tried(key, lambda column: rows.select(column).schema, expression, kinds)
+            self._tried(key, lambda column: self._selected(key, rows, column, expression), expression, kinds)
+
+    def _selected(self, key: str, rows: DataFrame, column: Column, expression: str) -> StructType:
+        found = rows.select(column)
+        if not keeps_rows(rows, found):
+            self.note(key, f"must have one value for each record: {expression}")
+        return found.schema
 
     def aggregates(self, rows: DataFrame, key: str, given: Mapping[str, str]) -> None:
         """Check aggregate expressions."""

@@ -1,0 +1,88 @@
+"""A stream in the tests' own Spark whose batches die, each behind another effect, and are done again by a new query.
+
+Of the two tasks of a batch the first has written its rows, with the note of that. The second one
+
+    begun       has done nothing
+    sent        has rows on the broker, in an open transaction
+    committed   has written its rows, too, and Spark does not hear of it
+    told        has, and Spark asks the sink to commit the batch; the checkpoint does not know it
+
+A process that is at work there ends by SIGKILL, and by that the query. What it leaves on the brokers and in the
+checkpoint is what the death of a driver leaves (`test_deaths`), for nobody cleans up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from odradek.pipeline.source import OdradekDataSource
+
+from .job import dying
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+EFFECTS = ("begun", "sent", "committed", "told")
+LIMIT = 100  # offsets of a batch
+ROWS = 500  # for all those that die, and one more
+WAIT = 200  # seconds
+Start = Callable[[], "StreamingQuery"]
+"""Starts the query, to run until it has all that there is."""
+
+
+@contextmanager
+def deaths(spark: SparkSession, folder: Path) -> Iterator[None]:
+    """Batch 0 dies behind the first effect, batch 1 behind the second one, and so on, each once."""
+    for name in ("died", "done"):
+        (folder / name).mkdir()
+    points = {_point(batch): effect for batch, effect in enumerate(EFFECTS)}
+    spark.dataSource.register(dying(folder, points))
+    try:
+        yield
+    finally:
+        spark.dataSource.register(OdradekDataSource)
+
+
+def redone(spark: SparkSession, folder: Path, start: Start, change: Callable[[str], Any]) -> None:
+    """All deaths, with a change behind each; at the end the query has all that there is."""
+    with deaths(spark, folder):
+        for batch, effect in enumerate(EFFECTS):
+            with pytest.raises(Exception, match="exited unexpectedly"):
+                run(start)
+            assert {path.name for path in (folder / "died").iterdir()} == {_point(n) for n in range(batch + 1)}
+            change(effect)
+        run(start)
+
+
+def read(spark: SparkSession, broker: Any, topic: str, **options: str) -> DataFrame:
+    """The rows of a stream of batches of 100."""
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    given |= {"maxOffsetsPerTrigger": str(LIMIT), "kafka.isolation.level": "read_committed", **options}
+    return spark.readStream.format("odradek").options(**given).load().select("key", "value")
+
+
+def written(rows: DataFrame, broker: Any, topic: str, folder: Path, **options: str) -> StreamingQuery:
+    """The query that writes them, each once."""
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic, "odradek.transactional": "true", **options}
+    given["checkpointLocation"] = str(folder / "checkpoint")
+    return rows.writeStream.format("odradek").options(**given).trigger(availableNow=True).start()
+
+
+def run(start: Start) -> None:
+    """To its end; raises its error."""
+    query = start()
+    try:
+        assert query.awaitTermination(WAIT)
+    finally:
+        query.stop()
+
+
+def _point(batch: int) -> str:
+    """As `job` names it."""
+    return str(batch) if EFFECTS[batch] == "told" else f"{batch}-1"

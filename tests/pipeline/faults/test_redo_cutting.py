@@ -1,0 +1,120 @@
+"""A batch is done again, with settings by which Spark would cut it into other tasks: it has the same ones, or is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from odradek.pipeline.jobs.causes import cause
+from odradek.pipeline.writing.cutting import ADAPTIVE, PARTITIONS
+
+from ...clients.admin import create_topic
+from ..written import written as records
+from . import stream
+from .checker import assert_accounted
+from .redone import EFFECTS, LIMIT, ROWS, read, redone, run, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+CHOICES = {
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": ("1b", "64m"),
+    "spark.sql.adaptive.coalescePartitions.minPartitionSize": ("1b", "1m"),
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": ("true", "false"),
+}
+
+
+@contextmanager
+def conf(spark: SparkSession, **changed: str) -> Iterator[None]:
+    """With these settings; those of CHOICES may be set within the block, too, and are set back."""
+    names = {*CHOICES, *changed}
+    before = {name: spark.conf.get(name) for name in names}
+    try:
+        for name, value in changed.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            spark.conf.set(name, was or "")
+
+
+def shuffled(spark: SparkSession, broker: Any, source: str, target: str, folder: Path) -> StreamingQuery:
+    """Of an exchange's partitions adaptive execution would make fewer, by their sizes."""
+    return written(read(spark, broker, source).repartition("value"), broker, target, folder)
+
+
+def test_adaptive_execution_chooses_otherwise(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    source, target = create_topic(broker, partitions=2), create_topic(broker, partitions=3)
+    sent = stream.feed(broker, source, range(ROWS), 2)
+
+    def choose(choice: int) -> None:
+        for name, choices in CHOICES.items():
+            spark.conf.set(name, choices[choice])
+
+    with conf(spark):
+        choose(0)
+        redone(spark, tmp_path, partial(shuffled, spark, broker, source, target, tmp_path), lambda _: choose(1))
+    assert_accounted(broker, sent, target)
+
+
+@pytest.mark.parametrize("off", [ADAPTIVE, "spark.sql.adaptive.enabled"])
+def test_adaptive_execution_is_refused(spark: SparkSession, broker: Any, tmp_path: Path, off: str) -> None:
+    """In a session that is not the pipeline's; before anything is written. One of two settings is enough."""
+    source, target = create_topic(broker, partitions=2), create_topic(broker)
+    sent = stream.feed(broker, source, range(LIMIT), 2)
+    start = partial(shuffled, spark, broker, source, target, tmp_path)
+    with conf(spark, **{ADAPTIVE: "true"}):
+        with pytest.raises(Exception) as told:
+            run(start)
+        assert cause(told.value).endswith(f"into other tasks; set {ADAPTIVE}=false")
+        assert records(broker, target) == []
+        with conf(spark, **{off: "false"}):
+            run(start)
+    assert_accounted(broker, sent, target)
+
+
+def test_another_number_of_partitions_is_refused(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Spark takes it from the checkpoint for states alone. Set back, what was begun is done again."""
+    source, target = create_topic(broker, partitions=2), create_topic(broker)
+    sent = stream.feed(broker, source, range(ROWS), 2)
+    start = partial(shuffled, spark, broker, source, target, tmp_path)
+
+    def refused(_: str) -> None:
+        with conf(spark, **{PARTITIONS: "7"}), pytest.raises(Exception) as told:
+            run(start)
+        assert f"{PARTITIONS} is 7 but was 2 in the stream's first batch" in cause(told.value)
+
+    with conf(spark):
+        redone(spark, tmp_path, start, refused)
+    assert_accounted(broker, sent, target)
+
+
+def test_a_joined_table_grows(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Beyond the size to which Spark would send it to all tasks by itself: the query says that it is sent to all."""
+    source, target = create_topic(broker, partitions=2), create_topic(broker)
+    sent = stream.feed(broker, source, range(ROWS), 2)
+    table = str(tmp_path / "table")
+
+    def grow(rows: int) -> None:
+        spark.range(rows).selectExpr("string(id) AS number").write.mode("overwrite").parquet(table)
+
+    def start() -> StreamingQuery:
+        rows = read(spark, broker, source).withColumn("number", F.expr("string(hash(value))"))
+        joined = rows.join(F.broadcast(spark.read.parquet(table)), "number", "left")
+        return written(joined.select("key", "value"), broker, target, tmp_path)
+
+    grow(1)
+    with conf(spark, **{"spark.sql.autoBroadcastJoinThreshold": "10k"}):
+        redone(spark, tmp_path, start, lambda effect: grow(10_000 * (1 + EFFECTS.index(effect) % 2)))
+    assert_accounted(broker, sent, target)

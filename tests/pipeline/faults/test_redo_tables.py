@@ -1,0 +1,73 @@
+"""A stage's batch is done again when the table that enriches it has changed: rows go to other topics then."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from odradek.pipeline.jobs.stages.analysis.analysis import analysed
+from odradek.pipeline.jobs.stages.running.streams import Streams
+
+from ...clients.admin import create_topic
+from ..jobs import orders
+from ..jobs.stages import as_the_job_has_it, pipeline, stage
+from ..written import committed
+from . import stream
+from .checker import assert_accounted
+from .redone import EFFECTS, LIMIT, redone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+PEOPLE = 7
+GOOD, BAD = int(time.time() * 1000) - 1000, -5  # times of records: no topic takes those before 1970
+
+
+def tell(broker: Any, people: str, turn: int) -> None:
+    """The time of each person; in turns every other one makes dead letters."""
+    times = [GOOD if (at + turn) % 2 else BAD for at in range(PEOPLE)]
+    values = [json.dumps({"at": time}).encode() for time in times]
+    orders.send(broker.bootstrap, people, values, [b"%d" % at for at in range(PEOPLE)])
+
+
+def body(one: str) -> str:
+    return json.dumps({"id": one, "who": str(int(one.split()[1]) % PEOPLE)})
+
+
+def test_an_enriching_table_changes(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """What was written first stands, wherever it went; the rest goes where the table says now."""
+    source, to, dead = (create_topic(broker, partitions=2) for _ in range(3))
+    people = create_topic(broker, cleanup_policy="compact")
+    enrich = {"with": people, "on": "who", "as": "person", "parse": {"format": "json", "schema": "at BIGINT"}}
+    times = {"timestamp": "timestamp_millis(person.at)", "key": "id"}
+    file = pipeline(
+        stage(from_=source, to=to, json="id STRING, who STRING", enrich=enrich, **times),
+        kafka={"bootstrap.servers": broker.bootstrap},
+        checkpoint=str(tmp_path / "checkpoint"),
+        dead_letters=dead,
+    )
+    tell(broker, people, 0)
+    sent = stream.feed(broker, source, range(LIMIT), 2, body)
+
+    def change(effect: str) -> None:
+        turn = EFFECTS.index(effect) + 1
+        tell(broker, people, turn)
+        sent.extend(stream.feed(broker, source, range(turn * LIMIT, (turn + 1) * LIMIT), 2, body))
+
+    with as_the_job_has_it(spark):
+        known, mistakes = analysed(spark, file)
+        assert not mistakes
+
+        def start() -> StreamingQuery:
+            return Streams(spark, file, known).start(file.stages[0], availableNow=True)
+
+        redone(spark, tmp_path, start, change)
+    assert_accounted(broker, sent, to, dead)
+    assert committed(broker, to) and committed(broker, dead)
