@@ -1,4 +1,4 @@
-"""Settings by which Spark would cut a repeated batch into other tasks; `faults/test_redo` has Spark do it."""
+"""Settings by which Spark would cut a repeated batch into other tasks; `faults/test_redo_cutting` has Spark do it."""
 
 from __future__ import annotations
 

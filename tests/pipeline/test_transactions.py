@@ -7,12 +7,20 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from pyspark.sql.types import StructType
 
 from odradek.pipeline.errors import OptionError, PipelineError
@@ -23,6 +31,8 @@ from odradek.pipeline.writing.transactions import UnitMark
 from odradek.pipeline.writing.writer import Plan, Sent
 
 from ..clients.admin import create_topic, unique
+from ..harness.apache import Apache
+from ..harness.broker import ExternalBroker
 from ..harness.process import free_port, wait_until
 from .stand_in import OFFSET_FETCH, StandIn
 from .topics import WAIT
@@ -324,6 +334,8 @@ def test_batches_of_one_name_share_their_transactional_ids(broker: Any) -> None:
         spark(batch_plan(broker, topic, name, batch), cut("abc"))
     spark(batch_plan(broker, topic, name, 2), cut("abc"))
     assert sorted(seen(broker, topic)) == list("aaabbbccc")
+    with pytest.raises(PipelineError, match="has already written batch 2, and now gets batch 1"):
+        spark(batch_plan(broker, topic, name, 1), cut("abc"))
     ours = [each for each in transactional_ids(broker) if name in each]
     assert sorted(ours) == [f"odradek-spark-{name}-unit-{unit}" for unit in range(3)]
 
@@ -345,6 +357,44 @@ def test_units_that_cannot_be(broker: Any) -> None:
     for schema, why in ((SCHEMA, "does not exist"), (StructType().add("unit", "string"), "has type string")):
         with pytest.raises(OptionError, match=f"'unit' {why} but must be an integer column"):
             units.check(schema, "unit")
+
+
+# -- rights
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def allow(client: AdminClient, kind: ResourceType, name: str, *rights: AclOperation) -> None:
+    """Nothing else is allowed there then. A name that ends in a dash is a prefix."""
+    pattern = ResourcePatternType.PREFIXED if name.endswith("-") else ResourcePatternType.LITERAL
+    what = kind, name, pattern, "User:ANONYMOUS", "*"
+    for done in client.create_acls([AclBinding(*what, one, AclPermissionType.ALLOW) for one in rights]).values():
+        done.result(WAIT)
+
+
+@pytest.mark.needs("java-3.9.1")
+def test_rights_that_are_enough(tmp_path: Path) -> None:
+    """Those of the document, where whatever has rights allows nothing else."""
+    allowing = {"authorizer_class_name": AUTHORIZER, "allow_everyone_if_no_acl_found": "true"}
+    apache = Apache("3.9.1", tmp_path, **allowing).start()
+    try:
+        broker = ExternalBroker(apache.bootstrap)
+        topic, other = create_topic(broker), create_topic(broker)
+        client = AdminClient({"bootstrap.servers": broker.bootstrap})
+        allow(client, ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.WRITE)
+        allow(client, ResourceType.TOPIC, other, AclOperation.WRITE)
+        allow(client, ResourceType.GROUP, transactions.PREFIX, AclOperation.READ)
+        unit = AclOperation.WRITE, AclOperation.DESCRIBE
+        allow(client, ResourceType.TRANSACTIONAL_ID, transactions.PREFIX, *unit)
+        allow(client, ResourceType.BROKER, "kafka-cluster", AclOperation.CLUSTER_ACTION, AclOperation.ALTER)
+        task = UnitMark.of_batch(unique("batch"), 0)
+        for before in (0, 1):
+            assert once(plan(broker, topic), task, rows("a")).before == before
+        with pytest.raises(PipelineError, match="TOPIC_AUTHORIZATION_FAILED"):
+            once(plan(broker, other), UnitMark.of_batch(unique("batch"), 0), rows("a"))
+        assert seen(broker, topic) == ["a"]
+    finally:
+        apache.stop()
 
 
 # -- errors

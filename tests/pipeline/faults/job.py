@@ -5,6 +5,8 @@ python job.py FOLDER        FOLDER/job.json is a `stream.Job`; it goes on until 
 Each death is died once. FOLDER/died/POINT appears then, with the process id: <epoch>-<partition> of a task's,
 <epoch> of a driver's. FOLDER/done/<epoch>-<partition> appears when a task has written its rows; the tasks of other
 partitions than 0 die after that of partition 0 has.
+
+A batch of `df.write` dies the death that FOLDER/armed names, once: FOLDER/died/<death> is that file then.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
@@ -27,7 +30,7 @@ from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.writing import stamps, transactions, writer
 from odradek.pipeline.writing.outgoing import Record
-from odradek.pipeline.writing.writer import Plan, StreamWriter
+from odradek.pipeline.writing.writer import BatchWriter, Plan, StreamWriter
 
 SETTINGS = {
     "spark.master": "local[2,4]",  # tasks are tried four times
@@ -98,6 +101,51 @@ class Dying(StreamWriter):
         return True
 
 
+class DyingBatch(BatchWriter):
+    """The same for a batch with a name: no task but the first dies, when that one has written its rows."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        super().__init__(plan)
+        self._folder = folder
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """A task's rows."""
+        partition = stamps.partition()
+        if partition and (self._folder / "armed").exists():
+            await_file(self._done(0))
+            if self._dies("begun"):
+                kill_this()
+            if self._dies("sent"):
+                transactions.Transaction = Delivering  # type: ignore[misc]
+                iterator = dying_after_one(iterator)
+            if self._dies("half"):
+                transactions.Transaction = DyingCommitted  # type: ignore[misc]
+        written = super().write(iterator)
+        if partition and self._dies("committed"):
+            kill_this()
+        self._done(partition).touch()
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have written theirs, and Spark does not know that the batch is done."""
+        if self._dies("told"):
+            kill_this()
+        super().commit(messages)
+
+    def _done(self, partition: int) -> Path:
+        """What a task of this attempt leaves."""
+        return self._folder / "done" / f"{self._plan.run}-{partition}"
+
+    def _dies(self, death: str) -> bool:
+        """Whether this is the one to die it."""
+        armed = self._folder / "armed"
+        with suppress(FileNotFoundError):
+            if armed.read_text() == death:
+                armed.rename(self._folder / "died" / death)
+                return True
+        return False
+
+
 class Delivering(transactions.Transaction):
     """Of a task that is about to die."""
 
@@ -105,6 +153,15 @@ class Delivering(transactions.Transaction):
         """They are on the broker when this returns."""
         super().send(records)
         self.finish()
+
+
+class DyingCommitted(transactions.Transaction):
+    """Of one unit; the others of its task are undecided."""
+
+    def commit(self, written: Mapping[str, int]) -> None:
+        """The last that it does."""
+        super().commit(written)
+        kill_this()
 
 
 def dying_after_one(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -126,9 +183,13 @@ def await_file(path: Path) -> None:
 
 
 def dying(folder: Path, deaths: dict[str, str]) -> type[OdradekDataSource]:
-    """The source, with that writer."""
+    """The source, with those writers."""
 
     class DyingSource(OdradekDataSource):
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            made = writer.writer(self.options, schema, overwrite)
+            return DyingBatch(made._plan, folder)  # type: ignore[attr-defined]
+
         def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
             made = writer.stream_writer(self.options, schema, overwrite)
             return Dying(made._plan, folder, deaths)  # type: ignore[attr-defined]

@@ -1,9 +1,11 @@
 """A stream in the tests' own Spark whose batches die, each behind another effect, and are done again by a new query.
+So are batches with a name (`df.write`).
 
 Of the two tasks of a batch the first has written its rows, with the note of that. The second one
 
     begun       has done nothing
     sent        has rows on the broker, in an open transaction
+    half        has committed one of its units (batches with a name; a stream's task is one unit)
     committed   has written its rows, too, and Spark does not hear of it
     told        has, and Spark asks the sink to commit the batch; the checkpoint does not know it
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 EFFECTS = ("begun", "sent", "committed", "told")
+OF_BATCHES = ("begun", "sent", "half", "committed", "told")
 LIMIT = 100  # offsets of a batch
 ROWS = 500  # for all those that die, and one more
 WAIT = 200  # seconds
@@ -38,9 +41,9 @@ Start = Callable[[], "StreamingQuery"]
 
 @contextmanager
 def deaths(spark: SparkSession, folder: Path) -> Iterator[None]:
-    """Batch 0 dies behind the first effect, batch 1 behind the second one, and so on, each once."""
+    """Batch 0 of a stream dies behind the first effect, batch 1 behind the second one, and so on, each once."""
     for name in ("died", "done"):
-        (folder / name).mkdir()
+        (folder / name).mkdir(parents=True)
     points = {_point(batch): effect for batch, effect in enumerate(EFFECTS)}
     spark.dataSource.register(dying(folder, points))
     try:
@@ -58,6 +61,15 @@ def redone(spark: SparkSession, folder: Path, start: Start, change: Callable[[st
             assert {path.name for path in (folder / "died").iterdir()} == {_point(n) for n in range(batch + 1)}
             change(effect)
         run(start)
+
+
+@contextmanager
+def dies(folder: Path, effect: str) -> Iterator[None]:
+    """Within `deaths`: a batch of `df.write` dies behind that effect. It may have died that death before."""
+    (folder / "armed").write_text(effect)
+    with pytest.raises(Exception, match="exited unexpectedly"):
+        yield
+    assert not (folder / "armed").exists()
 
 
 def read(spark: SparkSession, broker: Any, topic: str, **options: str) -> DataFrame:

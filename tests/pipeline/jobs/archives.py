@@ -36,13 +36,13 @@ def source(broker: Any, *topics: str, **options: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": ",".join(topics), **named}
 
 
-def archive(spark: SparkSession, folder: Path | str, wanted: Job) -> State:
-    """Run the job once, to a folder or a URI; returns what the archive consists of."""
+def archive(spark: SparkSession, folder: Path | str, wanted: Job, files: Files | None = None) -> State:
+    """Run the job once, to a folder or a URI, by `files` of it; returns what the archive consists of."""
     before = {key: spark.conf.get(key) for key in SETTINGS}
     for key, value in SETTINGS.items():
         spark.conf.set(key, value)
     try:
-        job.run(spark, Files(spark, str(folder)), wanted)
+        job.run(spark, files or Files(spark, str(folder)), wanted)
     finally:
         for key, was in before.items():
             spark.conf.set(key, was or "")

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive.sink.compaction import together
 from odradek.pipeline.jobs.archive.store.manifest import Commit, File, Span
 from odradek.pipeline.jobs.archive.store.store import STAGING, Move, Store
@@ -59,6 +60,42 @@ class Dying(Files):
 
     def take_away(self, path: str) -> None:
         self._step(super().take_away, path)
+
+
+class Halting(Files):
+    """Files of a job that ends before its `count`th change of a kind to a path with `text` in it; nothing is changed
+    from then on, as after a kill.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, kind: str, text: str, count: int) -> None:
+        super().__init__(spark, root)
+        self._kind, self._text, self._left = kind, text, count
+
+    @property
+    def halted(self) -> bool:
+        return self._left == 0
+
+    def _step(self, kind: str, path: str, change: Callable[..., Any], *arguments: Any) -> Any:
+        if self._left and kind == self._kind and self._text in path:
+            self._left -= 1
+        if self.halted:
+            raise PipelineError("the job has ended")
+        return change(*arguments)
+
+    def write(self, path: str, text: str) -> None:
+        self._step("write", path, super().write, path, text)
+
+    def create(self, path: str, text: str) -> bool:
+        return bool(self._step("create", path, super().create, path, text))
+
+    def rename(self, old: str, new: str) -> None:
+        self._step("rename", new, super().rename, old, new)
+
+    def delete(self, path: str) -> None:
+        self._step("delete", path, super().delete, path)
+
+    def take_away(self, path: str) -> None:
+        self._step("take away", path, super().take_away, path)
 
 
 class Overtaken(Files):

@@ -5,6 +5,7 @@ What other clients say of each offset of the topic is held against what came out
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 from collections import Counter
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.audit.__main__ import command
 
 from ...harness.process import wait_until
 from ..accounting import ABORTED, CONTROL, RECORD, Account, Seen, account, consumed
@@ -53,6 +56,7 @@ def test_into_an_archive_and_back(spark: SparkSession, broker: Any, tmp_path: Pa
     known = account(broker, topic.name)
     assert {ABORTED, CONTROL, RECORD} <= {*known.fates}
     _archived(spark, tmp_path, topic.name, known)
+    _audited(topic, tmp_path, known)
     _restored(Made(spark, broker, topic.name, tmp_path), known)
 
 
@@ -63,6 +67,18 @@ def _archived(spark: SparkSession, folder: Path, topic: str, known: Account) -> 
     rows = [row for table in tables for row in seen(table.to_batches())]
     assert sorted(rows) == known.committed
     assert skipped(state, topic) == {fate: fates[fate] for fate in (CONTROL, ABORTED)}
+
+
+def _audited(topic: Local, folder: Path, known: Account) -> None:
+    """Log and archive have as many records as that; by seconds, so that their windows are over."""
+    words = ["--bootstrap-server", topic.broker.bootstrap, "--archive", folder.as_uri(), "--topics", topic.name]
+    result = CliRunner().invoke(command, [*words, "--all", "--last", "1d", "--window", "1s", "--grace", "1s"])
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 0, result.output
+    count = len(known.committed)
+    assert sum(row["counts"]["log"] for row in rows[:-1]) == count
+    assert sum(row["counts"]["archive"] for row in rows[:-1]) == count
+    assert (rows[-1]["summary"]["records"], rows[-1]["summary"]["missing"]) == (count, 0)
 
 
 def _restored(made: Made, known: Account) -> None:

@@ -12,12 +12,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.sink import skips
 from odradek.pipeline.jobs.archive.sink.columns import Columns
 from odradek.pipeline.jobs.archive.store import manifest
 from odradek.pipeline.jobs.archive.store.manifest import State
 from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.causes import cause
 from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.types import Range
 
 from ...clients.admin import create_topic
 from ...clients.raw.batches import batch, record
@@ -111,6 +113,16 @@ def test_what_was_read_and_not_written(spark: SparkSession, broker: Any, tmp_pat
     assert cause(told.value).startswith(why)
     state = archive(spark, tmp_path, Job(source(broker, topic)))
     assert (sum(file.rows for file in state.files.values()), dict(state.skipped)) == (40, {})
+
+
+def test_a_log_that_is_gone_when_it_is_scanned(spark: SparkSession, broker: Any) -> None:
+    """What was read is archived, and the manifest says that the rest is unknown."""
+    topic = create_topic(broker)
+    options = Job(source(broker, topic)).options
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    found = skips.reasons(spark, options, {Range(topic, 0, 0, 9): 3}, lambda _: False)
+    assert found == {(topic, 0): {manifest.UNKNOWN: 3}}
 
 
 def test_a_log_that_once_was_compacted(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""A run of the archive ends behind one of its effects, and what it reads, and how, changes before the next one.
+
+Other clients say what became of each offset, before the log loses it; the archive has each committed record once, and
+its manifest the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.sink.columns import Columns
+
+from ..accounting import ABORTED, COMPACTED, CONTROL, DELETED, RECORD, WAIT, Seen, account
+from ..jobs.archives import archive, live, source
+from ..jobs.stores import Halting, after_death
+from ..local import Local
+from ..reads import seen
+from ..test_accounting import written
+from ..test_segments import CLEANER, compacted, configure
+from . import stream
+from .checker import partitions
+from .test_changes import more
+from .test_redo_batches import FEWER, MORE, conf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+Step = tuple[str, str, int]
+EFFECTS: dict[str, Step] = {  # the change of a file before which it ends
+    "tasks": ("create", "pending.json", 1),  # have committed their files
+    "intent": ("rename", "topic=", 1),
+    "a rename": ("rename", "topic=", 2),
+    "renames": ("create", "commits/", 1),
+    "manifest": ("write", "_spark_metadata", 1),
+    "view": ("take away", "pending.json", 1),  # what Spark's readers see
+}
+BOTH = [Columns(), Columns(event_time="timestamp")]  # written by the tasks that read, and by Spark
+
+
+class Ledger:
+    """What became of each offset of a topic, and its committed records: also where the log has lost them since."""
+
+    def __init__(self, broker: Any, topic: str) -> None:
+        self._broker, self._topic = broker, topic
+        self.fates: dict[tuple[int, int], str] = {}
+        self.records: dict[tuple[int, int], Seen] = {}
+
+    def look(self) -> None:
+        for partition in range(partitions(self._broker, self._topic)):
+            known = account(self._broker, self._topic, partition)
+            news = {(partition, at): fate for at, fate in enumerate(known.fates) if fate != DELETED}
+            self.fates |= news
+            self.records |= {(partition, one.offset): one for one in known.committed}
+
+    def check(self, spark: SparkSession, folder: Path) -> Counter[str]:
+        """AssertionError where the archive says otherwise; returns how many there are of each fate."""
+        state = live(spark, folder)
+        rows: list[tuple[int, Seen]] = []
+        for file in state.of(self._topic):
+            table = pq.ParquetFile(folder / file.path).read()
+            rows += zip(table["partition"].to_pylist(), seen(table.to_batches()), strict=True)
+        assert sorted(rows) == sorted((partition, one) for (partition, _), one in self.records.items())
+        fates = Counter(self.fates.values())
+        skipped = sum((Counter(found) for found in state.skipped.values()), Counter[str]())
+        assert skipped == {fate: fates[fate] for fate in (CONTROL, ABORTED, COMPACTED) if fates[fate]}
+        return fates
+
+
+def halted(spark: SparkSession, folder: Path, wanted: Job, step: Step) -> None:
+    """A run that ends there."""
+    files = Halting(spark, str(folder), *step)
+    with pytest.raises(Exception, match="the job has ended"):
+        archive(spark, folder, wanted, files)
+    assert files.halted
+    after_death(folder)
+
+
+def begun(spark: SparkSession, broker: Any, topic: str, folder: Path, columns: Columns) -> Job:
+    """With a first run, so that there is an archive."""
+    wanted = Job({**source(broker, topic), "kafka.isolation.level": "read_committed"}, columns, compact=False)
+    archive(spark, folder, wanted)
+    return wanted
+
+
+@pytest.mark.parametrize("at", range(len(BOTH)), ids=["by tasks", "by Spark"])
+def test_behind_every_effect(spark: SparkSession, broker: Any, tmp_path: Path, at: int) -> None:
+    """The log loses what is in the intent, and all else may be otherwise: settings of Spark, tasks, partitions."""
+    topic, rnd = Local(broker), random.Random(at)
+    written(rnd, topic, 5, keyed=False)
+    dying, again = (begun(spark, broker, topic.name, tmp_path, columns) for columns in (BOTH[at], BOTH[1 - at]))
+    again.source["minPartitions"] = "7"
+    ledger = Ledger(broker, topic.name)
+    for number, (effect, step) in enumerate(EFFECTS.items()):
+        written(rnd, topic, 12, keyed=False)
+        stream.feed(broker, topic.name, range(10), 1 + number)
+        ledger.look()
+        with conf(spark):
+            halted(spark, tmp_path, dying, step)
+        if effect != "tasks":
+            delete(broker, topic.name, topic.end())
+        more(broker, {topic.name: 2 + number})
+        stream.feed(broker, topic.name, range(20), 2 + number)
+        ledger.look()
+        with conf(spark, **(MORE if number % 2 else FEWER)):
+            archive(spark, tmp_path, again)
+    fates = ledger.check(spark, tmp_path)
+    assert fates[RECORD] and fates[ABORTED] and fates[CONTROL]
+
+
+def delete(broker: Any, topic: str, end: int) -> None:
+    """All of partition 0 before this offset."""
+    where, admin = TopicPartition(topic, 0, end), AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_records([where])[where].result(WAIT)
+
+
+def test_the_log_is_compacted(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
+    """Behind the intent: the archive has what there was, and from there on what the log has left."""
+    topic, rnd = Local(fresh_broker(**CLEANER), segment_bytes=12_000), random.Random(3)
+    written(rnd, topic, 5, keyed=True)
+    wanted = begun(spark, topic.broker, topic.name, tmp_path, Columns())
+    ledger = Ledger(topic.broker, topic.name)
+    written(rnd, topic, 60, keyed=True)
+    ledger.look()
+    halted(spark, tmp_path, wanted, EFFECTS["renames"])
+    records, fates = dict(ledger.records), dict(ledger.fates)
+    configure(topic, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01, "segment.bytes": 12_000})
+    written(rnd, topic, 20, keyed=True)
+    compacted(topic)
+    ledger.look()
+    ledger.records |= records
+    ledger.fates |= fates
+    archive(spark, tmp_path, wanted)
+    assert ledger.check(spark, tmp_path)[COMPACTED]

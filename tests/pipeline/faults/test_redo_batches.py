@@ -1,0 +1,183 @@
+"""A batch with a name (`df.write`) dies and is written again, in a session that cuts it otherwise: each row is there
+once, or the second write is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql import functions as F
+
+import odradek.pipeline
+from odradek.pipeline.jobs.causes import cause
+
+from ...clients.admin import create_topic, unique
+from ..test_transactions import transactional_ids
+from ..topics import WAIT
+from . import stream
+from .checker import assert_accounted, ids
+from .redone import OF_BATCHES, deaths, dies
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+ROWS, UNITS = 60, 4
+FIRST = {  # two tasks of several units each
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "1b",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.minPartitionNum": "2",  # unset: as many as Spark has cores
+    "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1b",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "5.0",
+    "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "256m",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.leafNodeDefaultParallelism": "2",
+}
+FEWER = {  # tasks, as on one core
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "64m",
+    "spark.sql.adaptive.coalescePartitions.minPartitionNum": "1",
+    "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1m",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+}
+MORE = {  # as on seven cores
+    "spark.sql.adaptive.coalescePartitions.minPartitionNum": "7",
+    "spark.sql.leafNodeDefaultParallelism": "7",
+    "spark.sql.shuffle.partitions": "7",
+}
+OTHERS = [
+    {"spark.sql.adaptive.coalescePartitions.enabled": "false", "spark.sql.shuffle.partitions": "5"},
+    {"spark.sql.adaptive.enabled": "false", "spark.sql.autoBroadcastJoinThreshold": "10m"},
+    {
+        "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "0",
+        "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "1b",
+        "spark.sql.shuffle.partitions": "3",
+    },
+]
+
+
+@contextmanager
+def conf(spark: SparkSession, **changed: str) -> Iterator[None]:
+    """With FIRST, but for these settings."""
+    before = {name: spark.conf.get(name, None) for name in FIRST}
+    for name, value in (FIRST | changed).items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            spark.conf.unset(name) if was is None else spark.conf.set(name, was)
+
+
+class Batches:
+    """Batches of one name: the rows of a topic, joined with a table of numbers, to a topic."""
+
+    def __init__(self, spark: SparkSession, broker: Any) -> None:
+        self._spark, self._broker, self._name = spark, broker, unique("batch")
+        self.source, self.target = create_topic(broker, partitions=2), create_topic(broker, partitions=3)
+        self.sent: list[str] = []
+        self.batch, self._begin = -1, 0
+        self.options: dict[str, str] = {}
+
+    def next(self) -> None:
+        """The next batch begins where this one ends."""
+        self.batch, self._begin = self.batch + 1, len(self.sent)
+        numbers = range(self._begin, self._begin + ROWS)
+        self.sent += stream.feed(self._broker, self.source, numbers, 2)
+
+    def rows(self) -> DataFrame:
+        """Of this batch, by unit."""
+        ends = {name: f'{{"{self.source}":{{"0":{at // 2},"1":{at // 2}}}}}' for name, at in self._offsets()}
+        given = {"kafka.bootstrap.servers": self._broker.bootstrap, "assign": f'{{"{self.source}":[0,1]}}', **ends}
+        read = self._spark.read.format("odradek").options(**given, **self.options).load()
+        table = self._spark.range(1000).selectExpr("id number", "'a' named")
+        joined = read.selectExpr("key", "value", "pmod(hash(key), 1000) number").join(table, "number")
+        return joined.selectExpr("key", "value", f"pmod(hash(key), {UNITS}) unit").repartition("unit")
+
+    def _offsets(self) -> list[tuple[str, int]]:
+        return [("startingOffsets", self._begin), ("endingOffsets", self._begin + ROWS)]
+
+    def write(self, rows: DataFrame | None = None, target: str = "") -> None:
+        given = {"id": self._name, "by": "unit", "batch": str(self.batch)}
+        named = {f"odradek.transactional.{option}": value for option, value in given.items()}
+        writer = (self.rows() if rows is None else rows).write.format("odradek").mode("append")
+        writer = writer.option("kafka.bootstrap.servers", self._broker.bootstrap).option("topic", target or self.target)
+        writer.options(**{"odradek.transactional": "true"}, **named).save()
+
+    def more_partitions(self) -> None:
+        """Of either topic; the batch reads the ones that it began with."""
+        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
+        for topic, count in ((self.source, 3 + self.batch), (self.target, 4 + self.batch)):
+            admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
+
+    def die(self, folder: Path, effect: str) -> None:
+        """The next batch does, behind that effect."""
+        self.next()
+        with conf(self._spark), dies(folder, effect):
+            self.write()
+
+
+README = Path(odradek.pipeline.__path__[0], "README.md")
+
+
+def test_the_recipe_of_the_document(spark: SparkSession, broker: Any) -> None:
+    """Batches of a stream, one of which is done again; the names are one for each unit."""
+    topic = create_topic(broker)
+    [recipe] = re.findall(r"^```python\n(def write.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    kafka = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+    known: dict[str, Any] = {"kafka": kafka, "expr": F.expr}
+    exec(recipe, known)
+    for batch in (0, 1, 1):
+        with conf(spark, **(MORE if batch else FEWER)):
+            known["write"](
+                spark.range(40 * batch, 40 * batch + 40).selectExpr("string(id) key", "string(id) value"), batch
+            )
+    assert sorted(map(int, ids(broker, topic))) == list(range(80))
+    assert len([name for name in transactional_ids(broker) if name.startswith("odradek-spark-enriched-unit-")]) == 8
+
+
+CASES = [*itertools.product(OF_BATCHES, (FEWER, MORE)), *(("half", other) for other in OTHERS)]
+
+
+def test_it_is_cut_in_another_way(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """While more records come, and both topics get more partitions."""
+    batches = Batches(spark, broker)
+    with deaths(spark, tmp_path):
+        for effect, change in CASES:
+            batches.die(tmp_path, effect)
+            batches.more_partitions()
+            with conf(spark, **change):
+                batches.write()
+    assert_accounted(broker, batches.sent, batches.target)
+
+
+@pytest.mark.parametrize("effect", ["half", "told"])
+def test_other_rows_are_refused(spark: SparkSession, broker: Any, tmp_path: Path, effect: str) -> None:
+    """The table says otherwise, retention took some, they go to another topic: nothing is there twice."""
+    batches, other = Batches(spark, broker), create_topic(broker)
+    with deaths(spark, tmp_path), conf(spark):
+        batches.die(tmp_path, effect)
+        changed = batches.rows().selectExpr("key", "upper(string(value)) value", "unit")
+        for rows, target in ((changed.repartition("unit"), ""), (None, other)):
+            with pytest.raises(Exception) as told:
+                batches.write(rows, target)
+            assert "was written before with other rows" in cause(told.value)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        where = TopicPartition(batches.source, 0, ROWS // 2)
+        admin.delete_records([where])[where].result(WAIT)
+        batches.options["failOnDataLoss"] = "false"
+        with pytest.raises(Exception) as told:
+            batches.write()
+        assert "was written before with other rows" in cause(told.value)
+    found = [one.lower() for one in ids(broker, batches.target)] + ids(broker, other)
+    assert len(found) == len(set(found))
