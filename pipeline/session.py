@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline import java
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.writing.cutting import ADAPTIVE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def logging_as(file: Path, conf: Mapping[str, str]) -> dict[str, str]:
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
     return {
-        "spark.sql.adaptive.streaming.stateless.enabled": "false",  # a repeated batch must have the same tasks
+        ADAPTIVE: "false",  # a repeated batch must have the same tasks
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         **logging_as(_LOG4J2, conf),

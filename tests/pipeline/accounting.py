@@ -41,7 +41,7 @@ class Account(NamedTuple):
 
 
 def account(broker: Any, topic: str, partition: int = 0) -> Account:
-    """Of a partition where nobody writes. AssertionError where the clients contradict one another."""
+    """The account of a partition that has no writer. AssertionError if the clients contradict each other."""
     where = TopicPartition(topic, partition)
     first, _ = _bounds(broker, where)
     committed, stable = consumed(broker, topic, "read_committed", partition)

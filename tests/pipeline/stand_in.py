@@ -1,6 +1,6 @@
 """A stand-in for a broker: it passes on what a real one says, and lies where it is told to.
 
-Clients that ask it who leads, or coordinates, are told of the stand-in alone, so all that they ask comes by it.
+It names itself as the leader of each partition and the coordinator of each group, so clients send it all requests.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def test_a_task_that_is_killed(broker: Any, committed: bool) -> None:
 
 @pytest.mark.parametrize("code", [14, 15, 16])  # it loads, there is none, it is another
 def test_a_coordinator_that_moves(broker: Any, code: int) -> None:
-    """Whoever asks for the notes then is told to come again; in its own process, which librdkafka once crashed."""
+    """The coordinator refuses OffsetFetch three times. A child process asks, because librdkafka crashed here."""
     topic, task, left = create_topic(broker), mark(), [3]
     once(plan(broker, topic), task, rows("a"))
 

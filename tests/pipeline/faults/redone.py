@@ -9,8 +9,8 @@ Of the two tasks of a batch the first has written its rows, with the note of tha
     committed   has written its rows, too, and Spark does not hear of it
     told        has, and Spark asks the sink to commit the batch; the checkpoint does not know it
 
-A process that is at work there ends by SIGKILL, and by that the query. What it leaves on the brokers and in the
-checkpoint is what the death of a driver leaves (`test_deaths`), for nobody cleans up.
+SIGKILL ends the process that does this work, and so the query. The brokers and the checkpoint then are in the state in
+which a dead driver leaves them (`test_deaths`): no process cleans up.
 """
 
 from __future__ import annotations

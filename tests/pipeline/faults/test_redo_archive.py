@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.sink.columns import Columns
 
-from ..accounting import ABORTED, COMPACTED, CONTROL, DELETED, RECORD, WAIT, Seen, account
+from ..accounting import ABORTED, COMPACTED, CONTROL, DELETED, RECORD, Seen, account
 from ..jobs.archives import archive, live, source
 from ..jobs.stores import Halting, after_death
 from ..local import Local
 from ..reads import seen
 from ..test_accounting import written
 from ..test_segments import CLEANER, compacted, configure
+from ..test_source import delete_before
 from . import stream
 from .checker import partitions
 from .test_changes import more
@@ -110,7 +109,7 @@ def test_behind_every_effect(spark: SparkSession, broker: Any, tmp_path: Path, a
         with conf(spark):
             halted(spark, tmp_path, dying, step)
         if effect != "tasks":
-            delete(broker, topic.name, topic.end())
+            delete_before(broker, topic.name, topic.end())
         more(broker, {topic.name: 2 + number})
         stream.feed(broker, topic.name, range(20), 2 + number)
         ledger.look()
@@ -118,12 +117,6 @@ def test_behind_every_effect(spark: SparkSession, broker: Any, tmp_path: Path, a
             archive(spark, tmp_path, again)
     fates = ledger.check(spark, tmp_path)
     assert fates[RECORD] and fates[ABORTED] and fates[CONTROL]
-
-
-def delete(broker: Any, topic: str, end: int) -> None:
-    """All of partition 0 before this offset."""
-    where, admin = TopicPartition(topic, 0, end), AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_records([where])[where].result(WAIT)
 
 
 def test_the_log_is_compacted(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:

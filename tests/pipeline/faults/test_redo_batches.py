@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import functions as F
 
@@ -20,8 +18,9 @@ import odradek.pipeline
 from odradek.pipeline.jobs.causes import cause
 
 from ...clients.admin import create_topic, unique
+from ..spark_settings import spark_settings
+from ..test_source import delete_before
 from ..test_transactions import transactional_ids
-from ..topics import WAIT
 from . import stream
 from .checker import assert_accounted, ids
 from .redone import OF_BATCHES, deaths, dies
@@ -66,17 +65,9 @@ OTHERS = [
 ]
 
 
-@contextmanager
-def conf(spark: SparkSession, **changed: str) -> Iterator[None]:
+def conf(spark: SparkSession, **changed: str) -> AbstractContextManager[None]:
     """With FIRST, but for these settings."""
-    before = {name: spark.conf.get(name, None) for name in FIRST}
-    for name, value in (FIRST | changed).items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, was in before.items():
-            spark.conf.unset(name) if was is None else spark.conf.set(name, was)
+    return spark_settings(spark, FIRST | changed)
 
 
 class Batches:
@@ -172,9 +163,7 @@ def test_other_rows_are_refused(spark: SparkSession, broker: Any, tmp_path: Path
             with pytest.raises(Exception) as told:
                 batches.write(rows, target)
             assert "was written before with other rows" in cause(told.value)
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        where = TopicPartition(batches.source, 0, ROWS // 2)
-        admin.delete_records([where])[where].result(WAIT)
+        delete_before(broker, batches.source, ROWS // 2)
         batches.options["failOnDataLoss"] = "false"
         with pytest.raises(Exception) as told:
             batches.write()

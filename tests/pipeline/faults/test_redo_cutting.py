@@ -4,8 +4,6 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from odradek.pipeline.jobs.causes import cause
 from odradek.pipeline.writing.cutting import ADAPTIVE, PARTITIONS
 
 from ...clients.admin import create_topic
+from ..spark_settings import spark_settings
 from ..written import written as records
 from . import stream
 from .checker import assert_accounted
@@ -35,20 +34,6 @@ CHOICES = {
 }
 
 
-@contextmanager
-def conf(spark: SparkSession, **changed: str) -> Iterator[None]:
-    """With these settings; those of CHOICES may be set within the block, too, and are set back."""
-    names = {*CHOICES, *changed}
-    before = {name: spark.conf.get(name) for name in names}
-    try:
-        for name, value in changed.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, was in before.items():
-            spark.conf.set(name, was or "")
-
-
 def shuffled(spark: SparkSession, broker: Any, source: str, target: str, folder: Path) -> StreamingQuery:
     """Of an exchange's partitions adaptive execution would make fewer, by their sizes."""
     return written(read(spark, broker, source).repartition("value"), broker, target, folder)
@@ -58,13 +43,12 @@ def test_adaptive_execution_chooses_otherwise(spark: SparkSession, broker: Any, 
     source, target = create_topic(broker, partitions=2), create_topic(broker, partitions=3)
     sent = stream.feed(broker, source, range(ROWS), 2)
 
-    def choose(choice: int) -> None:
-        for name, choices in CHOICES.items():
-            spark.conf.set(name, choices[choice])
+    def choose_otherwise(_: str) -> None:
+        for name, (_, other) in CHOICES.items():
+            spark.conf.set(name, other)
 
-    with conf(spark):
-        choose(0)
-        redone(spark, tmp_path, partial(shuffled, spark, broker, source, target, tmp_path), lambda _: choose(1))
+    with spark_settings(spark, {name: choices[0] for name, choices in CHOICES.items()}):
+        redone(spark, tmp_path, partial(shuffled, spark, broker, source, target, tmp_path), choose_otherwise)
     assert_accounted(broker, sent, target)
 
 
@@ -74,12 +58,12 @@ def test_adaptive_execution_is_refused(spark: SparkSession, broker: Any, tmp_pat
     source, target = create_topic(broker, partitions=2), create_topic(broker)
     sent = stream.feed(broker, source, range(LIMIT), 2)
     start = partial(shuffled, spark, broker, source, target, tmp_path)
-    with conf(spark, **{ADAPTIVE: "true"}):
+    with spark_settings(spark, {ADAPTIVE: "true"}):
         with pytest.raises(Exception) as told:
             run(start)
         assert cause(told.value).endswith(f"into other tasks; set {ADAPTIVE}=false")
         assert records(broker, target) == []
-        with conf(spark, **{off: "false"}):
+        with spark_settings(spark, {off: "false"}):
             run(start)
     assert_accounted(broker, sent, target)
 
@@ -91,12 +75,11 @@ def test_another_number_of_partitions_is_refused(spark: SparkSession, broker: An
     start = partial(shuffled, spark, broker, source, target, tmp_path)
 
     def refused(_: str) -> None:
-        with conf(spark, **{PARTITIONS: "7"}), pytest.raises(Exception) as told:
+        with spark_settings(spark, {PARTITIONS: "7"}), pytest.raises(Exception) as told:
             run(start)
         assert f"{PARTITIONS} is 7 but was 2 in the stream's first batch" in cause(told.value)
 
-    with conf(spark):
-        redone(spark, tmp_path, start, refused)
+    redone(spark, tmp_path, start, refused)
     assert_accounted(broker, sent, target)
 
 
@@ -115,6 +98,6 @@ def test_a_joined_table_grows(spark: SparkSession, broker: Any, tmp_path: Path) 
         return written(joined.select("key", "value"), broker, target, tmp_path)
 
     grow(1)
-    with conf(spark, **{"spark.sql.autoBroadcastJoinThreshold": "10k"}):
+    with spark_settings(spark, {"spark.sql.autoBroadcastJoinThreshold": "10k"}):
         redone(spark, tmp_path, start, lambda effect: grow(10_000 * (1 + EFFECTS.index(effect) % 2)))
     assert_accounted(broker, sent, target)

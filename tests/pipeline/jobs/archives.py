@@ -15,6 +15,7 @@ from odradek.pipeline.jobs.archive.store import manifest
 from odradek.pipeline.jobs.archive.store.manifest import State
 from odradek.pipeline.jobs.files import Files
 
+from ..spark_settings import spark_settings
 from ..topics import Sent
 
 if TYPE_CHECKING:
@@ -38,14 +39,8 @@ def source(broker: Any, *topics: str, **options: str) -> dict[str, str]:
 
 def archive(spark: SparkSession, folder: Path | str, wanted: Job, files: Files | None = None) -> State:
     """Run the job once, to a folder or a URI, by `files` of it; returns what the archive consists of."""
-    before = {key: spark.conf.get(key) for key in SETTINGS}
-    for key, value in SETTINGS.items():
-        spark.conf.set(key, value)
-    try:
+    with spark_settings(spark, SETTINGS):
         job.run(spark, files or Files(spark, str(folder)), wanted)
-    finally:
-        for key, was in before.items():
-            spark.conf.set(key, was or "")
     return live(spark, folder)
 
 

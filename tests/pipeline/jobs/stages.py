@@ -11,6 +11,8 @@ from odradek.pipeline.jobs.stages.command import SETTINGS
 from odradek.pipeline.jobs.stages.declaration.declaration import Pipeline, Stage, declared
 from odradek.pipeline.jobs.stages.steps import records
 
+from ..spark_settings import spark_settings
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -54,11 +56,6 @@ def _headers(at: int) -> list[tuple[str, bytes | None]] | None:
 @contextmanager
 def as_the_job_has_it(spark: SparkSession) -> Iterator[None]:
     """While inside, the session's settings are those of the command, but for the number of partitions."""
-    before = {key: spark.conf.get(key, None) for key in SETTINGS}
-    for key in SETTINGS.keys() - {"spark.sql.shuffle.partitions"}:
-        spark.conf.set(key, SETTINGS[key])
-    try:
+    settings = {key: value for key, value in SETTINGS.items() if key != "spark.sql.shuffle.partitions"}
+    with spark_settings(spark, settings):
         yield
-    finally:
-        for key, value in before.items():
-            spark.conf.unset(key) if value is None else spark.conf.set(key, value)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from odradek.pipeline.jobs.archive.store.contents import CHECKSUMS
 from odradek.pipeline.jobs.archive.store.manifest import Span
+from odradek.pipeline.writing.cutting import ADAPTIVE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,7 @@ SETTINGS = {
     # A failed cast gives null: otherwise one bad value of an event time would end the job.
     "spark.sql.ansi.enabled": "false",
     # `session` switches it off for streams with a shuffle; here only the queries about a batch have one.
-    "spark.sql.adaptive.streaming.stateless.enabled": "true",
+    ADAPTIVE: "true",
 }
 """Settings of the session that writes."""
 
