@@ -20,13 +20,16 @@ _DEFAULT = "200"  # Spark's own; a task sees only settings that somebody has set
 
 
 def check(setting: Callable[[str], str | None]) -> None:
-    """PipelineError where a repeated batch may have other tasks. `setting` returns a setting of the query by name."""
-    if all(setting(name) != "false" for name in _ADAPTIVE):
+    """PipelineError where a repeated batch may have other tasks. `setting` returns a setting of the query by name.
+
+    Spark takes FALSE for false, and blanks around a value.
+    """
+    if all((setting(name) or "").strip().lower() != "false" for name in _ADAPTIVE):
         raise PipelineError(
             f"odradek.transactional: adaptive execution may cut a repeated batch into other tasks; set {ADAPTIVE}=false"
         )
     first, now = setting(_FIRST), setting(PARTITIONS) or _DEFAULT
-    if first not in (None, now):
+    if first is not None and int(first) != int(now):
         raise PipelineError(
             f"odradek.transactional: {PARTITIONS} is {now} but was {first} in the stream's first batch, so a repeated "
             "batch may have other tasks; set it back"

@@ -17,7 +17,9 @@ FIRST = "spark.sql.streaming.internal.stateStore.partitions"
     [
         OFF,
         {"spark.sql.adaptive.enabled": "false"},  # as Spark sets it for stateful queries, and before 4.1 for all
+        {ADAPTIVE: " FALSE "},
         OFF | {FIRST: "7", PARTITIONS: "7"},
+        OFF | {FIRST: "7", PARTITIONS: " 07 "},
         OFF | {FIRST: "200"},
         OFF | {PARTITIONS: "7"},  # before 4.1 it comes from the checkpoint
     ],
