@@ -1,0 +1,1 @@
+"""TLS of a listener: contexts from settings, checks before a start, reload, principals of certificates."""

@@ -1,0 +1,212 @@
+"""Delegation tokens: who may do what when, and the nodes in ZooKeeper."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.protocol.errors import Error
+from odradek.security.principal import Principal
+from odradek.security.sasl.delegation_tokens import (
+    DelegationTokens,
+    Token,
+    TokenSettings,
+    decode,
+    encode,
+    may_request,
+    new_id,
+)  # fmt: skip
+from odradek.security.sasl.password import Password
+from odradek.security.sasl.scram_client import ScramClient
+from odradek.security.sasl.scram_keys import ScramMechanism
+from odradek.security.sasl.scram_server import ScramServer, ScramStore
+
+ALICE, BOB, CAROL, DAVE = (Principal("User", name) for name in ("alice", "bob", "carol", "dave"))
+DAY = 86_400_000
+NOW = 1_000_000_000
+
+
+def tokens(**more: Any) -> DelegationTokens:
+    return DelegationTokens(TokenSettings(Password("key"), **more))
+
+
+def created(
+    held: DelegationTokens, owner: Principal = ALICE, requester: Principal = ALICE,
+    renewers: Iterable[Principal] = (BOB,), lifetime: int = -1,
+) -> Token:  # fmt: skip
+    answer = held.create(owner, requester, renewers, lifetime, NOW)
+    assert answer.error is Error.NONE and answer.written and answer.expiry_ms == answer.written.expiry_ms
+    assert held.hmac(answer.written.token_id) and held.expire(owner, held.hmac(answer.written.token_id), -1, NOW).error
+    held.put(answer.written)
+    return answer.written
+
+
+@pytest.mark.parametrize(
+    ("asked", "most", "expiry"), [(-1, 7 * DAY, DAY), (0, 7 * DAY, DAY), (9 * DAY, 7 * DAY, DAY), (500, 500, 500)]
+)
+def test_the_times_of_a_token(asked: int, most: int, expiry: int) -> None:
+    token = created(tokens(), lifetime=asked)
+    assert (token.issue_ms, token.max_ms, token.expiry_ms) == (NOW, NOW + most, NOW + expiry)
+
+
+def test_the_secret_is_kafka_s() -> None:
+    held = tokens()
+    token = created(held)
+    assert held.hmac(token.token_id) == hmac.new(b"key", token.token_id.encode(), hashlib.sha512).digest()
+    assert len(base64.urlsafe_b64decode(new_id() + "==")) == 16 and new_id() != new_id()
+
+
+def test_without_a_key_there_are_no_tokens() -> None:
+    held = DelegationTokens(TokenSettings(None))
+    disabled = Error.DELEGATION_TOKEN_AUTH_DISABLED
+    assert held.create(ALICE, ALICE, [], -1, NOW).error is disabled
+    assert held.renew(ALICE, b"x", -1, NOW).error is disabled
+    assert held.expire(ALICE, b"x", -1, NOW).error is disabled
+    assert held.describe(ALICE, None) == (disabled, [])
+
+
+def test_renewers_are_users() -> None:
+    assert tokens().create(ALICE, ALICE, [Principal("Group", "g")], -1, NOW).error is Error.INVALID_PRINCIPAL_TYPE
+
+
+@pytest.mark.parametrize(
+    ("who", "error"),
+    [
+        (ALICE, Error.NONE), (BOB, Error.NONE), (CAROL, Error.DELEGATION_TOKEN_OWNER_MISMATCH),
+        (DAVE, Error.DELEGATION_TOKEN_OWNER_MISMATCH),
+    ],
+)  # fmt: skip
+def test_owner_and_renewers_may_renew_and_expire(who: Principal, error: Error) -> None:
+    """Not the requester for another, and nobody else."""
+    held = tokens()
+    secret = held.hmac(created(held, requester=CAROL).token_id)
+    assert held.renew(who, secret, 5000, NOW + 1).error is error
+    assert held.expire(who, secret, -1, NOW + 1).error is error
+
+
+def test_an_unknown_secret() -> None:
+    held = tokens()
+    created(held)
+    assert held.renew(ALICE, b"", -1, NOW).error is Error.DELEGATION_TOKEN_NOT_FOUND
+    assert held.expire(ALICE, bytes(64), -1, NOW).error is Error.DELEGATION_TOKEN_NOT_FOUND
+
+
+@pytest.mark.parametrize(("period", "expiry"), [(-1, DAY), (0, 0), (5000, 5000), (99 * DAY, 7 * DAY - 10)])
+def test_a_renewed_token_ends_no_later_than_its_lifetime(period: int, expiry: int) -> None:
+    held = tokens()
+    token = created(held)
+    answer = held.renew(BOB, held.hmac(token.token_id), period, NOW + 10)
+    assert answer.expiry_ms == NOW + 10 + expiry and answer.written and answer.written.expiry_ms == answer.expiry_ms
+
+
+def test_an_expired_token_can_only_be_deleted() -> None:
+    held = tokens()
+    token = created(held)
+    secret, late = held.hmac(token.token_id), token.expiry_ms + 1
+    assert held.expired(token.expiry_ms) == [] and held.expired(late) == [token.token_id]
+    assert held.renew(ALICE, secret, -1, late).error is Error.DELEGATION_TOKEN_EXPIRED
+    assert held.expire(ALICE, secret, 5, late).error is Error.DELEGATION_TOKEN_EXPIRED
+    assert held.expire(ALICE, secret, -1, late) == (Error.NONE, late, None, token.token_id)
+    held.remove(token.token_id)
+    assert held.renew(ALICE, secret, -1, late).error is Error.DELEGATION_TOKEN_NOT_FOUND
+
+
+def test_a_token_is_expired_sooner() -> None:
+    held = tokens()
+    token = created(held)
+    answer = held.expire(ALICE, held.hmac(token.token_id), 70, NOW + 1)
+    assert answer.expiry_ms == NOW + 71 and answer.written and answer.written.expiry_ms == NOW + 71
+
+
+def test_who_sees_which_tokens() -> None:
+    held = tokens()
+    mine, theirs = created(held, renewers=[BOB]), created(held, owner=CAROL, requester=DAVE, renewers=[])
+
+    def seen(who: Principal, owners: list[Principal] | None = None, **may: Any) -> set[str]:
+        error, shown = held.describe(who, owners, **may)
+        assert error is Error.NONE and all(secret == held.hmac(token.token_id) for token, secret in shown)
+        return {token.token_id for token, _ in shown}
+
+    assert seen(ALICE) == seen(BOB) == {mine.token_id}
+    assert seen(CAROL) == seen(DAVE) == {theirs.token_id}
+    assert seen(ALICE, [CAROL]) == seen(ALICE, []) == set()
+    assert seen(ALICE, None, describable=lambda token_id: True) == {mine.token_id, theirs.token_id}
+    assert seen(ALICE, [CAROL], describes_owner=lambda owner: owner == CAROL) == {theirs.token_id}
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+def test_a_token_authenticates_until_it_expires(mechanism: ScramMechanism) -> None:
+    held, other_worker = tokens(), tokens()
+    token = created(held)
+    other_worker.put(decode(encode(token)))
+    password = Password(base64.b64encode(held.hmac(token.token_id)).decode())
+    store = ScramStore(mechanism, lambda user: None, lambda token_id, now: held.credential(mechanism, token_id, now))
+    server, client = ScramServer(store), ScramClient(mechanism, token.token_id, password, token=True)
+    proof = client.respond(server.evaluate(client.first(), NOW).token)
+    assert proof is not None
+    identity = server.evaluate(proof, NOW).identity
+    assert identity and (identity.name, identity.expires_ms, identity.by_token) == ("alice", token.expiry_ms, True)
+    assert held.credential(mechanism, token.token_id, NOW) == other_worker.credential(mechanism, token.token_id, NOW)
+    assert held.credential(mechanism, token.token_id, token.expiry_ms + 1) is None
+    held.remove(token.token_id)
+    assert held.credential(mechanism, token.token_id, NOW) is None
+    held.remove(token.token_id)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "by_token", "anonymous", "may"),
+    [
+        ("PLAINTEXT", False, True, False), ("SSL", False, True, False), ("SSL", False, False, True),
+        ("SASL_SSL", False, False, True), ("SASL_PLAINTEXT", False, False, True), ("SASL_SSL", True, False, False),
+    ],
+)  # fmt: skip
+def test_which_connections_may_ask(protocol: str, by_token: bool, anonymous: bool, may: bool) -> None:
+    assert may_request(protocol, by_token, anonymous) is may
+
+
+# -- nodes
+
+
+def test_the_node() -> None:
+    token = Token("id", Principal("User", "a b*~+é/"), BOB, (CAROL, DAVE), 1, 3, 2)
+    assert json.loads(encode(token)) == {
+        "version": 3, "owner": "User%3Aa%20b%2A%7E%2B%C3%A9%2F", "tokenRequester": "User%3Abob",
+        "renewers": ["User%3Acarol", "User%3Adave"], "issueTimestamp": 1, "maxTimestamp": 3, "expiryTimestamp": 2,
+        "tokenId": "id",
+    }  # fmt: skip
+    assert decode(encode(token)) == token
+
+
+def test_an_older_node_has_no_requester() -> None:
+    fields = json.loads(encode(Token("id", ALICE, BOB, (), 1, 3, 2)))
+    del fields["tokenRequester"]
+    fields["version"] = 1
+    assert decode(json.dumps(fields).encode()).requester == ALICE
+
+
+@given(st.text(), st.text(min_size=1), st.lists(st.text(min_size=1)), st.integers(0, 1 << 62))
+def test_what_is_written_is_read(token_id: str, name: str, renewers: list[str], time: int) -> None:
+    principals = tuple(Principal("User", each) for each in renewers)
+    token = Token(token_id, Principal("User", name), ALICE, principals, time, 1, 2)
+    assert decode(encode(token)) == token
+
+
+FIELDS = st.sampled_from(["version", "owner", "renewers", "tokenId", "issueTimestamp", "maxTimestamp"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(FIELDS, inner),
+)
+
+
+@given(st.binary() | JSON.map(lambda found: json.dumps(found).encode()))
+def test_any_node_is_read_or_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="as Kafka writes it"):
+        decode(data)

@@ -1,0 +1,22 @@
+"""Principals as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.security.principal import ANONYMOUS, Principal
+
+
+@pytest.mark.parametrize("text", ["User:alice", "User:CN=a:b,O=c", "Group:x"])
+def test_what_is_written_is_read(text: str) -> None:
+    assert str(Principal.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "alice", ":alice", "User:"])
+def test_another_form_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="User:alice"):
+        Principal.parse(text)
+
+
+def test_nobody_is_anonymous() -> None:
+    assert str(ANONYMOUS) == "User:ANONYMOUS"
