@@ -10,6 +10,7 @@ and leader epoch in place. Messages of magic 0 and 1 have offset, length and mag
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from odradek.protocol.wire import INT32_MAX
 
@@ -49,3 +50,12 @@ def last_sequence(first: int, count: int) -> int:
     """The last sequence of a batch of `count` records that begins with `first`."""
     last = first + count - 1
     return last if last <= INT32_MAX else last - INT32_MAX - 1
+
+
+def split(data: bytes) -> Iterator[bytes]:
+    """The batches in a run of complete batches."""
+    position = 0
+    while position < len(data):
+        size = int.from_bytes(data[position + 8 : position + 12], "big") + LOG_OVERHEAD
+        yield data[position : position + size]
+        position += size

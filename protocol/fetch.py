@@ -24,7 +24,7 @@ NO_LIMIT = wire.INT32_MAX
 _SESSION = struct.Struct(">ii")
 
 
-class FetchPart(NamedTuple):
+class FetchPartition(NamedTuple):
     """One requested partition; epochs are -1 when the client does not know them."""
 
     topic: bytes  # name, or 16 bytes of topic id from v13 on
@@ -46,7 +46,7 @@ class FetchRequest(NamedTuple):
     isolation: int
     session_id: int
     session_epoch: int
-    parts: list[FetchPart]
+    parts: list[FetchPartition]
     forgotten: list[tuple[bytes, int]]
     rack: bytes
 
@@ -111,9 +111,9 @@ def skip_topic(buf: memoryview, at: int, end: int, version: int) -> int:
     return _topic(buf, at, end, version)[1]
 
 
-def _parts(buf: memoryview, at: int, end: int, version: int) -> tuple[list[FetchPart], int]:
+def _parts(buf: memoryview, at: int, end: int, version: int) -> tuple[list[FetchPartition], int]:
     flexible = version >= FLEXIBLE
-    parts: list[FetchPart] = []
+    parts: list[FetchPartition] = []
     tagged = 0
     topics, at = wire.present(buf, at, end, flexible)
     for _ in range(topics):
@@ -130,18 +130,20 @@ def _parts(buf: memoryview, at: int, end: int, version: int) -> tuple[list[Fetch
     return parts, at
 
 
-def _part(buf: memoryview, at: int, topic: bytes, version: int) -> tuple[FetchPart, int]:
+def _part(buf: memoryview, at: int, topic: bytes, version: int) -> tuple[FetchPartition, int]:
     if version >= 12:
         index, leader_epoch, offset, last_epoch, log_start, limit = _PART_12.unpack_from(buf, at)
-        return FetchPart(topic, index, max(leader_epoch, -1), offset, last_epoch, log_start, limit), at + _PART_12.size
+        return FetchPartition(
+            topic, index, max(leader_epoch, -1), offset, last_epoch, log_start, limit
+        ), at + _PART_12.size
     if version >= 9:
         index, leader_epoch, offset, log_start, limit = _PART_9.unpack_from(buf, at)
-        return FetchPart(topic, index, max(leader_epoch, -1), offset, -1, log_start, limit), at + _PART_9.size
+        return FetchPartition(topic, index, max(leader_epoch, -1), offset, -1, log_start, limit), at + _PART_9.size
     if version >= 5:
         index, offset, log_start, limit = _PART_5.unpack_from(buf, at)
-        return FetchPart(topic, index, -1, offset, -1, log_start, limit), at + _PART_5.size
+        return FetchPartition(topic, index, -1, offset, -1, log_start, limit), at + _PART_5.size
     index, offset, limit = _PART_0.unpack_from(buf, at)
-    return FetchPart(topic, index, -1, offset, -1, -1, limit), at + _PART_0.size
+    return FetchPartition(topic, index, -1, offset, -1, -1, limit), at + _PART_0.size
 
 
 def _forgotten(buf: memoryview, at: int, end: int, version: int) -> tuple[list[tuple[bytes, int]], int]:
@@ -202,14 +204,19 @@ class FetchResult(NamedTuple):
 
 
 def response(
-    version: int, correlation: int, results: Sequence[FetchResult], error: int = 0, session_id: int = 0
+    version: int,
+    correlation: int,
+    results: Sequence[FetchResult],
+    error: int = 0,
+    session_id: int = 0,
+    throttle_ms: int = 0,
 ) -> list[bytes | Payload]:
     """The whole frame as a list to send in order; results of one topic must be adjacent."""
     flexible = version >= FLEXIBLE
     out: list[bytes | Payload] = []
     text = [wire.I32.pack(correlation), b"\x00" if flexible else b""]
     if version >= 1:
-        text.append(wire.I32.pack(0))
+        text.append(wire.I32.pack(throttle_ms))
     if version >= 7:
         text.append(struct.pack(">hi", error, session_id))
     groups = _by_topic(results)

@@ -33,7 +33,7 @@ _NO_RECORDS = memoryview(b"")
 Found = TypeVar("Found")
 
 
-class FetchedPart(NamedTuple):
+class FetchedPartition(NamedTuple):
     """One partition's response; `records` lie in the frame's buffer, `diverging` is (epoch, its end at the leader)."""
 
     topic: bytes
@@ -50,7 +50,7 @@ class FetchResponse(NamedTuple):
 
     error: int
     session_id: int
-    parts: list[FetchedPart]
+    parts: list[FetchedPartition]
 
 
 class ListOffsetsPartition(NamedTuple):
@@ -142,7 +142,7 @@ def _fetch(frame: memoryview, at: int) -> tuple[FetchResponse, int]:
     end = len(frame)
     at = wire.skip_tags(frame, at, end)
     _, error, session = _REPLY.unpack_from(frame, at)
-    parts: list[FetchedPart] = []
+    parts: list[FetchedPartition] = []
     topics, at = wire.count(frame, at + _REPLY.size, end, True)
     for _ in range(topics):
         topic = bytes(frame[at : at + 16])
@@ -154,7 +154,7 @@ def _fetch(frame: memoryview, at: int) -> tuple[FetchResponse, int]:
     return FetchResponse(error, session, parts), wire.skip_tags(frame, at, end)
 
 
-def _part(frame: memoryview, at: int, end: int, topic: bytes) -> tuple[FetchedPart, int]:
+def _part(frame: memoryview, at: int, end: int, topic: bytes) -> tuple[FetchedPartition, int]:
     index, error, hw, _, log_start = _PART_REPLY.unpack_from(frame, at)
     aborted, at = wire.count(frame, at + _PART_REPLY.size, end, True)
     for _ in range(aborted):
@@ -162,7 +162,7 @@ def _part(frame: memoryview, at: int, end: int, topic: bytes) -> tuple[FetchedPa
     size, at = wire.span(frame, at + 4, end, True)  # after the preferred read replica
     records = frame[at : at + size] if size > 0 else _NO_RECORDS
     diverging, at = _diverging(frame, at + max(size, 0), end)
-    return FetchedPart(topic, index, error, hw, log_start, records, diverging), at
+    return FetchedPartition(topic, index, error, hw, log_start, records, diverging), at
 
 
 def _diverging(frame: memoryview, at: int, end: int) -> tuple[tuple[int, int] | None, int]:

@@ -20,12 +20,15 @@ _PACKAGE = "kafka"
 
 @cache
 def message_class(name: str) -> Any:
-    """The library's class for a request or response, e.g. `HeartbeatRequest`."""
+    """The class for a request or response, e.g. `HeartbeatRequest`: the library's, else ours."""
     for module in MODULES:
         found = getattr(_module(module), name, None)
         if found is not None:
             return found
-    raise LookupError(f"kafka.protocol has no {name}")
+    own = importlib.import_module("odradek.protocol.delegation_tokens").message_class(name)  # it builds on this module
+    if own is None:
+        raise LookupError(f"kafka.protocol has no {name}")
+    return own
 
 
 def load_all() -> None:

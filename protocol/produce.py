@@ -137,7 +137,7 @@ def _tail(version: int, flexible: bool) -> bytes:
     return tail + (b"\x00" if flexible else b"")
 
 
-def response(version: int, correlation: int, results: list[PartResult]) -> bytes:
+def response(version: int, correlation: int, results: list[PartResult], throttle_ms: int = 0) -> bytes:
     """The whole frame for any number of partitions; those of one topic must be adjacent."""
     flexible = version >= FLEXIBLE
     topics: dict[bytes, list[PartResult]] = {}
@@ -150,7 +150,7 @@ def response(version: int, correlation: int, results: list[PartResult]) -> bytes
         out.extend(_part(part, version, flexible) for part in parts)
         out.append(b"\x00" if flexible else b"")
     if version >= 1:
-        out.append(wire.I32.pack(0))
+        out.append(wire.I32.pack(throttle_ms))
     out.append(b"\x00" if flexible else b"")
     out[0] = wire.I32.pack(sum(map(len, out)))
     return b"".join(out)

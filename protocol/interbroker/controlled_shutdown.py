@@ -3,7 +3,7 @@
 v2 adds broker epochs (KIP-380). The request header of v0 has no client id.
 """
 
-from odradek.protocol.interbroker.messages import Schema
+from odradek.protocol.messages import Schema
 
 SCHEMA = Schema(
     key=7,

@@ -4,7 +4,7 @@ v1 adds new replicas, v2 broker epochs (KIP-380) and grouping by topic, v3 reass
 whether it has all topics (KIP-516), v6 recovery from unclean elections (KIP-704), v7 KRaft controllers (KIP-866).
 """
 
-from odradek.protocol.interbroker.messages import Schema
+from odradek.protocol.messages import Schema
 
 SCHEMA = Schema(
     key=4,

@@ -4,7 +4,7 @@ v1 adds broker epochs (KIP-380) and grouping by topic, v3 leader epochs and a de
 v4 KRaft controllers (KIP-866).
 """
 
-from odradek.protocol.interbroker.messages import Schema
+from odradek.protocol.messages import Schema
 
 SCHEMA = Schema(
     key=5,

@@ -5,7 +5,7 @@ broker epochs (KIP-380) and grouping by topic, v7 topic ids (KIP-516), v8 KRaft 
 partitions (KIP-866).
 """
 
-from odradek.protocol.interbroker.messages import Schema
+from odradek.protocol.messages import Schema
 
 SCHEMA = Schema(
     key=6,

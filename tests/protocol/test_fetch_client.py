@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.protocol import fetch, fetch_client, wire
-from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchResult
 from odradek.protocol.fetch_client import EARLIEST, LATEST, ListOffsetsPartition
 from odradek.protocol.library import message_class
 
@@ -18,7 +18,7 @@ INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TOPIC = st.sampled_from([bytes([number]) * 16 for number in range(3)])
 EPOCH = st.integers(-1, (1 << 31) - 1)
-PARTS = st.lists(st.builds(FetchPart, TOPIC, INT32, EPOCH, INT64, INT32, INT64, INT32), max_size=20)
+PARTS = st.lists(st.builds(FetchPartition, TOPIC, INT32, EPOCH, INT64, INT32, INT64, INT32), max_size=20)
 REQUESTS = st.builds(
     FetchRequest, INT32, INT32, INT32, INT32, st.integers(0, 1), INT32, INT32, PARTS,
     st.lists(st.tuples(TOPIC, INT32), max_size=5), st.binary(max_size=200),
@@ -47,22 +47,22 @@ def test_a_leader_reads_what_a_follower_asks(request: FetchRequest, correlation:
 def test_a_follower_reads_what_a_leader_answers(
     results: list[FetchResult], correlation: int, session: int, error: int
 ) -> None:
-    frame = b"".join(bytes(piece) for piece in fetch.response(13, correlation, results, error, session))  # type: ignore[arg-type]
+    frame = b"".join(bytes(piece) for piece in fetch.response(13, correlation, results, error, session))  # type: ignore[arg-type]  # bytes, no file slices
     answer = fetch_client.parse_fetch(memoryview(frame)[4:], correlation)
     assert (answer.error, answer.session_id) == (error, session)
     for part, result in zip(answer.parts, results, strict=True):
         assert part[:5] == (result.topic, result.partition, result.error, result.hw, result.log_start)
-        assert bytes(part.records) == b"".join(bytes(one) for one in result.payloads)  # type: ignore[arg-type]
+        assert bytes(part.records) == b"".join(bytes(one) for one in result.payloads)  # type: ignore[arg-type]  # bytes, no file slices
         assert part.diverging == result.diverging
 
 
 def test_a_diverging_epoch_that_is_unknown_is_none() -> None:
-    frame = b"".join(fetch.response(13, 5, [_result(b"abc")._replace(diverging=(-1, -1))]))  # type: ignore[arg-type]
+    frame = b"".join(fetch.response(13, 5, [_result(b"abc")._replace(diverging=(-1, -1))]))  # type: ignore[arg-type]  # bytes, no file slices
     assert fetch_client.parse_fetch(memoryview(frame)[4:], 5).parts[0].diverging is None
 
 
 def test_records_are_not_copied() -> None:
-    frame = bytearray(b"".join(fetch.response(13, 5, [_result(b"abc")])))  # type: ignore[arg-type]
+    frame = bytearray(b"".join(fetch.response(13, 5, [_result(b"abc")])))  # type: ignore[arg-type]  # bytes, no file slices
     part = fetch_client.parse_fetch(memoryview(frame)[4:], 5).parts[0]
     frame[frame.index(b"abc")] = ord("X")
     assert bytes(part.records) == b"Xbc"
@@ -77,11 +77,11 @@ def test_what_a_follower_does_not_need_is_passed_over() -> None:
         + b"\x01\x07\x01z" + b"\x01\x08\x02yy"
     )  # fmt: skip
     answer = fetch_client.parse_fetch(memoryview(body), 9)
-    assert answer.parts == [fetch_client.FetchedPart(bytes(16), 1, 6, 2, 4, memoryview(b""), None)]
+    assert answer.parts == [fetch_client.FetchedPartition(bytes(16), 1, 6, 2, 4, memoryview(b""), None)]
 
 
 def test_answers_that_are_none() -> None:
-    frame = b"".join(fetch.response(13, 5, [_result(b"abc")], 0, 8))[4:]  # type: ignore[arg-type]
+    frame = b"".join(fetch.response(13, 5, [_result(b"abc")], 0, 8))[4:]  # type: ignore[arg-type]  # bytes, no file slices
     with pytest.raises(wire.WireError, match="answer 5 is to another request"):
         fetch_client.parse_fetch(memoryview(frame), 6)
     with pytest.raises(wire.WireError, match="1 bytes too many"):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.protocol import interbroker, requests
-from odradek.protocol.interbroker import notation, strict
+from odradek.protocol import interbroker, notation, requests
+from odradek.protocol.interbroker import strict
 from odradek.protocol.wire import MALFORMED, WireError, skip_tags
 
 from . import interbroker as golden

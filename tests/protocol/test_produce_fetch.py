@@ -330,7 +330,7 @@ def test_fetch_answers(version: int, topics: dict[str, list[FetchResult]], error
     by_id = version >= fetch.TOPIC_IDS
     rows = [part._replace(topic=topic_of(name, by_id)[0]) for name, parts in topics.items() for part in parts]
     pieces = fetch.response(version, 77, rows, error, session)
-    answer = decoded(FetchResponse, version, b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type]
+    answer = decoded(FetchResponse, version, b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type]  # bytes, no file slices
     if version >= 7:
         assert (answer.error_code, answer.session_id) == (error, session)
     parts = [
@@ -342,7 +342,7 @@ def test_fetch_answers(version: int, topics: dict[str, list[FetchResult]], error
     for (topic, part), row in zip(parts, rows, strict=True):
         assert (topic, part.partition_index, part.error_code) == (row.topic, row.partition, row.error)
         assert part.high_watermark == row.hw
-        assert bytes(part.records or b"") == b"".join(row.payloads)  # type: ignore[arg-type]
+        assert bytes(part.records or b"") == b"".join(row.payloads)  # type: ignore[arg-type]  # bytes, no file slices
         if version >= 4:
             aborted = part.aborted_transactions
             assert part.last_stable_offset == row.stable

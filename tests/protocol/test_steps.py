@@ -74,7 +74,7 @@ def test_a_request_is_the_same(name: str, version: int) -> None:
                 taken(requests.decoding(kind, version, body))
             assert str(caught.value) == str(error)
             continue
-        assert taken(requests.decoding(kind, version, body))[1] == whole
+        assert repr(taken(requests.decoding(kind, version, body))[1]) == repr(whole)  # a NaN is equal to none
 
 
 @pytest.mark.parametrize(("name", "version"), [(name, version) for name, version in ROWS if name not in OURS])

@@ -9,8 +9,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from odradek.protocol import library
-from odradek.protocol.interbroker import notation
+from odradek.protocol import library, notation
 from odradek.protocol.responses import encoded
 
 
@@ -36,6 +35,7 @@ class Schema:
         attributes = {
             "_struct": _machinery("schemas").StructField(schema),
             "API_KEY": self.key,
+            "min_version": 0,
             "max_version": self.last,
             "flexible_version_q": staticmethod(lambda version: version >= first),
             "encode": encoded,
