@@ -1,7 +1,8 @@
 """The messages that forward a client's request from a worker to the process that owns the answer, and reply to it.
 
-Request layout: u64 token, i16 api key, i16 version, then client id, client host and listener name
-(u16 length + UTF-8 each; length 0xFFFF is null), then the request's body as the client sent it.
+Request layout: u64 token, i16 api key, i16 version, u8 flags (1: authenticated by a delegation token), then client id,
+client host, listener name and principal (u16 length + UTF-8 each; length 0xFFFF is null), then the request's body as
+the client sent it.
 Reply layout  : u64 token, u8 flags, then the response's body. Negative api keys are internal requests.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-_HEAD = struct.Struct(">Qhh")
+_HEAD = struct.Struct(">QhhB")
 _REPLY = struct.Struct(">QB")
 _LENGTH = struct.Struct(">H")
 _NULL = 0xFFFF
@@ -18,6 +19,7 @@ _NULL = 0xFFFF
 OK = 0
 CLOSE = 1  # the request was malformed, the body says how: close the client's connection
 FAILED = 2  # an internal error of the owner, which has logged it: close the client's connection
+THROTTLED = 3  # as OK; i32 before the body: ms to throttle the client, in versions whose responses do not have them
 
 
 class Forwarded(NamedTuple):
@@ -30,16 +32,19 @@ class Forwarded(NamedTuple):
     client_host: str
     listener: str
     body: bytes
+    principal: str = "User:ANONYMOUS"
+    by_token: bool = False
 
 
 def encode(request: Forwarded) -> bytes:
     """The message for the channel."""
     return b"".join(
         (
-            _HEAD.pack(request.token, request.api_key, request.version),
+            _HEAD.pack(request.token, request.api_key, request.version, request.by_token),
             _text(request.client_id),
             _text(request.client_host),
             _text(request.listener),
+            _text(request.principal),
             request.body,
         )
     )
@@ -54,13 +59,17 @@ def _text(text: str | None) -> bytes:
 
 def decode(message: bytes) -> Forwarded:
     """The request in a channel message."""
-    token, api_key, version = _HEAD.unpack_from(message)
+    token, api_key, version, by_token = _HEAD.unpack_from(message)
     position = _HEAD.size
     texts: list[str | None] = []
-    for _ in range(3):
+    for _ in range(4):
         text, position = _read_text(message, position)
         texts.append(text)
-    return Forwarded(token, api_key, version, texts[0], texts[1] or "", texts[2] or "", message[position:])
+    client_id, host, listener, principal = texts
+    return Forwarded(
+        token, api_key, version, client_id, host or "", listener or "", message[position:], principal or "",
+        bool(by_token),
+    )  # fmt: skip
 
 
 def _read_text(message: bytes, position: int) -> tuple[str | None, int]:

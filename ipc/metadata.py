@@ -1,7 +1,8 @@
-"""The metadata snapshot: topics, brokers and configs for every process, one region for each version.
+"""What the controller publishes to every process: the metadata snapshot (topics, brokers, configs), and the security
+metadata (ACLs, users, quotas, tokens). One region for each version.
 
-Layout    : region `meta-<version>`: word 0 length, then the snapshot's bytes. The current version is a word of
-            the control region.
+Layout    : region `meta-<version>` or `security-<version>`: word 0 length, then the blob. The current version of each
+            is a word of the control region.
 Owner     : the controller.
 Writers   : the controller only: it fills a new region, then stores the version word (order: ipc.memory_order).
 Lock      : none. A reader that finds its region gone reads the version word again.
@@ -22,10 +23,10 @@ _SPARE = 2  # descriptors that attaching a region needs briefly
 
 
 class MetadataRegion:
-    """The current snapshot, by its version word `words[at]`."""
+    """The current blob of one kind (`meta`, `security`), by its version word `words[at]`."""
 
-    def __init__(self, prefix: str, incarnation: int, words: memoryview, at: int) -> None:
-        self._prefix = prefix
+    def __init__(self, prefix: str, incarnation: int, words: memoryview, at: int, kind: str = "meta") -> None:
+        self._prefix = f"{prefix}{kind}-"
         self._incarnation = incarnation
         self._words = words
         self._at = at
@@ -41,7 +42,7 @@ class MetadataRegion:
         return self._words[self._at]
 
     def _name(self, version: int) -> str:
-        return f"{self._prefix}meta-{version}"
+        return f"{self._prefix}{version}"
 
     def publish(self, version: int, blob: bytes) -> None:
         """Make `blob` the snapshot `version`, which must be above the current one. Only the controller calls it."""

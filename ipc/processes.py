@@ -37,6 +37,8 @@ COLUMNS = (
     "lock_waits",
     "closed",
     "recovered",
+    "certificate_expires",  # of those of the listeners the first to expire, in seconds since 1970; 0: there is none
+    "zookeeper_lost_ms",  # when the controller process lost the connection to ZooKeeper, in ms since 1970; 0: it is up
 )
 COLUMN = {name: number for number, name in enumerate(COLUMNS)}
 
@@ -75,6 +77,7 @@ class ProcessTable:
         row[COLUMN["starts"]] += 1
         row[COLUMN["started_ms"]] = time.time_ns() // 1_000_000
         row[COLUMN["meta_version"]] = row[COLUMN["connections"]] = row[COLUMN["delayed_operations"]] = 0
+        row[COLUMN["certificate_expires"]] = row[COLUMN["zookeeper_lost_ms"]] = 0
         row[COLUMN["state"]] = state
 
     def pids(self) -> dict[int, int]:

@@ -10,6 +10,7 @@ COORDINATOR = 2
 REPLICATOR = 3
 CONTROLLER = 4
 JANITOR = 5
+EXPORTER = 6
 FIRST_WORKER = 8
 MAX_WORKERS = 64
 ROLES = FIRST_WORKER + MAX_WORKERS
@@ -21,6 +22,7 @@ _NAMES = {
     REPLICATOR: "replicator",
     CONTROLLER: "controller",
     JANITOR: "janitor",
+    EXPORTER: "exporter",
 }
 BY_NAME = {name: role for role, name in _NAMES.items()}
 

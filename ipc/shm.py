@@ -1,12 +1,14 @@
 """All fixed shared memory of one broker: the supervisor creates it, the other processes attach to it.
 
 Layout    : region `control`: words 0 metadata version, 1 draining, 2 log-level version, 3 bound ports known,
-            4 the broker has left the cluster, words 8 to 15 one byte for each log directory, 1 when its disk has failed
-            (`fail_dir`), words 16.. the process table (ipc.processes), then the throttles' counters (ipc.traffic).
-            Regions `slots-<k>`: ipc.slots. `meta-<v>`: ipc.metadata. `producers-…`: ipc.producers.
+            4 the broker has left the cluster, 5 security metadata version, words 8 to 15 one byte for each log
+            directory, 1 when its disk has failed (`fail_dir`), words 16.. the process table (ipc.processes), then the
+            throttles' counters (ipc.traffic).
+            Regions `slots-<k>`: ipc.slots. `meta-<v>`, `security-<v>`: ipc.metadata. `producers-…`: ipc.producers.
+            `quotas`: ipc.quotas. `latencies-<role>`: ipc.latencies.
 Owner     : the supervisor creates all at start, and unlinks all at stop.
-Writers   : see each module; words 1 to 3 the supervisor, 4 the controller; a log directory's byte any process that met
-            the failure. Words 1 and 4 and those bytes go from 0 to 1 and stay so until the next start.
+Writers   : see each module; words 1 to 3 the supervisor, 4 and 5 the controller; a log directory's byte any process
+            that met the failure. Words 1 and 4 and those bytes go from 0 to 1 and stay so until the next start.
 Lock      : none; replacing a former run's regions requires that no role byte is held.
 Crash rule: the next start finds the regions of a killed broker by their prefix and replaces them.
 """
@@ -22,7 +24,7 @@ from odradek.ipc.traffic import WORDS as TRAFFIC_WORDS
 from odradek.ipc.traffic import Traffic
 
 _KIND = "control"
-META_VERSION, DRAINING, LOG_VERSION, LEFT = 0, 1, 2, 4
+META_VERSION, DRAINING, LOG_VERSION, LEFT, SECURITY_VERSION = 0, 1, 2, 4, 5
 _FAILED = slice(8 * 8, 16 * 8)  # bytes
 _TABLE = 16
 _TRAFFIC = _TABLE + TABLE_WORDS
@@ -39,6 +41,7 @@ class Shared:
         self.traffic = Traffic(control.words, _TRAFFIC)
         self.slots = SlotTable(prefix, control.incarnation)
         self.metadata = MetadataRegion(prefix, control.incarnation, control.words, META_VERSION)
+        self.security = MetadataRegion(prefix, control.incarnation, control.words, SECURITY_VERSION, "security")
 
     @classmethod
     def create(cls, prefix: str, incarnation: int, slots: int) -> Shared:

@@ -48,7 +48,7 @@ from odradek.ipc.roles import ROLES
 CHUNK = 1024
 STRIDE = 160
 _WAITERS = 8
-_COPY = (20, 60)
+COPIES = (20, 60)
 _KIND = "slots"
 
 SEQUENCE, DIRTY, HOLDER, CONTENDED, DAMAGED = range(5)
@@ -61,7 +61,7 @@ class SlotState(NamedTuple):
 
     `active_*` describe the segment being written (`active_since`: its first timestamp, -1 while empty); `flushed`
     is the recovery point; `unstable` is the first offset of an open transaction or -1; `pstate_leo` is the offset up
-    to which producer state has been applied; `epoch_noted` is the last leader epoch in the epoch checkpoint;
+    to which producer state has been applied; `latest_epoch` is the last leader epoch in the epoch checkpoint;
     `aborted` counts the aborted transactions in the `.txnindex` files. Replication: `isr_count` is the size of the ISR
     in the metadata (compared with min.insync.replicas); `hw_quorum` is the number of replicas, including the leader,
     that the high watermark waits for; it is larger while a replica is about to join. `epoch_start` is the log end at
@@ -78,7 +78,7 @@ class SlotState(NamedTuple):
     active_base: int = 0
     index_entries: int = 0
     flushed: int = 0
-    epoch_noted: int = -1
+    latest_epoch: int = -1
     pstate_gen: int = 0
     # The fields that every append changes are contiguous: storage.log.append stores them with one slice.
     leo: int = 0
@@ -119,7 +119,7 @@ FIELDS = SlotState._fields
     F_ACTIVE_BASE,
     F_INDEX_ENTRIES,
     F_FLUSHED,
-    F_EPOCH_NOTED,
+    F_LATEST_EPOCH,
     F_PSTATE_GEN,
     F_LEO,
     F_HW,
@@ -177,7 +177,7 @@ class Slot:
         self.words = region.words
         self.map = region.map  # a slice of the map costs a third of a memoryview slice; thousands of slots keep one
         first = region.at + self.at * 8
-        self._copies = tuple(slice(first + copy * 8, first + (copy + len(FIELDS)) * 8) for copy in _COPY)
+        self._copies = tuple(slice(first + copy * 8, first + (copy + len(FIELDS)) * 8) for copy in COPIES)
         self.row_at = slice(first + _WAITERS * 8, first + _WAITERS * 8 + ROLES)
 
     def read(self) -> tuple[int, ...]:
@@ -216,7 +216,7 @@ class Slot:
 
     def set_unpublished(self, field: int, value: int) -> None:
         """Change one field that only lock holders read: it need not be consistent with the others for readers."""
-        self.words[self.at + _COPY[self.words[self.at] & 1] + field] = value
+        self.words[self.at + COPIES[self.words[self.at] & 1] + field] = value
 
     def update(self, **changes: int) -> None:
         """Publish the current fields with `changes`. Caller holds the partition lock."""
@@ -352,6 +352,10 @@ class SlotTable:
             slot = self._slots[number] = kind(number, self._regions[number // CHUNK])
         return slot
 
+    def words(self, chunk: int) -> memoryview:
+        """All words of a region, for readers of whole regions (broker.exporter.partition_fields)."""
+        return self._regions[chunk].words
+
     def sequences(self, chunk: int = 0) -> bytes:
         """The sequence words of a region: while they are the same, no field of any slot has changed."""
         return self._regions[chunk].words[SEQUENCE::STRIDE].tobytes()
@@ -360,7 +364,7 @@ class SlotTable:
         """`field` of every slot of a region. Each value was current at some moment of the call."""
         words = self._regions[chunk].words
         before = words[SEQUENCE::STRIDE].tolist()
-        copies = [words[copy + field :: STRIDE].tolist() for copy in _COPY]
+        copies = [words[copy + field :: STRIDE].tolist() for copy in COPIES]
         after = words[SEQUENCE::STRIDE].tolist()
         values = [copies[sequence & 1][row] for row, sequence in enumerate(before)]
         if before != after:  # published meanwhile: the values of those slots may mix two states

@@ -25,7 +25,7 @@ def test_a_reader_that_was_overtaken_reads_again(shared: Shared) -> None:
     shared.metadata.publish(2, b"two")
     shared.metadata.publish(3, b"three")
 
-    class Stale(type(reader.metadata)):  # type: ignore[misc]
+    class Stale(type(reader.metadata)):  # type: ignore[misc]  # a dynamic base class
         @property
         def version(self) -> int:
             return next(seen, 3)

@@ -18,7 +18,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.slot = MemoryTable()[0]
-        self.slot.publish(slots.SlotState(state=slots.LEADER, leader_epoch=3, epoch_noted=9, leo=10, led_since=3))
+        self.slot.publish(slots.SlotState(state=slots.LEADER, leader_epoch=3, latest_epoch=9, leo=10, led_since=3))
 
     def lead(self, epoch: int, isr: list[int]) -> dict[int, int]:
         """Log ends of the followers, as they are known afterwards."""

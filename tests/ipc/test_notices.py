@@ -1,0 +1,56 @@
+"""One process of several logs what all of them notice."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odradek.ipc.notices import Notices
+
+NOW = 1_800_000_000.0
+
+
+def test_the_first_of_a_period(tmp_path: Path) -> None:
+    one, other = Notices(tmp_path), Notices(tmp_path)
+    assert one.is_first("a", NOW, 10) and not other.is_first("a", NOW + 9, 10) and other.is_first("b", NOW + 9, 10)
+    assert other.is_first("a", NOW + 10, 10), "it happens again"
+    assert not one.is_first("a", NOW + 9, 10), "its clock was read before the other's"
+    assert one.is_first("a", NOW - 1000, 10), "the clock was set back"
+    assert (tmp_path / "notices.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_old_ones_are_forgotten(tmp_path: Path) -> None:
+    notices = Notices(tmp_path)
+    for day in range(30):
+        notices.is_first(f"day {day}", NOW + day * 86_400, 10)
+    assert (tmp_path / "notices.json").read_text().count("day") == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": "b"}', "\0" * 1000, '{"a": null}'])
+def test_a_file_that_a_crash_left(tmp_path: Path, text: str) -> None:
+    (tmp_path / "notices.json").write_text(text)
+    assert Notices(tmp_path).is_first("a", NOW, 10) and not Notices(tmp_path).is_first("a", NOW, 10)
+
+
+def test_a_run_dir_that_is_gone(tmp_path: Path) -> None:
+    assert Notices(tmp_path / "none").is_first("a", NOW, 10)
+
+
+def test_a_stopped_process_holds_up_nobody(tmp_path: Path) -> None:
+    """It has the lock: then each is the first."""
+    assert Notices(tmp_path).is_first("a", NOW, 10)
+    with (tmp_path / "notices.json").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert Notices(tmp_path).is_first("a", NOW, 10)
+    assert not Notices(tmp_path).is_first("a", NOW, 10)
+
+
+@pytest.mark.live
+def test_one_of_many_processes(tmp_path: Path) -> None:
+    code = f"from odradek.ipc.notices import *; print(Notices(Path({str(tmp_path)!r})).is_first('a', {NOW}, 10))"
+    started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(5)]
+    assert sorted(process.communicate(timeout=60)[0] for process in started) == ["False\n"] * 4 + ["True\n"]
