@@ -31,8 +31,8 @@ from odradek.groups.events import (
 )
 from odradek.groups.group import CONSUMER, Group, State, Timer
 from odradek.groups.loading import GroupReplay, LoadedGroup
-from odradek.groups.log_writer import record_size
 from odradek.groups.member import Member
+from odradek.groups.offset_removal import Tombstone, deletable, expired, in_pieces
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.ownership import FAULT, Ownership
 from odradek.groups.records import OffsetValue, group_key, java_length, offset_key, offset_value
@@ -42,9 +42,6 @@ from odradek.protocol.errors import Error
 log = logging.getLogger(__name__)
 
 PartitionErrors = dict[TopicPartition, Error]
-Tombstone = tuple[TopicPartition | None, Record]
-"""The record, with the partition whose offset it deletes; None: the group itself."""
-TOMBSTONE_BYTES = 16 * 1024
 
 
 class Summary(NamedTuple):
@@ -356,7 +353,7 @@ class Groups(Ownership):
         if error or group is None:
             self.effects.append(Answer(token, (error, {})))
             return
-        errors = {tp: _deletable(group, tp[0]) for tp in partitions}
+        errors = {tp: deletable(group, tp[0]) for tp in partitions}
         removed = [tp for tp, refused in errors.items() if not refused]
         if not removed:
             self.effects.append(Answer(token, (Error.NONE, errors)))
@@ -400,10 +397,10 @@ class Groups(Ownership):
             yield
 
     def _expire(self, group: Group, now: Now) -> None:
-        expired = _expired(group, self.config.retention_ms, now.wall_ms)
-        if expired:
-            log.info("group %s: %d offsets expired", group.id, len(expired))
-        self._remove_offsets(group, expired, now, None)
+        found = expired(group, self.config.retention_ms, now.wall_ms)
+        if found:
+            log.info("group %s: %d offsets expired", group.id, len(found))
+        self._remove_offsets(group, found, now, None)
 
     def _remove_offsets(
         self, group: Group, partitions: list[TopicPartition], now: Now, answer: Any, for_good: bool = False
@@ -436,7 +433,7 @@ class Groups(Ownership):
         self, group_id: str, tombstones: list[Tombstone], restore: Callable[[list[Tombstone]], None], answer: Any
     ) -> None:
         """Write in pieces, as one batch may exceed the topic's limit. `restore` gets each piece that fails."""
-        left = list(_in_pieces(tombstones))
+        left = list(in_pieces(tombstones))
         failed: list[Error] = []
 
         def done(some: list[Tombstone], error: Error, _position: int, _now: Now) -> None:
@@ -523,37 +520,3 @@ def _forget_pending(group: Group) -> None:
     """Drop handed-out ids of a deleted group: members that join with one get UNKNOWN_MEMBER_ID."""
     for member_id in list(group.pending):
         group.remove(member_id)
-
-
-def _in_pieces(tombstones: list[Tombstone]) -> Iterator[list[Tombstone]]:
-    """Pieces of at most TOMBSTONE_BYTES, with at least one tombstone each."""
-    some: list[Tombstone] = []
-    size = 0
-    for tombstone in tombstones:
-        more = record_size(tombstone[1])
-        if some and size + more > TOMBSTONE_BYTES:
-            yield some
-            some, size = [], 0
-        some.append(tombstone)
-        size += more
-    if some:
-        yield some
-
-
-def _deletable(group: Group, topic: str) -> Error:
-    if group.state is State.EMPTY:
-        return Error.NONE
-    if group.subscribed is None or topic in group.subscribed:
-        return Error.GROUP_SUBSCRIBED_TO_TOPIC
-    return Error.NONE
-
-
-def _expired(group: Group, retention_ms: int, wall_ms: int) -> list[TopicPartition]:
-    """Expired offsets. Retention runs from when the group became empty, else from each commit; never for used ones."""
-    if group.protocol_type is None:
-        return group.offsets.expired(wall_ms, retention_ms, None)
-    if group.state is State.EMPTY:
-        return group.offsets.expired(wall_ms, retention_ms, group.state_since_ms)
-    if group.protocol_type == CONSUMER and group.state is State.STABLE and group.subscribed is not None:
-        return group.offsets.expired(wall_ms, retention_ms, None, group.subscribed)
-    return []

@@ -7,6 +7,7 @@ open one wait for its marker.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from odradek.groups.fields import RecordError
@@ -44,6 +45,11 @@ class GroupReplay:
         self.groups: dict[str, GroupValue] = {}
         self._offsets: dict[_Where, CommittedOffset] = {}
         self._open: dict[int, dict[_Where, CommittedOffset | None]] = {}  # by producer id
+
+    @property
+    def offsets(self) -> Mapping[_Where, CommittedOffset]:
+        """The committed offsets, by group and partition; changes with each `feed`."""
+        return self._offsets
 
     def found(self) -> dict[str, LoadedGroup]:
         """The state of each group."""

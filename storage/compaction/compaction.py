@@ -151,8 +151,8 @@ class Compaction:
     def steps(self) -> Generator[int, None, None]:
         """Run the round step by step: yields the bytes read and written since the last yield, or BUSY.
 
-        Raises Gone when the partition was deleted, CleaningAborted, UncleanableLog, and OSError from the disk. Closing
-        it early removes files not swapped in.
+        Raises PartitionRemoved when the partition was deleted, CleaningAborted, UncleanableLog, and OSError from the
+        disk. Closing it early removes files not swapped in.
         """
         try:
             yield from self._sync()
@@ -166,13 +166,13 @@ class Compaction:
 
     def _locked(self) -> Iterator[int]:
         """Yields BUSY until this process holds the lock."""
-        from odradek.storage.log.partition import Busy
+        from odradek.storage.log.partition import LockNotAvailable
 
         while True:
             try:
                 self._values = self.partition.acquire()
                 return
-            except Busy:
+            except LockNotAvailable:
                 self.partition.record_wait()
                 yield BUSY
 

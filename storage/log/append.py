@@ -23,8 +23,8 @@ from odradek.ipc.region import SharedMemoryFull
 from odradek.ipc.slots import (
     CHANGED,
     DIRTY,
-    F_EPOCH_NOTED,
     F_HW_QUORUM,
+    F_LATEST_EPOCH,
     F_LEO,
     F_PSTATE_GEN,
     F_PSTATE_LEO,
@@ -94,7 +94,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
     measurements showed that every call and every attribute access in it matters.
     """
     (
-        _, generation, _, epoch, log_start, base, index_entries, flushed, epoch_noted, pstate_gen,
+        _, generation, _, epoch, log_start, base, index_entries, flushed, latest_epoch, pstate_gen,
         begin, hw, start, pending, top, top_offset, since, unflushed_since, _,
     ) = values[HOT].tolist()  # fmt: skip
     files, config, slot = partition.active_files, partition.config, partition.slot
@@ -143,9 +143,9 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         _write_rest(files.log.fd, out, start)
     if entries:
         add_entries(files, values, entries)
-    if epoch != epoch_noted:
+    if epoch != latest_epoch:
         roll.record_epoch(partition, epoch, begin)
-        values[F_EPOCH_NOTED] = epoch
+        values[F_LATEST_EPOCH] = epoch
     if begin == flushed or not unflushed_since:
         unflushed_since = now_ms
     if values[F_HW_QUORUM] <= 1 and not config.visible_after_flush:

@@ -149,7 +149,7 @@ def _advance(
 
 def _record_epochs(partition: Partition, values: Fields, piece: list[FetchedBatch]) -> None:
     """Note the leader epochs that begin within the batches; as in Kafka, a batch without one changes nothing."""
-    begun, noted = [], values[slots.F_EPOCH_NOTED]
+    begun, noted = [], values[slots.F_LATEST_EPOCH]
     for one in piece:
         epoch = one.header[2]
         if epoch != noted and epoch >= 0:
@@ -157,7 +157,7 @@ def _record_epochs(partition: Partition, values: Fields, piece: list[FetchedBatc
             noted = epoch
     if begun:
         roll.record_received_epochs(partition, begun)
-        values[slots.F_EPOCH_NOTED] = noted
+        values[slots.F_LATEST_EPOCH] = noted
 
 
 def _stage(partition: Partition, values: Fields, data: memoryview, piece: list[FetchedBatch]) -> Staged:

@@ -6,14 +6,16 @@ from odradek.protocol import errors
 from odradek.protocol.records import control
 from odradek.storage.log.append import append
 from odradek.storage.log.log_batch import Batch, Marker
-from odradek.storage.log.partition import Gone, Partition
+from odradek.storage.log.partition import Partition, PartitionRemoved
 
 
 def write_marker(
     partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, now_ms: int,
     only_open: bool = False,
 ) -> int:  # fmt: skip
-    """End the producer's transaction in this partition; returns Kafka's error code. Busy when the lock is taken.
+    """End the producer's transaction in this partition; returns Kafka's error code.
+
+    LockNotAvailable: another process holds the partition's lock.
 
     `only_open`: the sender may not be a coordinator. The marker must end an open transaction of exactly this epoch, and
     its coordinator epoch must not exceed that of the last marker: the real coordinator's next markers would be refused
@@ -28,7 +30,7 @@ def write_marker(
     try:
         with partition.locked() as values:
             append(partition, values, [batch], now_ms)
-    except Gone:
+    except PartitionRemoved:
         return errors.UNKNOWN_TOPIC_OR_PARTITION
     except OSError:
         return errors.KAFKA_STORAGE_ERROR

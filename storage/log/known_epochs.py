@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import roll
-from odradek.storage.log.partition import Busy, Gone
+from odradek.storage.log.partition import LockNotAvailable, PartitionRemoved
 from odradek.storage.segment.epochs import EpochCache
 
 if TYPE_CHECKING:
@@ -26,5 +26,5 @@ def read(partition: Partition, noted: int) -> EpochCache:
         try:
             with partition.locked():
                 return roll.read_epochs(partition)
-        except (Busy, Gone):
+        except (LockNotAvailable, PartitionRemoved):
             raise problem from None

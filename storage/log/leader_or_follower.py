@@ -34,10 +34,10 @@ def become_leader(
     CLOCK_MONOTONIC's.
     """
     went_on = _continues(values, epoch)
-    if epoch > values[slots.F_EPOCH_NOTED]:
+    if epoch > values[slots.F_LATEST_EPOCH]:
         partition.slot.dirty = APPENDING
         roll.record_epoch(partition, epoch, values[slots.F_LEO])
-        values[slots.F_EPOCH_NOTED] = epoch
+        values[slots.F_LATEST_EPOCH] = epoch
     if not went_on:
         values[slots.F_EPOCH_START], values[slots.F_LED_SINCE] = values[slots.F_LEO], epoch
     replicas.set_followers(

@@ -17,7 +17,7 @@ from odradek.ipc.slots import Fields, SlotState
 from odradek.storage.dirs import boot_id
 from odradek.storage.files import checkpoints, disks
 from odradek.storage.log.log import Log
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved
 from odradek.storage.log.recovered_state import described
 from odradek.storage.recovery import recovery
 
@@ -74,7 +74,7 @@ def open_all(log_: Log, partitions: Iterable[tuple[str, int]], log_dirs: list[Lo
             continue
         try:
             values = partition.acquire()  # no wait: a process that holds the lock recovers the partition
-        except (Busy, Gone):
+        except (LockNotAvailable, PartitionRemoved):
             continue
         try:
             if values[slots.F_STATE] == slots.RECOVERING:

@@ -47,14 +47,14 @@ SWAPPING = 4  # compacted segments replace others (storage.log.swap)
 TRUNCATING = 5  # a sealed segment (storage.log.truncate)
 
 
-class Busy(Exception):
+class LockNotAvailable(Exception):
     """Another process holds the partition's lock: retry in a millisecond."""
 
 
 QUICK_TRIES = 8  # with sched_yield between them: an append holds the lock for some 20 µs
 
 
-class Gone(Exception):
+class PartitionRemoved(Exception):
     """The slot no longer serves this partition (deleted, or recreated under the same name)."""
 
 
@@ -168,6 +168,7 @@ class Partition:
         self._pid = owner.pid
         self._lock, self._unlock = owner.locks.calls(slot.number)
         self.producers = Producers(owner.shared.prefix, slot.number, incarnation)
+        # Any: a worker's PendingBatch (workers.produce.batching), of which storage knows what append's Batch says.
         self.pending: list[Any] = []  # a worker's batches to append in this pass
         self.deferred = False  # they wait for the lock
         self.unverified: list[Any] = []  # those that the last append left out: see storage.log.transactions.may_open
@@ -193,14 +194,14 @@ class Partition:
 
     @contextmanager
     def locked(self) -> Iterator[Fields]:
-        """Hold the lock during the block, after a repair if needed; yields the slot's fields. Raises Busy or Gone.
+        """Hold the lock during the block, after a repair if needed; yields the slot's fields.
 
-        Before Busy it notes the wait for the supervisor's sweep: a caller that retries counts as waiting. After the
-        release it rings the waiters.
+        Raises LockNotAvailable, after it has recorded the wait for the supervisor's sweep (a caller that retries counts
+        as waiting), or PartitionRemoved. After the release it rings the waiters.
         """
         try:
             values = self.acquire()
-        except Busy:
+        except LockNotAvailable:
             self.record_wait()
             raise
         try:
@@ -210,7 +211,7 @@ class Partition:
             self.release()
 
     def acquire(self) -> Fields:
-        """Take the lock, repair if needed, and return the fields; Busy or Gone.
+        """Take the lock, repair if needed, and return the fields; LockNotAvailable or PartitionRemoved.
 
         The lock covers the log, the slot's fields and the followers' rows (ipc.replicas).
         """
@@ -218,11 +219,11 @@ class Partition:
         try:
             self._lock()
         except TAKEN:
-            raise Busy from None
+            raise LockNotAvailable from None
         try:
             values = slot.record_holder(self._pid)
             if values[F_INCARNATION] != self.incarnation or values[F_STATE] == DELETING:
-                raise Gone
+                raise PartitionRemoved
             if slot.words[slot.at + DIRTY]:
                 values = self._repaired(values)
                 slot.dirty = 0
@@ -344,10 +345,10 @@ class Partition:
         try:
             self.acquire()
             self.release()
-        except Busy:
+        except LockNotAvailable:
             self.record_wait()
             time.sleep(0.001)
-        except Gone:
+        except PartitionRemoved:
             pass
 
     def segment_of(self, offset: int, values: Sequence[int]) -> int:

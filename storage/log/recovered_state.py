@@ -43,7 +43,7 @@ def described(partition: Partition, state: SlotState, found: Recovered) -> SlotS
         pstate_gen=generation,
         flushed=min(found.recovery_point, found.leo),
         active_since=found.active_first_timestamp,
-        epoch_noted=found.epochs[-1].epoch if found.epochs else -1,
+        latest_epoch=found.epochs[-1].epoch if found.epochs else -1,
         aborted=transactions.count(partition.directory),
     )
 

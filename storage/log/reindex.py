@@ -33,7 +33,10 @@ log = logging.getLogger(__name__)
 
 
 def mend(partition: Partition) -> None:
-    """Rebuild the indexes that the slot names as damaged. Raises Busy, Gone, and OSError from the disk."""
+    """Rebuild the indexes that the slot names as damaged.
+
+    Raises LockNotAvailable, PartitionRemoved, and OSError from the disk.
+    """
     base = partition.slot.damaged
     if base == transactions.EVERY_SEGMENT:
         _mend_rows(partition)

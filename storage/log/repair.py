@@ -71,10 +71,10 @@ def _drop_above(directory: str, base: int, end: int) -> None:
 def _cut_epochs(partition: Partition, values: Fields) -> None:
     """Remove epochs of batches, or of a leader, that were never published; one at the log end may be published."""
     latest = roll.cut_epochs(partition, values[slots.F_LEO] + 1)
-    if latest > values[slots.F_EPOCH_NOTED]:
+    if latest > values[slots.F_LATEST_EPOCH]:
         latest = roll.cut_epochs(partition, values[slots.F_LEO])
-    if latest != values[slots.F_EPOCH_NOTED]:
-        values[slots.F_EPOCH_NOTED] = latest
+    if latest != values[slots.F_LATEST_EPOCH]:
+        values[slots.F_LATEST_EPOCH] = latest
         partition.slot.publish(values)
 
 

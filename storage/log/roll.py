@@ -133,7 +133,7 @@ def read_epochs(partition: Partition) -> epochs.EpochCache:
     """
     published = partition.slot.fields()
     try:
-        return epochs.EpochCache.read_noted(partition.directory, published[slots.F_EPOCH_NOTED])
+        return epochs.EpochCache.read_noted(partition.directory, published[slots.F_LATEST_EPOCH])
     except CheckpointError as problem:
         log.warning("%r: rebuilt the leader epochs: %s", partition, problem)
     with renewal.of(partition.slot):

@@ -108,8 +108,8 @@ def finish(partition: Partition, values: Fields) -> None:
 def _forget_epochs(partition: Partition, values: Fields) -> None:
     partition.slot.dirty = APPENDING
     latest = roll.cut_epochs(partition, values[slots.F_LEO])
-    if latest != values[slots.F_EPOCH_NOTED]:
-        values[slots.F_EPOCH_NOTED] = latest
+    if latest != values[slots.F_LATEST_EPOCH]:
+        values[slots.F_LATEST_EPOCH] = latest
         partition.slot.publish(values)
     partition.slot.dirty = 0
 

@@ -88,7 +88,7 @@ def carry_out(partition: Partition, state: SlotState, cut: SegmentEnd) -> SlotSt
         generation=state.generation + 1,
         log_start=min(state.log_start, cut.leo),
         leo=cut.leo,
-        epoch_noted=roll.cut_epochs(partition, cut.leo),
+        latest_epoch=roll.cut_epochs(partition, cut.leo),
         active_size=cut.position,
         active_since=state.active_since if cut.position else -1,
         index_entries=cut.index_entries,

@@ -1,4 +1,4 @@
-"""A coordinator's log in a real partition that is compacted: the tests' world of storage below that of groups."""
+"""A coordinator's log in a real partition that is compacted: real storage below the state machines of groups."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.coordinator.internal_topic_log import split
 from odradek.ipc import slots
+from odradek.protocol.batch import split
 from odradek.protocol.records import batch_v2
 from odradek.storage.log import read
 from tests.storage.compaction.compaction_world import Producer, World
@@ -39,7 +39,7 @@ class CompactedLog:
         return self.log.partition.slot.read()[slots.F_HW] >= end
 
     def read_all(self, partition: int, at_once: int = 1 << 20) -> Iterator[bytes]:
-        """Every batch; so many bytes are read at once."""
+        """Every batch, read in pieces of so many bytes."""
         there, offset = self.log.partition, 0
         while True:
             values = there.slot.read()

@@ -1,4 +1,4 @@
-"""The times and the protocol of these tests, and the state of a group."""
+"""Timeouts and protocols of these tests, and the state of a group."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from odradek.ipc.forward import Forwarded
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.apis.table import load_rows
+from odradek.workers.dispatch.authorization import Authorization
 from odradek.workers.dispatch.dispatch import serve
 
 from .world import RANGE, World
@@ -34,11 +35,12 @@ def versions(key: int) -> list[int]:
 
 
 class FakeCoordinator:
-    """The coordinator process without processes: a world of groups, one topic `t` of two partitions."""
+    """The coordinator without processes: a world of groups, and one topic `t` of two partitions."""
 
     def __init__(self) -> None:
         self.world = World()
         self.groups = self.world.groups
+        self.authorization = Authorization({})
         self.tree: dict[tuple[str, str, int], int] = {}
         self.topic_there = True
         rows = [[n, 1, 0, 0, [0], [0], 0] for n in range(2)]
@@ -54,13 +56,13 @@ class FakeCoordinator:
         return self.world.now
 
     def offset(self, partition: int) -> OffsetValue:
-        """The offset that the group has committed."""
+        """The committed offset of the group."""
         found = self.world.group().offsets.get(("t", partition))
         assert found is not None
         return found
 
     def begin(self, work: Iterator[None]) -> None:
-        """All steps at once."""
+        """Run all steps at once."""
         for _ in work:
             pass
 
@@ -77,7 +79,7 @@ class FakeCoordinator:
         done({tp: self.tree[group, *tp] for tp in partitions if (group, *tp) in self.tree})
 
     def settle(self) -> None:
-        """As the process does: answers are delivered to the callables that came as tokens."""
+        """Deliver answers to the callables that came as tokens, as the process does."""
         while self.groups.effects:
             effects, self.groups.effects[:] = list(self.groups.effects), []
             for effect in effects:
@@ -125,12 +127,12 @@ class FakeCoordinator:
         )
 
     def member(self, version: int = 9) -> Any:
-        """The JoinGroup answer of one member that leads."""
+        """The JoinGroup answer of a single member, the leader."""
         answer = self.join(version)
         return self.join(version, answer.member_id) if answer.error_code == Error.MEMBER_ID_REQUIRED else answer
 
     def stable(self) -> Any:
-        """The JoinGroup answer of the one member of a stable group."""
+        """The JoinGroup answer of the only member of a stable group."""
         member = self.member()
         self.sync(member, 5)
         return member
@@ -258,8 +260,8 @@ def test_commit_times(coordinator: FakeCoordinator) -> None:
 
 
 @pytest.mark.parametrize("retention_ms", [(1 << 63) - 1, -(1 << 63), -2, 0])
-def test_any_retention_is_written(coordinator: FakeCoordinator, retention_ms: int) -> None:
-    """The last one there is for a time that no record has room for."""
+def test_every_retention_time_can_be_encoded(coordinator: FakeCoordinator, retention_ms: int) -> None:
+    """A time beyond the record's range becomes the largest one."""
     assert coordinator.commit(3, 0, retention_time_ms=retention_ms) == [(0, 0)]
     value = coordinator.offset(0)
     assert value.expire_ms == min(coordinator.now.wall_ms + retention_ms, (1 << 63) - 1)
@@ -283,7 +285,7 @@ def test_fetch(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [v for v in versions(FETCH) if v])
-def test_fetch_of_a_group_that_is_not_here(coordinator: FakeCoordinator, version: int) -> None:
+def test_fetch_of_unknown_group(coordinator: FakeCoordinator, version: int) -> None:
     coordinator.groups.unload(0)
     answer = coordinator.fetch(version, 0)
     if version == 1:
@@ -292,7 +294,7 @@ def test_fetch_of_a_group_that_is_not_here(coordinator: FakeCoordinator, version
         assert answer.error_code == Error.NOT_COORDINATOR
 
 
-def test_commit_and_fetch_as_08_did(coordinator: FakeCoordinator) -> None:
+def test_commit_and_fetch_of_kafka_08(coordinator: FakeCoordinator) -> None:
     assert coordinator.commit(0, 0, 7) == [(0, 0), (7, Error.UNKNOWN_TOPIC_OR_PARTITION)]
     assert coordinator.tree == {("g", "t", 0): 5} and coordinator.world.committed() is None
     (topic,) = coordinator.fetch(0, 0, 1).topics

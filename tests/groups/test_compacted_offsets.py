@@ -1,4 +1,4 @@
-"""What groups have committed, also in transactions, beside a dictionary: their log is compacted, and loaded again."""
+"""Committed offsets of groups, also in transactions, compared with a dictionary; the log is compacted and reloaded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Where = tuple[str, tuple[str, int]]
 
 
 class Machine(RuleBasedStateMachine):
-    """See the module's head. An offset is committed once only, so that none can stand for another."""
+    """Each offset is committed only once, so that none can stand for another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Machine(RuleBasedStateMachine):
         self.coordinator_log = CompactedLog(
             self.root, segment_bytes=segment_bytes, delete_retention_ms=DELETE_RETENTION_MS
         )
-        self.world = World(self.coordinator_log, retention_ms=RETENTION_MS)  # type: ignore[arg-type]
+        self.world = World(self.coordinator_log, retention_ms=RETENTION_MS)  # type: ignore[arg-type]  # a test double
         self.producers = [Producer(700 + number) for number in range(2)]
 
     @property
@@ -87,14 +87,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(group=GROUP, tp=TP, number=NUMBER, commit=st.booleans())
     def transaction_over_a_roll(self, group: str, tp: tuple[str, int], number: int, commit: bool) -> None:
-        """Its offsets are in a sealed segment, its marker may be in the active one, and the cleaner is quick."""
+        """Its offsets are in a sealed segment, its marker may be in the active one, and the cleaner runs soon."""
         self.commit_in_transaction(group, tp, number)
         self.end(number, commit, rolls=True)
         self.log.clean(DedupeBuffer())
 
     @rule(group=GROUP, tp=TP, number=NUMBER, commit=st.booleans())
     def load_long_after_a_transaction(self, group: str, tp: tuple[str, int], number: int, commit: bool) -> None:
-        """The cleaner has come again after delete.retention.ms, when what is spent may go."""
+        """The cleaner runs again after delete.retention.ms, when markers may go."""
         self.transaction_over_a_roll(group, tp, number, commit)
         self.clean(DedupeBuffer(), rolls=True)
         self.wait(2 * DELETE_RETENTION_MS)
@@ -104,7 +104,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(tp=TP, part=st.integers(1, 3))
     def load_while_it_is_cleaned(self, tp: tuple[str, int], part: int) -> None:
-        """Some has been read before the cleaner comes, twice, the rest after it; all within delete.retention.ms."""
+        """The load reads a part, the cleaner runs twice, the load reads the rest; all within delete.retention.ms."""
         assert self.coordinator_log is not None
         self.commit("g", tp)
         self.log.roll()
@@ -149,7 +149,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def expire(self) -> None:
-        """What is old enough goes; that it does is tests/groups/test_offsets.py's."""
+        """Old offsets expire; tests/groups/test_offsets.py checks which."""
         before = dict(self.committed)
         drain(self.world.groups.expiring(self.world.now))
         self.world.settle()
@@ -224,5 +224,5 @@ def test_offsets_over_rounds_and_loads() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_many_more() -> None:
+def test_many_more_histories() -> None:
     _run(300, 80)

@@ -1,4 +1,4 @@
-"""The state of transactions while `__transaction_state` is compacted and loaded: each load finds what was there."""
+"""The state of transactions while `__transaction_state` is compacted and reloaded: each load finds the same state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Machine(RuleBasedStateMachine):
     @initialize(segment_bytes=st.sampled_from([300, 700]))
     def begin(self, segment_bytes: int) -> None:
         self.coordinator_log = CompactedLog(self.root, segment_bytes=segment_bytes)
-        self.world = TransactionWorld(self.coordinator_log, expiration_ms=EXPIRY_MS, expiry_interval_ms=1000)  # type: ignore[arg-type]
+        self.world = TransactionWorld(self.coordinator_log, expiration_ms=EXPIRY_MS, expiry_interval_ms=1000)  # type: ignore[arg-type]  # a test double
 
     @property
     def log(self) -> LogWorld:
@@ -95,7 +95,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAME, part=st.integers(1, 3))
     def load_while_it_is_cleaned(self, name: str, part: int) -> None:
-        """An id has expired; some has been read before the cleaner comes, twice, the rest after it."""
+        """An id has expired; the load reads a part, the cleaner runs twice, the load reads the rest."""
         assert self.coordinator_log is not None
         self.init(name)
         self.world.mark()
@@ -119,7 +119,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(broker=st.booleans(), clean=st.booleans(), part=st.integers(0, 4))
     def restart(self, broker: bool, clean: bool, part: int) -> None:
-        """The coordinator's process dies, or the whole broker. Markers that were wanted are wanted again."""
+        """The coordinator process or the broker dies. Wanted markers are wanted again."""
         before = self._states()
         if broker:
             self.log.restart(clean, self.log.model.leo * part // 4)
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def _comparable(found: dict[str, Metadata]) -> dict[str, Metadata]:
-    """Without what version 0 of the records, which is written, has no field for."""
+    """Without the fields that version 0 of the records, which is written, does not have."""
     return {name: metadata._replace(previous_producer_id=-1) for name, metadata in found.items()}
 
 
@@ -159,5 +159,5 @@ def test_transactions_over_rounds_and_loads() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_many_more() -> None:
+def test_many_more_histories() -> None:
     _run(700, 80)

@@ -1,4 +1,4 @@
-"""The coordinator process of a real broker: what it answered survives it, and clients find its successor."""
+"""The coordinator process of a real broker: answered requests survive it, and clients find its successor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def broker(fresh_broker: Callable[..., Broker]) -> Broker:
 
 
 def retrying(call: Callable[[], Any]) -> Any:
-    """The first answer of `call` that is not a closed connection or a coordinator that is not there yet."""
+    """The first answer of `call` that is neither a closed connection nor a missing coordinator."""
 
     def answered() -> Any:
         try:
@@ -35,7 +35,7 @@ def retrying(call: Callable[[], Any]) -> Any:
 
 
 def find(broker: Broker) -> None:
-    """Wait for the coordinator to be found, which makes `__consumer_offsets` the first time, and to have loaded it."""
+    """Wait until a coordinator is found, which first creates `__consumer_offsets`, and has loaded it."""
     from kafka.protocol.metadata import FindCoordinatorRequest as Request
     from kafka.protocol.metadata import MetadataRequest
 
@@ -49,7 +49,7 @@ def find(broker: Broker) -> None:
 
 
 def answered(wires: list[Any]) -> int:
-    """How many of these have an answer by now."""
+    """The number of these requests that have an answer."""
     poll = select.poll()
     for wire in wires:
         poll.register(wire.socket, select.POLLIN)
@@ -57,7 +57,7 @@ def answered(wires: list[Any]) -> int:
 
 
 def commit(wire: Any, offset: int, group: str = "g", partitions: int = PARTITIONS) -> int:
-    """Commit `offset` of all partitions; an error code."""
+    """Commit `offset` of all partitions; the error code."""
     from kafka.protocol.consumer import OffsetCommitRequest as Request
 
     topic = Request.OffsetCommitRequestTopic
@@ -72,7 +72,7 @@ def commit(wire: Any, offset: int, group: str = "g", partitions: int = PARTITION
 
 
 def committed(wire: Any, group: str = "g") -> list[int] | None:
-    """The committed offsets of all partitions; None while they cannot be told."""
+    """The committed offsets of all partitions; None while the coordinator loads."""
     from kafka.protocol.consumer import OffsetFetchRequest as Request
 
     topics = [Request.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=list(range(PARTITIONS)))]
@@ -88,7 +88,7 @@ def fetched(broker: Broker, group: str = "g") -> list[int]:
     return retrying(ask)
 
 
-def test_what_was_answered_survives_the_coordinator_and_the_broker(broker: Broker) -> None:
+def test_answered_commits_survive_coordinator_and_broker(broker: Broker) -> None:
     find(broker)
     last = 0
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_what_was_answered_survives_the_coordinator_and_the_broker(broker: Broke
     assert set(fetched(broker)) == {last}
 
 
-def test_a_consumer_goes_on_when_the_coordinator_dies(broker: Broker) -> None:
+def test_consumer_continues_when_coordinator_dies(broker: Broker) -> None:
     from confluent_kafka import Consumer, Producer
 
     find(broker)
@@ -154,8 +154,8 @@ def _commit_or_none(consumer: Any) -> Any:
         return None
 
 
-def test_a_small_request_does_not_wait_for_the_large_ones_before_it(fresh_broker: Callable[..., Broker]) -> None:
-    """Each large one takes a while. The worker passes all on in the order in which they come."""
+def test_small_request_overtakes_large_ones(fresh_broker: Callable[..., Broker]) -> None:
+    """Each large request takes a while. The worker forwards all of them in the order of arrival."""
     from kafka.protocol.admin import DescribeGroupsRequest as Request
 
     broker = fresh_broker(odradek_workers=1, num_partitions=PARTITIONS)
@@ -171,8 +171,8 @@ def test_a_small_request_does_not_wait_for_the_large_ones_before_it(fresh_broker
         assert [len(wire.take(large).groups) for wire in wires] == [50_000] * 8
 
 
-def test_a_small_request_does_not_wait_for_small_ones_with_large_answers(fresh_broker: Callable[..., Broker]) -> None:
-    """All offsets of a group, by a request that names the group alone."""
+def test_small_request_overtakes_ones_with_large_answers(fresh_broker: Callable[..., Broker]) -> None:
+    """The others name only the group, and get all its offsets."""
     from kafka.protocol.consumer import OffsetFetchRequest as Request
 
     broker = fresh_broker(odradek_workers=1, num_partitions=3000)

@@ -1,4 +1,4 @@
-"""A fault in one group or transactional id: that one is read from the log again, and nothing else notices.
+"""A fault in one group or transactional id: only that one is read from the log again.
 
 What no record has room for (a generation above 31 bits, an epoch above 15) is not to be had from a client, and is the
 fault here: it raises where a transition is written down.
@@ -29,7 +29,7 @@ LAST = 2**31 - 1
 
 
 def world_with(generation: int) -> World:
-    """A coordinator that has found group `bad` in the log, with an offset and this generation."""
+    """A coordinator that has loaded group `bad` with an offset and this generation."""
     before = World(initial_delay_ms=0)
     before.commit(5, group="bad")
     row = group_key("bad"), group_value(GroupValue("consumer", generation, None, None, -1, ()))
@@ -37,7 +37,7 @@ def world_with(generation: int) -> World:
     return before.restarted()
 
 
-def test_what_waits_in_it_is_answered_and_what_is_in_the_log_stays(caplog: pytest.LogCaptureFixture) -> None:
+def test_reset_group_answers_waiting_requests_and_keeps_log(caplog: pytest.LogCaptureFixture) -> None:
     world = world_with(LAST)
     good = world.stable(1, group="good")
     first, second = world.join(group="bad"), world.join(group="bad")
@@ -62,8 +62,8 @@ def members(world: World) -> list[str]:
     return list(group.members)
 
 
-def test_one_that_was_reset_twice_is_not_read_again_when_it_is_served() -> None:
-    """The first reading has come to its end, and what came after that is not in the second, which began before."""
+def test_group_reset_twice_is_loaded_once() -> None:
+    """The first load ends after the second reset, and does not have what came between them."""
     world = World()
     world.commit(1, group="bad")
     readings = [GroupReplay(), GroupReplay()]
@@ -78,7 +78,7 @@ def test_one_that_was_reset_twice_is_not_read_again_when_it_is_served() -> None:
     assert world.committed(group="bad") == 2
 
 
-def test_a_transaction_that_was_reset_twice_is_not_read_again_when_it_is_served() -> None:
+def test_transactional_id_reset_twice_is_loaded_once() -> None:
     world = TransactionWorld()
     producer = world.started("bad")
     replay = TransactionReplay()
@@ -92,7 +92,7 @@ def test_a_transaction_that_was_reset_twice_is_not_read_again_when_it_is_served(
     assert world.state("bad") is State.ONGOING
 
 
-def test_a_deadline_with_a_fault_leaves_the_other_deadlines(caplog: pytest.LogCaptureFixture) -> None:
+def test_fault_in_a_deadline_keeps_other_deadlines(caplog: pytest.LogCaptureFixture) -> None:
     world = world_with(LAST)
     good = world.stable(2, group="good")
     world.join(group="bad", session_timeout_ms=6_000)
@@ -105,8 +105,8 @@ def test_a_deadline_with_a_fault_leaves_the_other_deadlines(caplog: pytest.LogCa
     assert group is not None and list(group.members) == [good[0]]
 
 
-def test_a_fault_in_an_outcome(caplog: pytest.LogCaptureFixture) -> None:
-    """The append is in the log, what it means was not taken in: the group is what the log says."""
+def test_fault_after_append(caplog: pytest.LogCaptureFixture) -> None:
+    """The append is in the log, but its effect is missing: the group is loaded from the log."""
     world = World()
     world.commit(1)
 

@@ -147,12 +147,12 @@ def test_a_segment_that_is_missing(broker: Broker) -> None:
     with broker.wire(60) as wire:
         find_coordinator(wire, lost)
         for group in (lost, *others):
-            wait_until(lambda group=group: commit(wire, group) == 0, 60, f"a commit of {group}")  # type: ignore[misc]
+            wait_until(lambda group=group: commit(wire, group) == 0, 60, f"a commit of {group}")  # type: ignore[misc]  # a default in a lambda
     (broker.data_dir / "__consumer_offsets-0" / "00000000000000000000.log").unlink()
     pid = restart_coordinator(broker)
     with broker.wire(60) as wire:
         for group in others:
-            wait_until(lambda group=group: offset_of(wire, group) == 7, 60, f"group {group}")  # type: ignore[misc]
+            wait_until(lambda group=group: offset_of(wire, group) == 7, 60, f"group {group}")  # type: ignore[misc]  # a default in a lambda
         wait_until(lambda: commit(wire, lost) == NOT_AVAILABLE, 60, "the group to be given up")
     assert "__consumer_offsets-0 cannot be read" in broker.log
     assert broker.log.count("Restore its files") == 1

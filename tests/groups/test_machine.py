@@ -1,4 +1,4 @@
-"""The group state machine: states, sessions, leaving, and what one client can make of a group."""
+"""The group state machine: states, sessions, leaving, and bounds on what one client can store in a group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .rebalances import DELAY, SESSION, state
 from .world import RANGE, World
 
 
-def test_every_state_can_be_reached_and_left() -> None:
+def test_every_state_is_reached_and_left() -> None:
     reachable = set().union(*TRANSITIONS.values())
     assert reachable == set(TRANSITIONS) == set(State)
     assert all(State.DEAD in after for after in TRANSITIONS.values())
@@ -43,7 +43,7 @@ def test_heartbeat(member_id: str, instance_id: str, generation: int, group: str
     assert world.beat(member_id or leader, generation, instance_id, group) is error
 
 
-def test_heartbeats_keep_a_session_and_silence_ends_it() -> None:
+def test_session_ends_without_heartbeats() -> None:
     world = World()
     leader, other = world.stable(2)
     for _ in range(5):
@@ -56,7 +56,7 @@ def test_heartbeats_keep_a_session_and_silence_ends_it() -> None:
     assert world.beat(other, 1) is Error.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_whose_members_all_died_is_empty_and_says_so_in_the_log() -> None:
+def test_group_without_members_is_stored_as_empty() -> None:
     world = World()
     world.stable(2)
     world.wait(SESSION)
@@ -82,8 +82,8 @@ def test_many_members_leave_at_once() -> None:
     assert [error for _, error in result.members] == [Error.NONE, Error.UNKNOWN_MEMBER_ID, Error.NONE]
 
 
-def test_partitions_that_go_do_not_look_at_every_group_for_long() -> None:
-    """A broker loses many at once, and serves no requests meanwhile: a group's hash is known by then."""
+def test_unload_compares_only_hashes_of_other_groups() -> None:
+    """A broker loses many partitions at once, and serves no requests meanwhile: a group's hash is cached."""
 
     def effort(partitions: int) -> int:
         world = World(partitions=partitions)
@@ -95,7 +95,7 @@ def test_partitions_that_go_do_not_look_at_every_group_for_long() -> None:
 
 
 # -- what one client can make of a group ------------------------------------------------------------------------
-def test_nothing_is_kept_of_protocols_that_nobody_supports_any_more() -> None:
+def test_unsupported_protocols_are_dropped() -> None:
     world = World()
     (member,) = world.stable(1)
     for number in range(5):
@@ -104,7 +104,7 @@ def test_nothing_is_kept_of_protocols_that_nobody_supports_any_more() -> None:
     assert set(world.group()._support) == {"range", "other-4"}
 
 
-def test_a_subscription_that_would_take_seconds_is_not_read() -> None:
+def test_too_large_subscription_is_not_decoded() -> None:
     world = World()
     count = MOST_SUBSCRIBED + 1
     world.join(protocols=(("range", struct.pack(">hi", 0, count) + bytes(2 * count)),))
@@ -115,7 +115,7 @@ def test_a_subscription_that_would_take_seconds_is_not_read() -> None:
         subscription_topics(struct.pack(">hi", 0, 2) + bytes(4), 1)
 
 
-def test_the_subscriptions_of_all_members_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscriptions_of_a_group_have_a_common_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_module, "MOST_SUBSCRIBED", 3)
     world = World()
     world.stable(3)
@@ -126,7 +126,7 @@ def test_the_subscriptions_of_all_members_are_bounded_together(monkeypatch: pyte
 
 
 class Counted(dict[str, Member]):
-    """Members; `looks` counts how often somebody began to go through them."""
+    """Members; `looks` counts the iterations over them."""
 
     looks = 0
 
@@ -140,8 +140,11 @@ class Counted(dict[str, Member]):
 
 
 @pytest.mark.parametrize("count", [10, 100])
-def test_a_request_with_which_all_leave_goes_through_the_members_a_few_times(count: int) -> None:
-    """Eldest first: each that leaves is the leader, and leaves a hole that the next look would have to pass."""
+def test_leave_of_all_members_iterates_a_few_times(count: int) -> None:
+    """The oldest first:
+
+    each is the leader when it leaves, and leaves a hole that the next search would have to pass.
+    """
     world = World(initial_delay_ms=0)
     world.stable(count)
     group = world.group()

@@ -31,7 +31,7 @@ def kinds(world: World) -> list[tuple[str, bool]]:
     return [(type(decode_key(key or b"")).__name__, value is None) for key, value in world.log.records()]
 
 
-def test_a_commit_is_answered_and_fetched_when_it_is_in_the_log() -> None:
+def test_commit_is_answered_once_it_is_in_the_log() -> None:
     world = World()
     world.log.lag = 1
     token = world.commit(5)
@@ -43,7 +43,7 @@ def test_a_commit_is_answered_and_fetched_when_it_is_in_the_log() -> None:
     assert world.restarted().committed() == 5
 
 
-def test_the_later_commit_wins_and_an_older_one_does_not_unsettle_it() -> None:
+def test_later_commit_wins() -> None:
     world = World()
     world.log.lag = 2
     tokens = [world.commit(5), world.commit(6)]
@@ -57,7 +57,7 @@ def test_the_later_commit_wins_and_an_older_one_does_not_unsettle_it() -> None:
 
 
 @pytest.mark.parametrize("known", [None, 4])
-def test_a_commit_that_fails_takes_none_before_it_with_it(known: int | None) -> None:
+def test_failed_commit_keeps_earlier_ones(known: int | None) -> None:
     """The earlier one waits for the high watermark when the later one is refused, and is answered NONE after that."""
     world = World()
     if known is not None:
@@ -74,7 +74,7 @@ def test_a_commit_that_fails_takes_none_before_it_with_it(known: int | None) -> 
     assert world.groups.fetch("g", [T0], True)[1][T0][1] is Error.NONE
 
 
-def test_a_commit_before_a_deletion_does_not_come_back_with_one_after_it() -> None:
+def test_deleted_commit_does_not_return() -> None:
     world = World()
     world.commit(1, ("kept", 0))
     world.log.lag = 3
@@ -100,7 +100,7 @@ def test_a_commit_before_a_deletion_does_not_come_back_with_one_after_it() -> No
         (Error.MESSAGE_TOO_LARGE, Error.INVALID_COMMIT_OFFSET_SIZE),
     ],
 )
-def test_a_commit_that_cannot_be_appended(failure: Error, told: Error) -> None:
+def test_failed_append_refuses_commit(failure: Error, told: Error) -> None:
     world = World()
     world.log.error = failure
     assert result(world, world.commit(5)) is told
@@ -108,7 +108,7 @@ def test_a_commit_that_cannot_be_appended(failure: Error, told: Error) -> None:
     assert world.groups.fetch("g", [T0], True)[1][T0] == (None, Error.NONE)
 
 
-def test_a_busy_partition_is_tried_again_and_given_up_on_in_time() -> None:
+def test_locked_partition_is_retried_until_timeout() -> None:
     world = World()
     world.log.busy = True
     first = world.commit(5)
@@ -139,7 +139,7 @@ def test_commits_of_one_round_become_one_batch() -> None:
     assert world.restarted().committed(("t", 49)) == 49
 
 
-def test_batches_stay_below_their_bound() -> None:
+def test_batches_are_bounded() -> None:
     world = World()
     world.log.busy = True
     for n in range(200):
@@ -150,8 +150,8 @@ def test_batches_stay_below_their_bound() -> None:
     assert all(len(batch) <= BATCH_BYTES + 100 for batch in world.log.batches[0])
 
 
-def test_what_the_topic_refuses_as_too_large_takes_nobody_with_it() -> None:
-    """max.message.bytes of __consumer_offsets may be less than what is joined into one batch."""
+def test_too_large_commit_fails_alone() -> None:
+    """max.message.bytes of __consumer_offsets may be less than the size of a joined batch."""
     world = World()
     world.log.most = 3_000
     world.log.busy = True
@@ -167,7 +167,7 @@ def test_what_the_topic_refuses_as_too_large_takes_nobody_with_it() -> None:
 
 
 def with_many_offsets(world: World) -> set[tuple[str, int]]:
-    """A group whose tombstones are more than the topic takes in one batch; one offset is of another topic."""
+    """A group whose tombstones exceed one batch of the topic; one offset is of another topic."""
     world.commit(1, ("kept", 0))
     for n in range(3_000):
         world.commit(n, ("t", n))
@@ -176,7 +176,7 @@ def with_many_offsets(world: World) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("how", ["deleted", "expired", "topic"])
-def test_offsets_that_do_not_fit_one_batch_can_go(how: str) -> None:
+def test_many_offsets_are_deleted_in_several_batches(how: str) -> None:
     world = World()
     with_many_offsets(world)
     if how == "expired":
@@ -192,8 +192,8 @@ def test_offsets_that_do_not_fit_one_batch_can_go(how: str) -> None:
         assert (set(group.offsets.all()) if group else None) == ({("kept", 0)} if how == "topic" else None)
 
 
-def test_of_many_that_are_to_go_those_stay_that_cannot() -> None:
-    """As one answer; what is told of each afterwards is what the log has."""
+def test_only_failed_deletions_keep_their_offsets() -> None:
+    """There is one answer; later fetches show what the log has."""
     world = World()
     all_of_t = with_many_offsets(world)
     world.log.room = 2
@@ -210,8 +210,8 @@ def test_of_many_that_are_to_go_those_stay_that_cannot() -> None:
 
 
 @pytest.mark.parametrize("under_way", [False, True])
-def test_offsets_of_a_deleted_topic_are_told_to_nobody_though_their_tombstones_fail(under_way: bool) -> None:
-    """A topic of that name may be there again before anything else is committed."""
+def test_offsets_of_deleted_topic_go_even_if_tombstones_fail(under_way: bool) -> None:
+    """A topic of that name may be created before the next commit."""
     world = World()
     world.commit(1, ("kept", 0))
     world.commit(5)
@@ -229,7 +229,7 @@ def test_offsets_of_a_deleted_topic_are_told_to_nobody_though_their_tombstones_f
     assert world.committed() == 3 == world.restarted().committed()
 
 
-def test_metadata_that_is_too_long_fails_alone() -> None:
+def test_too_long_metadata_fails_only_its_partition() -> None:
     world = World()
     assert result(world, world.commit(metadata="m" * 4_097)) is Error.OFFSET_METADATA_TOO_LARGE
     assert world.committed() is None and not world.log.batches
@@ -250,7 +250,7 @@ def test_metadata_that_is_too_long_fails_alone() -> None:
         ({"member_id": "LEADER", "generation": 1}, Error.NONE),
     ],
 )
-def test_who_may_commit(fields: dict[str, Any], error: Error) -> None:
+def test_only_current_members_may_commit(fields: dict[str, Any], error: Error) -> None:
     world = World()
     (leader,) = world.stable(1)
     fields = {key: leader if value == "LEADER" else value for key, value in fields.items()}
@@ -268,7 +268,7 @@ def test_commits_during_a_rebalance() -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_deletion_that_fails_takes_no_commit_that_was_on_its_way(whole: bool) -> None:
+def test_failed_deletion_keeps_pending_commit(whole: bool) -> None:
     world = World()
     world.commit(1, ("kept", 0))
     world.log.lag = 1
@@ -307,7 +307,7 @@ def test_offsets_of_a_simple_group_expire_after_their_retention() -> None:
     assert len(world.restarted().groups) == 0
 
 
-def test_an_expiry_of_its_own_comes_first() -> None:
+def test_own_retention_of_a_commit_precedes_the_setting() -> None:
     world = World()
     world.commit(5, expire_ms=world.now.wall_ms + DAY)
     expire(world, DAY)
@@ -325,7 +325,7 @@ def test_retention_runs_from_when_the_group_became_empty() -> None:
     assert len(world.restarted().groups) == 0
 
 
-def test_members_keep_the_offsets_of_what_they_subscribe_to_and_no_others() -> None:
+def test_subscribed_topics_keep_their_offsets() -> None:
     world = World()
     (leader,) = world.stable(1, session_timeout_ms=1_800_000)
     world.commit(5, T0, member_id=leader, generation=1)
@@ -338,7 +338,7 @@ def test_members_keep_the_offsets_of_what_they_subscribe_to_and_no_others() -> N
     assert world.committed(T0) == 5 and world.committed(("other", 0)) is None
 
 
-def test_offsets_of_deleted_topics_go() -> None:
+def test_offsets_of_deleted_topics_are_removed() -> None:
     world = World()
     world.commit(5, T0)
     world.commit(6, ("u", 0))
@@ -379,7 +379,7 @@ def test_deleting_groups() -> None:
     assert len(world.groups) == 0 and len(world.restarted().groups) == 0
 
 
-def test_a_deletion_that_cannot_be_written_did_not_happen() -> None:
+def test_unwritten_deletion_is_undone() -> None:
     world = World()
     world.commit(5)
     world.log.error = Error.KAFKA_STORAGE_ERROR
@@ -389,7 +389,7 @@ def test_a_deletion_that_cannot_be_written_did_not_happen() -> None:
     assert delete_group(world) is Error.NONE
 
 
-def test_deleting_a_group_takes_a_commit_under_way_with_it() -> None:
+def test_group_deletion_refuses_pending_commit() -> None:
     world = World()
     world.log.lag = 1
     token = world.commit(5)
@@ -413,13 +413,13 @@ def test_deleting_offsets() -> None:
     assert world.restarted().committed(("other", 0)) is None
 
 
-def test_offsets_of_groups_that_are_not_consumers_are_not_deleted_under_them() -> None:
+def test_offsets_of_other_group_types_are_not_deleted() -> None:
     world = World()
     world.stable(1, protocol_type="connect")
     assert delete_offsets(world, T0) == (Error.NON_EMPTY_GROUP, {})
 
 
-def test_a_group_that_cannot_be_understood_is_taken_to_subscribe_to_everything() -> None:
+def test_undecodable_subscription_counts_as_all_topics() -> None:
     world = World()
     (leader,) = world.stable(1, protocols=(("range", b"\0"),))
     world.commit(5, T0, member_id=leader, generation=1)
@@ -429,7 +429,7 @@ def test_a_group_that_cannot_be_understood_is_taken_to_subscribe_to_everything()
 # -- loading ----------------------------------------------------------------------------------------------------
 
 
-def test_a_restart_brings_everything_back() -> None:
+def test_restart_restores_all() -> None:
     world = World()
     leader, other = world.stable(2)
     world.commit(5, member_id=leader, generation=1)
@@ -460,7 +460,7 @@ def test_while_loading() -> None:
     assert delete_group(world) is Error.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_unloading_answers_who_waits() -> None:
+def test_unload_answers_waiting_requests() -> None:
     world = World()
     (leader,) = world.stable(1)
     token = world.join()
@@ -471,7 +471,7 @@ def test_unloading_answers_who_waits() -> None:
     assert world.groups.timers.next_ms() is None
 
 
-def test_damaged_batches_and_foreign_records_are_left_out() -> None:
+def test_damaged_batches_and_unknown_records_are_skipped() -> None:
     world = World()
     world.commit(5, T0)
     world.commit(6, ("t", 1))
@@ -493,7 +493,7 @@ def test_logs_of_old_brokers_are_read() -> None:
 
 
 @pytest.mark.parametrize("kind", [control.COMMIT, control.ABORT, None])
-def test_offsets_of_transactions_count_from_their_commit_on(kind: int | None) -> None:
+def test_transactional_offsets_count_after_their_commit(kind: int | None) -> None:
     world = World()
     world.commit(5)
     record = (1, 1, offset_key("g", "t", 0), offset_value(OffsetValue(9, -1, "", 1)), ())

@@ -1,4 +1,4 @@
-"""Commits, transactions and deletions of offsets, in a log that is slow, full or locked: memory is what it says."""
+"""Commits, transactions and deletions of offsets in a log that is slow, full or locked: memory equals the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 class Machine(RuleBasedStateMachine):
-    """Clients without a member id, two transactional producers, and an administrator. Nothing waits for too long."""
+    """Clients without a member id, two transactional producers, and an administrator; no request waits for too long."""
 
     @initialize()
     def start(self) -> None:
@@ -35,7 +35,7 @@ class Machine(RuleBasedStateMachine):
         self.sent: list[int] = []
 
     def fails(self, error: Error | None, action: Any, *args: Any) -> int:
-        """Do it while the log refuses with `error`, if it is not locked; the token of its answer."""
+        """Send the request while the log refuses with `error`, if it is not locked; the token of its answer."""
         self.world.log.error = error
         token = self.world.token()
         action(*args, token, self.world.now)
@@ -78,7 +78,7 @@ class Machine(RuleBasedStateMachine):
         self.mark()
 
     def mark(self) -> None:
-        """Write the markers that need not wait, and tell of those that all replicas have."""
+        """Write the markers that need not wait, and report those that all replicas have."""
         world = self.world
         for producer, commit in list(self.wanted):
             if not (world.log.busy or world.log.error or world.reloads or world.writer.has_appends_of(producer[0])):
@@ -102,12 +102,12 @@ class Machine(RuleBasedStateMachine):
         self.world.groups.reset(group, self.world.now)
 
     def ending(self) -> list[tuple[int, int]]:
-        """The producers whose last transaction is decided and not over."""
+        """The producers whose last transaction is decided but not complete."""
         return [row[0] for row in self.wanted] + [row[0] for row in self.written]
 
     @rule(lag=st.integers(0, 3), busy=st.booleans(), first=st.booleans())
     def log_is(self, lag: int, busy: bool, first: bool = False) -> None:
-        """`first`: markers are looked at before the offsets are."""
+        """`first`: markers are checked before the offsets."""
         self.world.log.lag, self.world.log.busy = lag, busy
         if first:
             self.mark()
@@ -119,7 +119,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def calm(self) -> None:
-        """All that is under way is decided, all that was reset is read; then memory is what the log says."""
+        """Everything pending is decided, everything reset is loaded; then memory equals the log."""
         self.log_is(0, False)
         self.world.wait(RELOAD_PAUSE_MS)
         self.mark()
@@ -134,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         }
 
     def told(self) -> dict[str, Any]:
-        """Of the groups with any: their offsets, and who has some in a transaction."""
+        """Of the groups with offsets: the offsets, and which producers have pending ones."""
         groups = self.world.groups._groups
         return {
             name: (group.offsets.all(), set(group.offsets.open_producers))

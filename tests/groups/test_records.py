@@ -47,7 +47,7 @@ def test_java_hash(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
-def test_the_smallest_hash_goes_to_partition_0_as_kafkas_abs_does() -> None:
+def test_smallest_hash_goes_to_partition_0() -> None:
     assert partition_for("polygenelubricants", 50) == 0
 
 
@@ -113,7 +113,7 @@ def test_groups_round_trip(group: str, value: GroupValue) -> None:
 
 @pytest.mark.parametrize("decode", [decode_key, decode_offset_value, decode_group_value])
 @given(data=st.binary(max_size=60))
-def test_damage_is_a_record_error_or_read(decode: Callable[[bytes], object], data: bytes) -> None:
+def test_damaged_value_raises_record_error_or_decodes(decode: Callable[[bytes], object], data: bytes) -> None:
     try:
         decode(data)
     except RecordError:
@@ -121,7 +121,7 @@ def test_damage_is_a_record_error_or_read(decode: Callable[[bytes], object], dat
 
 
 @pytest.mark.parametrize("version", [3, 10, 100])
-def test_keys_of_other_kinds_are_not_ours(version: int) -> None:
+def test_keys_of_other_kinds_are_ignored(version: int) -> None:
     assert decode_key(version.to_bytes(2, "big") + b"\0\1g") is None
 
 

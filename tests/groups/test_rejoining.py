@@ -1,4 +1,4 @@
-"""Members that join again, in time or not."""
+"""Members that rejoin, in time or too late."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_rejoining_members_form_the_next_generation() -> None:
     assert world.answer(token).generation == world.answer(second).generation == 2
 
 
-def test_a_follower_that_joins_again_unchanged_gets_the_current_generation() -> None:
+def test_unchanged_follower_gets_current_generation() -> None:
     world = World()
     _, other = world.stable(2)
     result = world.joined(other)
@@ -33,7 +33,7 @@ def test_a_follower_with_a_new_subscription_rebalances() -> None:
     assert state(world) is State.PREPARING
 
 
-def test_joining_again_while_completing_repeats_the_answer_or_rebalances() -> None:
+def test_rejoin_while_completing_repeats_answer_or_rebalances() -> None:
     world = World()
     tokens = [world.join(), world.join()]
     world.wait(2 * DELAY)
@@ -53,7 +53,7 @@ def test_a_second_join_of_the_same_member_supersedes_the_first() -> None:
     assert world.answer(first).error is Error.REBALANCE_IN_PROGRESS
 
 
-def test_members_that_do_not_rejoin_in_time_are_dropped() -> None:
+def test_late_members_are_removed() -> None:
     world = World()
     leader, other = world.stable(2)
     token = world.join(leader)
@@ -72,7 +72,7 @@ def test_a_leader_that_does_not_rejoin_is_replaced() -> None:
     assert world.answer(token).leader == other != leader
 
 
-def test_a_new_member_that_waits_too_long_is_told_to_start_over() -> None:
+def test_new_member_that_waits_too_long_must_start_over() -> None:
     world = World()
     leader, other = world.stable(2, rebalance_timeout_ms=900_000)
     token = world.join(rebalance_timeout_ms=900_000)

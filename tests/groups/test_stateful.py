@@ -33,7 +33,7 @@ SLOTS = st.integers(0, 4)
 
 
 class Client:
-    """What one client believes: its member id, its generation, the request it waits for."""
+    """A client's view: its member id, its generation, the request that it waits for."""
 
     def __init__(self, number: int) -> None:
         self.instance_id = f"i{number}" if number >= 3 else None
@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(slot=SLOTS)
     def restart_client(self, slot: int) -> None:
-        """It comes back without its member id."""
+        """The client returns without its member id."""
         self.clients[slot].member_id = ""
 
     @rule(slot=SLOTS, offset=st.integers(0, 9))
@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 9), error=st.sampled_from([None, Error.MESSAGE_TOO_LARGE]))
     def commit_as_no_member(self, offset: int, error: Error | None) -> None:
-        """As those do that assign partitions to themselves."""
+        """As clients do that assign partitions to themselves."""
         before, self.world.log.error = self.world.log.error, error
         token = self.world.commit(offset)
         self.world.log.error = before
@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def fault(self) -> None:
-        """Something in the coordinator went wrong: the group is read again, and its members ask again."""
+        """An internal error: the group is loaded again, and its members repeat their requests."""
         faults = self.world.groups.faults
         self.world.groups.reset("g", self.world.now)
         self.world.groups.faults = faults
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.log.lag == 0)
     @rule()
     def crash(self) -> None:
-        """The coordinator dies: what waited is lost (workers answer it), the group is what the log says."""
+        """The coordinator dies: waiting requests are lost (workers answer them), the group is what the log has."""
         readable = self.world.log.error is None and not self.world.groups.refusal("g")
         committed = self.world.committed() if readable else None
         waiting = {token for token in self.sent if token not in self.world.answers}
@@ -237,7 +237,7 @@ class Machine(RuleBasedStateMachine):
         self.generation = self.group.generation if self.group else 0
 
     def timed_out(self) -> set[int]:
-        """Commits that are in the log and were not told to be: the high watermark passed them too late."""
+        """Commits in the log that were not acknowledged: the high watermark passed them too late."""
         late = {("t", 0): Error.REQUEST_TIMED_OUT}
         return {offset for token, offset in self.commits.items() if late in self.world.answers.get(token, [])}
 
@@ -289,8 +289,8 @@ class Machine(RuleBasedStateMachine):
         assert self.world.groups.faults == 0
 
     @invariant()
-    def the_last_commit_that_was_acknowledged_is_told(self) -> None:
-        """Or a later one that is in the log, too, and was given up: who reads the log again finds it."""
+    def last_acknowledged_commit_is_fetched(self) -> None:
+        """Or a later one that timed out: a coordinator that loads the log finds it."""
         if self.world.groups.refusal("g"):
             return
         told = {token: self.world.answers.get(token, [{}])[0].get(("t", 0)) for token in self.commits}
@@ -325,7 +325,7 @@ class Machine(RuleBasedStateMachine):
             assert members and group.protocol is not None
 
     @invariant()
-    def somebody_will_always_move_it_on(self) -> None:
+    def every_state_has_a_deadline(self) -> None:
         """No state may last for ever because its deadline was lost."""
         group, timers = self.group, self.world.groups.timers
         if group is None:

@@ -13,7 +13,7 @@ from .world import RANGE, World
 
 # -- static members (KIP-345) -----------------------------------------------------------------------------------
 def static_pair(world: World) -> tuple[str, str]:
-    """A stable group of static members i0, i1; returns their member ids, the leader's first."""
+    """A stable group of static members i0, i1; their member ids, the leader's first."""
     tokens = [world.join(instance_id=f"i{n}") for n in range(2)]
     world.wait(3 * DELAY)
     ids = [world.answer(token).member_id for token in tokens]
@@ -21,7 +21,7 @@ def static_pair(world: World) -> tuple[str, str]:
     return ids[0], ids[1]
 
 
-def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_old_self() -> None:
+def test_returning_static_member_fences_its_former_id() -> None:
     world = World()
     leader, other = static_pair(world)
     result = world.joined(instance_id="i1", can_skip_assignment=True)
@@ -69,7 +69,7 @@ def test_a_static_member_that_returns_during_the_assignment_rebalances() -> None
     assert state(world) is State.PREPARING
 
 
-def test_a_static_join_that_cannot_be_stored_leaves_everything_as_it_was() -> None:
+def test_unstored_static_join_changes_nothing() -> None:
     world = World()
     leader, other = static_pair(world)
     world.log.error = Error.NOT_ENOUGH_REPLICAS
@@ -78,8 +78,8 @@ def test_a_static_join_that_cannot_be_stored_leaves_everything_as_it_was() -> No
     assert world.beat(other, 1, "i1") is Error.NONE
 
 
-def test_a_static_member_whose_join_outlasted_its_session_has_another() -> None:
-    """It waits for our log meanwhile, which its session does not count."""
+def test_static_member_gets_new_session_after_long_join() -> None:
+    """It waits for the log meanwhile, which does not count for its session."""
     world = World()
     world.stable(1, instance_id="i", session_timeout_ms=6_000)
     world.log.busy = True
@@ -95,8 +95,8 @@ def test_a_static_member_whose_join_outlasted_its_session_has_another() -> None:
     assert world.group().state is State.EMPTY
 
 
-def test_a_second_static_join_is_not_answered_for_the_first() -> None:
-    """Each has a member id of its own, which is to be in the log before it is used."""
+def test_concurrent_static_joins_get_own_answers() -> None:
+    """Each has its own member id, which the log must have before it is used."""
     world = World()
     world.stable(1, instance_id="i")
     world.log.lag = 1
@@ -124,7 +124,7 @@ def test_a_second_static_join_fences_the_first() -> None:
     assert world.answer(second).error is Error.NONE
 
 
-def test_static_members_outlive_a_rebalance_they_miss() -> None:
+def test_static_members_stay_after_missed_rebalance() -> None:
     world = World()
     leader, other = static_pair(world)
     token = world.join(leader, instance_id="i0", rebalance_timeout_ms=5_000)

@@ -1,4 +1,4 @@
-"""The leader's assignment, and who gets which part of it."""
+"""The leader's assignment, and the part that each member gets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .world import World
 
 
 # -- syncing ----------------------------------------------------------------------------------------------------
-def test_everybody_gets_their_part_when_the_assignment_is_in_the_log() -> None:
+def test_members_get_their_part_once_assignment_is_in_the_log() -> None:
     world = World()
     tokens = [world.join(), world.join()]
     world.wait(2 * DELAY)
@@ -32,7 +32,7 @@ def test_everybody_gets_their_part_when_the_assignment_is_in_the_log() -> None:
     assert world.answer(world.sync(other, 1)).assignment == b"O"
 
 
-def test_members_the_leader_forgot_get_an_empty_part() -> None:
+def test_unassigned_members_get_an_empty_part() -> None:
     world = World()
     tokens = [world.join(), world.join()]
     world.wait(2 * DELAY)
@@ -97,7 +97,7 @@ def test_an_assignment_that_waits_too_long_for_the_high_watermark_fails() -> Non
     assert world.answer(waiting).error is Error.REBALANCE_IN_PROGRESS
 
 
-def test_members_that_never_sync_are_dropped() -> None:
+def test_members_that_never_sync_are_removed() -> None:
     world = World()
     tokens = [world.join(), world.join()]
     world.wait(2 * DELAY)

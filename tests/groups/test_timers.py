@@ -1,4 +1,4 @@
-"""Deadlines against a plain dict."""
+"""Deadlines compared with a plain dict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_like_a_dict(steps: list[tuple[str, str, int]]) -> None:
+def test_deadlines_equal_model(steps: list[tuple[str, str, int]]) -> None:
     timers: Deadlines[str] = Deadlines()
     model: dict[str, int] = {}
     for what, key, at in steps:
@@ -46,7 +46,7 @@ def test_heartbeats_do_not_grow_the_heap() -> None:
     assert len(timers._heap) == 1
 
 
-def test_what_was_cancelled_takes_no_room() -> None:
+def test_cancelled_deadlines_are_freed() -> None:
     deadlines: Deadlines[int] = Deadlines()
     for key in range(100_000):
         deadlines.set(key, 10**9 + key)

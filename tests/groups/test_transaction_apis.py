@@ -25,7 +25,7 @@ FENCED_CODES = {True: Error.INVALID_PRODUCER_EPOCH, False: Error.PRODUCER_FENCED
 
 
 class Coordinator(FakeCoordinator):
-    """With transactions, too; markers are written at once into nothing."""
+    """With transactions; markers are written at once, to no log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def test_init(coordinator: Coordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(INIT))
-def test_where_init_is_handled(version: int) -> None:
+def test_process_that_handles_init(version: int) -> None:
     row, request = load_rows()[INIT], message_class("InitProducerIdRequest")
 
     def place(name: str | None) -> str:
@@ -111,7 +111,7 @@ def test_where_init_is_handled(version: int) -> None:
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1"])
 def test_clients_may_not_add_internal_topics(coordinator: Coordinator, version: int, host: str) -> None:
-    """Markers would be written into them. Since v4 brokers may, to which this address belongs or not."""
+    """Markers would be written to them. Since v4 brokers may, whether the address is a broker's or not."""
     request = message_class("AddPartitionsToTxnRequest")
     producer = coordinator.ids.started("x")
     topics = {"t": 0, "__consumer_offsets": 0}
@@ -252,8 +252,8 @@ def test_markers(coordinator: Coordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(MARKERS))
-def test_markers_of_nobody_and_for_nothing(coordinator: Coordinator, version: int) -> None:
-    """No batch is of an id or an epoch below 0; a marker for no partition is not answered for, as in Kafka."""
+def test_markers_with_negative_ids_or_without_partitions(coordinator: Coordinator, version: int) -> None:
+    """No batch has a negative id or epoch; a marker without partitions gets no result, as in Kafka."""
     request = message_class("WriteTxnMarkersRequest")
     row = request.WritableTxnMarker
     there, nothing = [row.WritableTxnMarkerTopic(name="t", partition_indexes=indexes) for indexes in ([0], [])]
@@ -280,13 +280,13 @@ def test_markers_of_nobody_and_for_nothing(coordinator: Coordinator, version: in
     ]
 
 
-def test_a_strangers_markers_that_are_refused_have_brokers_looked_for(coordinator: Coordinator) -> None:
-    """It may be a broker's coordinator whose address is not known yet."""
+def test_refused_markers_start_address_lookup(coordinator: Coordinator) -> None:
+    """The sender may be a broker whose address is not known yet."""
     request = message_class("WriteTxnMarkersRequest")
     row = request.WritableTxnMarker
 
     def mark(commit: bool, outcome: Error, host: str = "192.0.2.9") -> int:
-        """How often brokers were looked for."""
+        """The number of address lookups."""
         topics = [row.WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
         one = row(producer_id=5, producer_epoch=2, transaction_result=commit, coordinator_epoch=3, topics=topics)
         coordinator.looks, coordinator.outcome = 0, outcome
@@ -301,8 +301,8 @@ def test_a_strangers_markers_that_are_refused_have_brokers_looked_for(coordinato
     assert mark(commit=False, outcome=refused, host="127.0.0.1") == 0, "a broker's"
 
 
-def test_a_stranger_aborts_in_a_few_partitions_at_a_time(coordinator: Coordinator) -> None:
-    """A marker in each of 65,536 would hold the coordinator up for half a minute."""
+def test_abort_by_unknown_sender_runs_in_steps(coordinator: Coordinator) -> None:
+    """A marker in each of 65,536 partitions would block the coordinator for half a minute."""
     request = message_class("WriteTxnMarkersRequest")
     row = request.WritableTxnMarker
 

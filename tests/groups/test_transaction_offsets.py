@@ -1,4 +1,4 @@
-"""Offsets committed in a transaction: they wait for its marker, over failures and deaths of the coordinator."""
+"""Offsets committed in a transaction wait for its marker, over failures and deaths of the coordinator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_unstable(world: World, tp: tuple[str, int] = T0) -> bool:
 
 
 def end(world: World, producer: tuple[int, int], commit: bool) -> None:
-    """The marker, in the log and told."""
+    """Write the marker, and report it."""
     kind = control.COMMIT if commit else control.ABORT
     marker = control.end_marker(
         kind, producer_id=producer[0], producer_epoch=producer[1], coordinator_epoch=0, timestamp=world.now.wall_ms
@@ -40,7 +40,7 @@ def end(world: World, producer: tuple[int, int], commit: bool) -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("dies", ["never", "before", "after"])
-def test_the_marker_decides(commit: bool, dies: str) -> None:
+def test_marker_decides_offsets(commit: bool, dies: str) -> None:
     world = World()
     world.commit(1)
     assert result(world, world.commit(7, producer=ONE)) is Error.NONE
@@ -66,7 +66,7 @@ def test_batches_are_transactional_and_of_one_producer() -> None:
     assert found == [(-1, -1, False, -1, 1), (5, 0, True, -1, 2), (6, 3, True, -1, 1), (-1, -1, False, -1, 1)]
 
 
-def test_producers_do_not_meet() -> None:
+def test_producers_are_independent() -> None:
     world = World()
     world.commit(7, T0, producer=ONE)
     world.commit(8, T1, producer=TWO)
@@ -77,7 +77,7 @@ def test_producers_do_not_meet() -> None:
     assert world.committed(T0) is None and not is_unstable(world, T0)
 
 
-def test_what_was_committed_later_wins() -> None:
+def test_later_commit_wins() -> None:
     world = World()
     world.commit(7, producer=ONE)
     world.commit(9)
@@ -85,7 +85,7 @@ def test_what_was_committed_later_wins() -> None:
     assert world.committed() == 9 and world.restarted().committed() == 9
 
 
-def test_what_is_committed_later_wins_though_the_marker_does_not_wait_for_it() -> None:
+def test_later_commit_wins_over_earlier_marker() -> None:
     world = World()
     world.commit(7, producer=ONE)
     world.log.lag = 1
@@ -99,7 +99,7 @@ def test_what_is_committed_later_wins_though_the_marker_does_not_wait_for_it() -
     assert result(world, later) is Error.NONE and world.committed() == 9 == world.restarted().committed()
 
 
-def test_the_last_of_a_transaction_counts() -> None:
+def test_last_commit_of_a_transaction_counts() -> None:
     world = World()
     for offset in (7, 8):
         world.commit(offset, producer=ONE)
@@ -111,7 +111,7 @@ def test_the_last_of_a_transaction_counts() -> None:
     assert world.committed() == 8 == world.restarted().committed()
 
 
-def test_what_did_not_reach_the_log_is_not_committed() -> None:
+def test_unappended_offsets_are_not_committed() -> None:
     world = World()
     world.log.error = Error.NOT_LEADER_OR_FOLLOWER
     assert result(world, world.commit(7, producer=ONE)) is Error.NOT_COORDINATOR
@@ -122,8 +122,8 @@ def test_what_did_not_reach_the_log_is_not_committed() -> None:
 
 
 @pytest.mark.parametrize("lag", [0, 1])
-def test_one_that_fails_takes_none_before_it_with_it(lag: int) -> None:
-    """Neither one that is in the log nor one on its way there: both were answered NONE."""
+def test_failed_commit_keeps_earlier_ones(lag: int) -> None:
+    """Both the one in the log and the one on its way were answered NONE."""
     world = World()
     world.log.lag = lag
     earlier = world.commit(7, producer=ONE)
@@ -138,7 +138,7 @@ def test_one_that_fails_takes_none_before_it_with_it(lag: int) -> None:
     assert not is_unstable(world) and not world.groups._open
 
 
-def test_the_writer_knows_what_a_marker_must_wait_for() -> None:
+def test_marker_waits_for_pending_offsets() -> None:
     world = World()
     assert not world.writer.has_appends_of(ONE[0])
     world.log.busy = True
@@ -154,8 +154,8 @@ def test_the_writer_knows_what_a_marker_must_wait_for() -> None:
     assert not world.writer.has_appends_of(ONE[0]) and result(world, token) is Error.NONE
 
 
-def test_a_group_of_members_takes_offsets_of_nobody_in_particular() -> None:
-    """Producers before KIP-447 name no member; those who name one must name the right one."""
+def test_producer_may_name_no_member() -> None:
+    """Producers before KIP-447 name no member; those that name one must name the right one."""
     world = World()
     leader, _ = world.stable()
 
@@ -171,7 +171,7 @@ def test_a_group_of_members_takes_offsets_of_nobody_in_particular() -> None:
     assert commit(member_id=leader, generation=1) is Error.NONE, "also while they join again"
 
 
-def test_a_deleted_topic_takes_them_along() -> None:
+def test_deleted_topic_removes_pending_offsets() -> None:
     world = World()
     world.commit(7, T0, producer=ONE)
     world.commit(8, ("kept", 0), producer=ONE)
@@ -182,7 +182,7 @@ def test_a_deleted_topic_takes_them_along() -> None:
         assert each.committed(T0) is None and each.committed(("kept", 0)) == 8
 
 
-def test_a_deletion_that_fails_leaves_them_to_their_marker() -> None:
+def test_failed_deletion_keeps_pending_offsets() -> None:
     world = World()
     world.commit(1, ("kept", 0))
     world.commit(7, producer=ONE)
@@ -197,7 +197,7 @@ def test_a_deletion_that_fails_leaves_them_to_their_marker() -> None:
     assert world.committed() == 7 == world.restarted().committed()
 
 
-def test_they_do_not_expire_while_open() -> None:
+def test_pending_offsets_do_not_expire() -> None:
     world = World()
     world.commit(7, producer=ONE)
     world._move(world.now.steady_ms + 30 * 24 * 3600 * 1000)
@@ -207,8 +207,8 @@ def test_they_do_not_expire_while_open() -> None:
     assert world.committed() == 7
 
 
-def test_a_group_that_is_gone_when_its_failed_transaction_ends() -> None:
-    """Its offsets did not fit, and nothing else is in it: the marker is about nothing, and no fault."""
+def test_marker_for_a_removed_group_is_no_fault() -> None:
+    """Its offsets did not fit, and the group has nothing else: the marker has no effect."""
     world = World()
     world.log.most = 1
     assert result(world, world.commit(producer=ONE)) is Error.INVALID_COMMIT_OFFSET_SIZE

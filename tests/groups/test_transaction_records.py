@@ -43,7 +43,7 @@ def test_golden_values() -> None:
     assert value(ONGOING) == head + b"\1" + partitions + updated + (1_699_999_999_999).to_bytes(8, "big")
 
 
-def test_version_1_with_its_tags() -> None:
+def test_version_1_with_tags() -> None:
     """As Kafka writes it once `transaction.version` is 1 or 2."""
     head = bytes.fromhex("000100000000000003e800030000ea6002")
     partitions = bytes.fromhex("020261020000000700")
@@ -83,13 +83,13 @@ def test_keys_roundtrip_and_have_a_partition(name: str, partitions: int) -> None
 
 
 @pytest.mark.parametrize("cut", range(len(value(ONGOING))))
-def test_cut_values_are_told(cut: int) -> None:
+def test_cut_values_raise_record_error(cut: int) -> None:
     with pytest.raises(RecordError):
         decode_value(value(ONGOING)[:cut])
 
 
 @given(st.binary(max_size=80))
-def test_noise_is_told_or_read(data: bytes) -> None:
+def test_random_bytes_raise_record_error_or_decode(data: bytes) -> None:
     for decode in (decode_key, decode_value):
         try:
             decode(data)
@@ -103,7 +103,7 @@ def test_unknown_versions_and_states(wrong: bytes) -> None:
         decode_value(wrong + b"\0" * 40)
 
 
-def test_replay_leaves_out_what_it_cannot_read() -> None:
+def test_replay_skips_unreadable_records() -> None:
     replay = TransactionReplay()
     rows = [(b"\0\0\0\1x", value(EMPTY)), (b"\0\0\0\1y", b"\0\7"), (b"", b""), (b"\0\0\0\1z", value(EMPTY))]
     replay.feed(batch_v2.build([(at, 0, k, v, ()) for at, (k, v) in enumerate(rows)]))

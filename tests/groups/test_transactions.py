@@ -37,14 +37,14 @@ def in_state(state: State) -> tuple[TransactionWorld, Producer]:
 
 
 @pytest.mark.parametrize("table", [INIT, ADD, COMMIT, ABORT])
-def test_tables_are_complete_and_lead_where_they_may(table: dict[State, State | Error]) -> None:
+def test_transition_tables_are_complete(table: dict[State, State | Error]) -> None:
     assert set(table) == set(LASTING)
     for state, step in table.items():
         if isinstance(step, State):
             assert state in FROM[step]
 
 
-def test_numbers_and_names_are_kafkas() -> None:
+def test_states_have_kafkas_numbers_and_names() -> None:
     assert [state.title for state in State] == [
         "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
         "PrepareEpochFence",
@@ -109,7 +109,7 @@ def test_partitions_already_there_need_no_record() -> None:
     assert world.add(producer) is NO_ERROR and world.log.ends[0] == written
 
 
-def test_start_time_is_that_of_the_first_partition() -> None:
+def test_transaction_starts_with_first_partition() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     started = world.now.wall_ms
@@ -118,7 +118,7 @@ def test_start_time_is_that_of_the_first_partition() -> None:
     assert (world.metadata().started_ms, world.metadata().updated_ms) == (started, started + 5)
 
 
-def test_strangers() -> None:
+def test_unknown_producers_are_refused() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     for wrong, error in [
@@ -134,7 +134,7 @@ def test_strangers() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_timeouts_that_are_not_allowed(timeout_ms: int) -> None:
+def test_invalid_timeouts_are_refused(timeout_ms: int) -> None:
     world = TransactionWorld()
     assert world.init(timeout_ms=timeout_ms).error is Error.INVALID_TRANSACTION_TIMEOUT
     assert len(world.transactions) == 0
@@ -143,7 +143,7 @@ def test_timeouts_that_are_not_allowed(timeout_ms: int) -> None:
     assert world.init(timeout_ms=timeout_ms).error is Error.INVALID_TRANSACTION_TIMEOUT, "whoever coordinates it"
 
 
-def test_partitions_that_go_do_not_look_at_every_transactional_id_for_long() -> None:
+def test_unload_compares_only_hashes_of_other_ids() -> None:
     """As with groups."""
 
     def effort(partitions: int) -> int:
@@ -192,8 +192,8 @@ def test_a_successor_aborts_and_fences() -> None:
     assert world.add(successor) is NO_ERROR
 
 
-def test_a_producer_bumps_its_own_epoch_and_may_ask_twice() -> None:
-    """KIP-360: the second answer repeats the first, for that one may have been lost."""
+def test_producer_bumps_its_epoch_and_may_repeat_request() -> None:
+    """KIP-360: the second answer repeats the first, which may have been lost."""
     world = TransactionWorld()
     producer = world.started()
     again = world.started(producer_id=producer.id, epoch=producer.epoch)
@@ -223,7 +223,7 @@ def test_the_last_epoch_is_followed_by_another_producer_id() -> None:
     assert late.error is Error.PRODUCER_FENCED, "somebody started after it"
 
 
-def test_the_owner_of_the_last_epoch_may_repeat_its_question() -> None:
+def test_owner_of_last_epoch_may_repeat_request() -> None:
     world = TransactionWorld()
     old = with_epoch(world, LAST_EPOCH)
     new = world.started(producer_id=old.id, epoch=old.epoch)
@@ -242,7 +242,7 @@ def test_the_last_epoch_can_still_be_fenced() -> None:
     assert new.id != old.id and new.epoch == 0
 
 
-def test_without_producer_ids_nothing_begins() -> None:
+def test_init_fails_without_producer_ids() -> None:
     world = TransactionWorld()
     world.has_ids = False
     assert world.init().error is Error.COORDINATOR_NOT_AVAILABLE
@@ -293,7 +293,7 @@ def test_unused_ids_expire() -> None:
         (Error.MESSAGE_TOO_LARGE, Error.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_is_not_in_the_log_did_not_happen(failure: Error, said: Error) -> None:
+def test_failed_append_changes_nothing(failure: Error, said: Error) -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     before = world.metadata()
@@ -305,7 +305,7 @@ def test_what_is_not_in_the_log_did_not_happen(failure: Error, said: Error) -> N
     assert world.end(producer) is NO_ERROR
 
 
-def test_a_fence_that_failed_takes_no_second_epoch() -> None:
+def test_failed_fence_uses_no_second_epoch() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     world.log.error = Error.NOT_ENOUGH_REPLICAS
@@ -317,7 +317,7 @@ def test_a_fence_that_failed_takes_no_second_epoch() -> None:
     assert world.markers[0].epoch == producer.epoch + 1
 
 
-def test_nothing_is_answered_before_it_is_in_the_log() -> None:
+def test_answers_wait_for_the_log() -> None:
     world = TransactionWorld()
     world.log.lag = 1
     assert world.init() is None
@@ -327,7 +327,7 @@ def test_nothing_is_answered_before_it_is_in_the_log() -> None:
     assert world.answer(1).error is NO_ERROR
 
 
-def test_while_a_decision_is_under_way_others_wait() -> None:
+def test_requests_wait_for_pending_decision() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     world.log.busy = True
@@ -341,7 +341,7 @@ def test_while_a_decision_is_under_way_others_wait() -> None:
     assert [m.commit for m in world.markers] == [True]
 
 
-def test_an_end_that_could_not_be_noted_is_tried_again() -> None:
+def test_failed_completion_is_retried() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     world.end(producer)
@@ -354,7 +354,7 @@ def test_an_end_that_could_not_be_noted_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("state", LASTING)
-def test_a_successor_knows_all_and_finishes_what_was_decided(state: State) -> None:
+def test_next_coordinator_completes_decided_transactions(state: State) -> None:
     world, producer = in_state(state)
     successor = world.restarted()
     before, after = world.metadata(), successor.metadata()
@@ -367,7 +367,7 @@ def test_a_successor_knows_all_and_finishes_what_was_decided(state: State) -> No
         assert successor.end(producer) is NO_ERROR
 
 
-def test_loading_and_leaving() -> None:
+def test_loading_and_unloading() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     world.transactions.unload(0)
@@ -379,7 +379,7 @@ def test_loading_and_leaving() -> None:
     assert world.end(producer) is NO_ERROR
 
 
-def test_a_partition_that_left_while_an_append_was_under_way() -> None:
+def test_partition_unloaded_during_append() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     world.log.busy = True
@@ -390,7 +390,7 @@ def test_a_partition_that_left_while_an_append_was_under_way() -> None:
     assert world.answers[3] == [Error.NOT_COORDINATOR] and not world.markers
 
 
-def test_markers_of_an_older_transaction_end_nothing() -> None:
+def test_markers_of_older_transaction_are_ignored() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     world.end(producer)

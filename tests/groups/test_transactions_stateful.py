@@ -32,7 +32,7 @@ ODD_NAMES = st.sampled_from(["", " ", "x", "y", "Ω" * 1000, "z" * 32_767])
 
 
 class Client:
-    """What one client believes."""
+    """A client's view."""
 
     def __init__(self) -> None:
         self.me: Producer | None = None
@@ -40,7 +40,7 @@ class Client:
 
 
 class Log:
-    """A partition: who may write, what is open."""
+    """A partition: which producers may write, and what is open."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -79,7 +79,7 @@ class Machine(RuleBasedStateMachine):
         self.before: dict[str, Any] = {}
 
     def log_is(self, fault: Error | str | None) -> None:
-        """How the log behaves during the next request; what it held up before gets through first."""
+        """How the log behaves during the next request; what it delayed before completes first."""
         self.world.log.busy, self.world.log.error = False, None
         self.world.settle()
         self.world.log.busy = fault == "busy"
@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
             self.finish(at, end)
 
     def work(self, at: int, name: str, tps: set[tuple[str, int]]) -> None:
-        """Add partitions and write to all there are, as whoever it is or begins to be."""
+        """Add partitions and write to all of them, as the present producer or a new one."""
         client = self.clients[at]
         if client.me is None:
             self.start_as(client, Producer(name), fresh=True)
@@ -169,7 +169,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def fault(self, name: str) -> None:
-        """Something in the coordinator went wrong: the transactional id is read again."""
+        """An internal error: the transactional id is loaded again."""
         faults = self.world.transactions.faults
         self.world.transactions.reset(name, self.world.now)
         self.world.transactions.faults = faults
@@ -243,7 +243,7 @@ class Machine(RuleBasedStateMachine):
         assert all(len(found) == 1 for found in fates.values())
 
     def teardown(self) -> None:
-        """Given time and a log that works, everything is decided and nothing hangs."""
+        """With time and a working log, everything is decided and no request waits."""
         if not hasattr(self, "world"):
             return
         self.world.log.lag = 0

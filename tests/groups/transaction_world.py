@@ -1,4 +1,4 @@
-"""Transactions with a fake log and a hand-turned clock; markers wait until a test writes them."""
+"""Transactions with a fake log and a manual clock; markers wait until a test writes them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class TransactionWorld:
         self.settle()
 
     def restarted(self) -> TransactionWorld:
-        """The coordinator of the same log after a crash: what it had not written down is gone."""
+        """The coordinator of the same log after a crash, without what it had not written."""
         successor = TransactionWorld(self.log, self.next_id, **self.transactions.config._asdict())
         successor.now = self.now
         return successor
 
     def settle(self) -> None:
-        """As the process does each round, but for the markers."""
+        """Do what the process does each round, except for the markers."""
         self.writer.write(self.now)
         self.writer.check(self.now)
         while self.transactions.effects:
@@ -80,7 +80,7 @@ class TransactionWorld:
             self.next_id += BLOCK
 
     def mark(self) -> None:
-        """Write all markers that are wanted."""
+        """Write all wanted markers."""
         markers, self.markers = self.markers, []
         for each in markers:
             self.written.append(each)
@@ -111,7 +111,7 @@ class TransactionWorld:
         return self.answer(token)
 
     def started(self, name: str = "x", **fields: Any) -> Producer:
-        """A producer that may begin."""
+        """A producer that may begin a transaction."""
         result = self.init(name, **fields)
         assert not result.error, result
         return Producer(name, result.producer_id, result.epoch)

@@ -1,4 +1,4 @@
-"""Groups with a fake log and a hand-turned clock, and members that send requests."""
+"""Groups with a fake log and a manual clock, and members that send requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANGE = (("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t"),)
 
 
 def drain(steps: Iterator[None]) -> None:
-    """Go through all steps of some work at once."""
+    """Run all steps of some work at once."""
     for _ in steps:
         pass
 
@@ -111,7 +111,7 @@ class World:
         return successor
 
     def settle(self) -> None:
-        """Deliver answers and write appends until nothing is left to do, as the process does each round."""
+        """Deliver answers and write appends until nothing is left, as the process does each round."""
         while self.groups.effects:
             effects, self.groups.effects[:] = list(self.groups.effects), []
             for effect in effects:
@@ -128,7 +128,7 @@ class World:
             self.settle()
 
     def _reload(self) -> None:
-        """Read again what was reset, once all of its partition is in the log and certain."""
+        """Load what was reset, once its whole partition is in the log and below the high watermark."""
         for key in list(self.reloads):
             partition = self.groups.partition_of(key)
             is_busy = self.writer.is_queued(partition) or partition in self.writer.awaited
@@ -155,7 +155,7 @@ class World:
         return self._tokens
 
     def answer(self, token: int) -> Any:
-        """The one answer to `token`, None while there is none."""
+        """The only answer to `token`, None while there is none."""
         answers = self.answers.get(token, [])
         assert len(answers) <= 1
         return answers[0] if answers else None
@@ -172,7 +172,7 @@ class World:
         return token
 
     def joined(self, *args: Any, **fields: Any) -> JoinResult:
-        """Send JoinGroup and return its answer, which must be there."""
+        """Send JoinGroup; its answer, which must be there."""
         result = self.answer(self.join(*args, **fields))
         assert result is not None, "JoinGroup still waits"
         return result
@@ -222,7 +222,7 @@ class World:
         return [leader.member_id, *ids]
 
     def spread(self, ids: list[str], generation: int) -> None:
-        """All sync, the leader (first) last, with each member's own id as its assignment."""
+        """All members sync, the leader (first) last, with each member's own id as its assignment."""
         for member_id in ids[1:]:
             self.sync(member_id, generation)
         self.sync(ids[0], generation, assignments={member_id: member_id.encode() for member_id in ids})

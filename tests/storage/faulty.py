@@ -1,4 +1,4 @@
-"""A file seam whose next write, fsync or rename fails, as a full or dying disk does."""
+"""A file seam whose next write, fsync or rename fails, as on a full or failing disk."""
 
 from __future__ import annotations
 

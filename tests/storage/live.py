@@ -1,4 +1,4 @@
-"""A partition in shared memory of a test's own, as any number of processes see it."""
+"""A partition in a test's own shared memory, as any number of processes see it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def batch(*values: bytes, producer: int = -1, epoch: int = 0, sequence: int = -1
 
 
 def note_flushed(partition: Partition) -> None:
-    """As the janitor says soon after a roll: all but the active segment is on the disk. Its checkpoint too."""
+    """Publish and checkpoint, as the janitor soon after a roll, that all sealed segments are flushed."""
     with partition.locked() as values:
         values[slots.F_FLUSHED] = max(values[slots.F_FLUSHED], values[slots.F_ACTIVE_BASE])
         partition.slot.publish(values)

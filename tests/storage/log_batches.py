@@ -1,4 +1,4 @@
-"""What the files of a log hold: batches, headers and records."""
+"""Reads batches, headers and records from the files of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a log is as its model says."""
+"""Compares a log with its model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .log_batches import raw
 from .log_model import Raw
 from .log_steps import LogSteps
 
-MENDED = 30  # indexes that one look may find damaged
+MENDED = 30  # indexes that one check may find damaged
 
 
 class LogComparison(LogSteps):
     """By readers, by the slot, and by `odradek check`."""
 
     def reading(self, look: Callable[[], Any]) -> Any:
-        """As readers do: where an index is damaged they try again, once the janitor has made it again."""
+        """Read as readers do: after a damaged index they retry, once the janitor has rebuilt it."""
         for _ in range(MENDED):
             try:
                 return look()
@@ -49,7 +49,7 @@ class LogComparison(LogSteps):
         self._compare_state()
 
     def _compare_places(self, found: list[int]) -> None:
-        """From any offset on a reader gets the batch that holds the next record, whatever the index is like."""
+        """From any offset a reader gets the batch with the next record, with any state of the index."""
         reader = self.live.partition(5)
         values = reader.slot.read()
         for offset in self.rng.sample(found, min(len(found), 10)):
@@ -59,7 +59,7 @@ class LogComparison(LogSteps):
             assert piece is None or offset in [row[0] for row in batch_v2.iterate(first)]
 
     def _compare_state(self) -> None:
-        """What appends go by, and what followers are told of epochs."""
+        """The state that appends use, and the epochs that followers receive."""
         with self.partition.locked() as values:
             table = self.partition.producers.table(values[slots.F_PSTATE_GEN])
             entries = {one.producer_id: one for one in table.entries()} if table is not None else {}
@@ -80,7 +80,7 @@ class LogComparison(LogSteps):
             self.model.compare_aborted(rows, start, end, first, there)
 
     def _compare_times(self, found: list[Raw]) -> None:
-        """By a look at every record: those of markers count too, as in Kafka."""
+        """Check against every record: those of markers count too, as in Kafka."""
         reader = self.live.partition(7)
         values = reader.slot.read()
         limit = self.rng.choice([self.model.leo, self.model.lso])
@@ -99,7 +99,7 @@ class LogComparison(LogSteps):
         assert (latest and latest[:2]) == (newest and (newest.timestamp, newest.offset))
 
     def compare_files(self) -> None:
-        """`odradek check` finds no fault but in indexes that were damaged where nothing has looked at yet."""
+        """`odradek check` finds faults only in damaged indexes that no reader has used yet."""
         faults = [one for one in check.check(self.directory, deep=True) if one.path.name not in self.excused]
         if self.forgotten:
             faults = [one for one in faults if not one.message.endswith("leader-epoch-checkpoint says -1")]

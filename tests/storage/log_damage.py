@@ -16,10 +16,10 @@ from .written import write_snapshot
 
 
 class LogDamage(LogComparison):
-    """Each method spoils one kind of file; the model knows what is lost with it."""
+    """Each method damages one kind of file; the model records the loss."""
 
     def damage(self, clean: bool, bases: list[int], point: int) -> None:
-        """Something happens to one of the files."""
+        """Damage one of the files."""
         some = [self.tear, self.spoil_index, self.spoil_index, self.lose_indexes, self.spoil_rows, self.spoil_snapshot]
         some += [self.lose_snapshots, self.stale_snapshot, self.spoil_epochs, self.spoil_checkpoints]
         self.rng.choice(some)(clean, [base for base in bases if self.path(base).exists()], point)
@@ -46,7 +46,7 @@ class LogDamage(LogComparison):
         self.lose_from(leo)
 
     def _may_lose(self, leo: int, first: int) -> bool:
-        """Nothing that the cleaner saw decided, and no end of a transaction whose beginning the log no more tells."""
+        """Nothing that the cleaner saw decided, and no end of a transaction whose start is no longer in the log."""
         reopened = [one for one in self.model.ended() if one.marker >= leo and one.first < first]
         known = leo >= self.model.log_start or self._checkpoint(checkpoints.LOG_START) == self.model.log_start
         return known and leo >= self.model.looked_leo and not (self.weak and reopened)
@@ -63,7 +63,7 @@ class LogDamage(LogComparison):
         self.note()
 
     def forget(self) -> None:
-        """The log knows no producers any more; they go on, all the same."""
+        """The log forgets all producers; they continue all the same."""
         for producer in self.producers:
             producer.last, producer.fenced = None, False
         self.history.clear()
@@ -120,7 +120,7 @@ class LogDamage(LogComparison):
         path.write_bytes(data)
 
     def spoil_snapshot(self, clean: bool, bases: list[int], point: int) -> None:
-        """One that does not read any more: the one before it is used."""
+        """Damage the newest snapshot: the one before it is used."""
         if (found := self._snapshots()) and self._only_in_log(bases):
             path = self.rng.choice(found)
             data = bytearray(path.read_bytes())
@@ -144,7 +144,7 @@ class LogDamage(LogComparison):
         return sorted(self.directory.glob(f"*{names.SNAPSHOT}"))
 
     def _only_in_log(self, bases: list[int]) -> bool:
-        """Whether the log's batches tell all there is to know of producers."""
+        """Whether the log's batches contain all state of producers."""
         known = all(one.last is not None and one.last.base >= bases[0] for one in self.producers if one.fenced)
         return known and all(one.first >= bases[0] for one in self.model.open.values())
 

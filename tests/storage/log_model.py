@@ -1,4 +1,4 @@
-"""What must be in a log of any kind, by dictionaries: the model of compaction, and what else a log tells its readers.
+"""A model of any log, by dictionaries: the model of compaction, and the other data that readers get.
 
 Besides records these are markers, aborted transactions, times, leader epochs, and what the log knows of producers; and
 a log may end earlier than it did, or start over.
@@ -18,7 +18,7 @@ Epochs = list[tuple[int, int]]
 
 
 class Raw(NamedTuple):
-    """A record as it lies in the log, those of markers too."""
+    """A record in the log, those of markers included."""
 
     offset: int
     timestamp: int
@@ -40,7 +40,7 @@ class Act(NamedTuple):
 
 @dataclass
 class Known:
-    """What the log knows of a producer; its last batches as (first sequence, last offset)."""
+    """The log's state of a producer; its last batches as (first sequence, last offset)."""
 
     epoch: int
     timestamp: int = -1
@@ -64,7 +64,7 @@ class LogModel(Model):
         self.epochs = assigned(self.epochs, epoch, self.leo)
 
     def producers(self) -> dict[int, Known]:
-        """By all that producers did."""
+        """From all operations of producers."""
         found: dict[int, Known] = {}
         for act in self.acts:
             one = found.setdefault(act.producer_id, Known(act.epoch))
@@ -95,7 +95,7 @@ class LogModel(Model):
         self.truncate(0, 0)
         self.log_start = self.leo = offset
 
-    # --- what is told of it
+    # --- what readers get
 
     def compare_producers(self, table: dict[int, ProducerEntry], vague: set[int], gapped: bool) -> None:
         """What the next append goes by. Of those that are `vague` the files may no more tell; `gapped`: the cleaner may

@@ -14,10 +14,10 @@ from .log_model import assigned, begun
 
 
 class LogStarts(LogDamage):
-    """What is read from the files at a start, and what of it is compared at once."""
+    """The state that a start reads from the files, with its comparison."""
 
     def restart(self, clean: bool, recovery_point: int, damages: int = 0) -> None:
-        """Stop the broker and start it; in between its files suffer."""
+        """Stop the broker and start it; damage its files in between."""
         self.give_up()
         with self.partition.locked() as values:
             if clean:
@@ -56,7 +56,7 @@ class LogStarts(LogDamage):
         assert state.hw == state.leo
         self._epochs_read()
         self._compare_epochs()
-        self.lead()  # and only then may anybody write
+        self.lead()  # and only then may a process write
         self._reload(clean and not self.weak)  # where the log's end is damaged, earlier snapshots are wanted as well
         if self._checkpoint(checkpoints.CLEANER) is None:  # as the cleaner does before its first round
             offsets = {TP: state.log_start} if self.gapped else {}

@@ -1,4 +1,4 @@
-"""A log and its model, which take each step together."""
+"""A log and its model, which change together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .log_model import Act, LogModel
 
 
 class LogSteps(World):
-    """`said`: what was done, to find out what went wrong."""
+    """`said`: the operations so far, for failure messages."""
 
     model: LogModel
     model_class = LogModel
@@ -30,7 +30,7 @@ class LogSteps(World):
         self.weak = False  # snapshots were lost: after a kill what is deleted from the log may not be known any more
         self.forgotten = 0  # the log start went back from there, but not the epochs
         self.lost_epochs = False  # they have to be found in the batches
-        self.vague: set[int] = set()  # producers of whom the files need not tell how they stood
+        self.vague: set[int] = set()  # producers whose state the files may lack
         self.epoch = 0
         self.stamps: list[int] = []  # the next ones, where they were asked for before
         super().__init__(root, **config)
@@ -45,7 +45,7 @@ class LogSteps(World):
         self.said.append(what)
 
     def note(self) -> None:
-        """How the producers stand, in case that the log's end is lost."""
+        """Save the state of the producers, in case the log's end is lost."""
         self.history.append((self.model.leo, copy.deepcopy(self.producers)))
 
     def lead(self) -> None:
@@ -73,7 +73,7 @@ class LogSteps(World):
 
     def _acted(self, act: Act) -> None:
         self.model.acts.append(act)
-        if not act.marker and act.sequence >= 0:  # as much as anybody has to know, from now on
+        if not act.marker and act.sequence >= 0:  # the state that must be known from now on
             self.vague.discard(act.producer_id)
 
     def _ended(self, producer: Producer) -> None:
@@ -103,7 +103,7 @@ class LogSteps(World):
         return self.now_ms + self.rng.choice([0, 0, 0, 700, -10, -5000])
 
     def _checkpoint(self, name: str) -> int | None:
-        """What it says of the log; None where it does not read, too."""
+        """The checkpoint's offset of the log; None also where it cannot be read."""
         try:
             return checkpoints.read_offsets(self.root, name).get(TP)
         except checkpoints.CheckpointError:

@@ -1,4 +1,4 @@
-"""A log under the hands of all that changes one, of deaths, and of damage to its files; and its model.
+"""A log with every operation that changes one, with deaths, and with damage to its files; and its model.
 
 What is not done to it, because the files could not tell, and Apache Kafka could not either:
 
@@ -47,14 +47,14 @@ class LogWorld(LogStarts):
         return _dies_at(self.live, step, work)
 
     def mend(self) -> None:
-        """Whoever takes the lock next repairs."""
+        """Take the lock, which repairs."""
         with self.live.partition(3).locked():
             pass
 
     def append_and_die(self, rows: list[Row], producer: Producer | None, inside: bool, step: int, whole: bool) -> None:
         """An append that may not come to its end; `whole`: the broker dies with it. What was written stands.
 
-        The producer sends it again if it has heard nothing.
+        The producer sends it again if it got no response.
         """
         sequence = producer.sequence if producer is not None else -1
         before, former, timestamp = copy.deepcopy(self.model), copy.deepcopy(producer), self.stamp()
@@ -107,7 +107,7 @@ class LogWorld(LogStarts):
         leo = self.partition.state().leo
         if leo == self.model.leo:
             return True
-        assert died and leo == before.leo, "what was acknowledged is not there"
+        assert died and leo == before.leo, "an acknowledged record is missing"
         self.model = before
         return False
 
@@ -147,7 +147,7 @@ class LogWorld(LogStarts):
         self.truncate_and_die(offset, None, False)
 
     def truncate_and_die(self, offset: int, step: int | None, whole: bool) -> None:
-        """Whoever truncates may die, and then truncates again; with the broker it is elected instead."""
+        """The truncating process may die, and then truncates again; if the broker dies, it is elected instead."""
         first = names.segment_bases(str(self.directory))[0]
         ends = [head.base_offset + head.last_offset_delta + 1 for head in heads(self.live.partition(5))]
         wanted = (
@@ -185,7 +185,7 @@ class LogWorld(LogStarts):
             self.partition.slot.publish(values)
 
     def crash(self, log_start: bool = False) -> None:
-        """The broker dies as it is, at whatever anybody was. `log_start`: it may have moved past the checkpoint."""
+        """The broker dies at any step of any process. `log_start`: it may have moved past the checkpoint."""
         self.give_up()
         self._stack.close()
         self._open(False)

@@ -14,7 +14,7 @@ from odradek.storage.recovery.rebuild import scan_segment
 
 
 class Interval(NamedTuple):
-    """All that recovery reads of a topic's config."""
+    """The part of a topic's config that recovery reads."""
 
     index_interval_bytes: int = 4096
     compacted: bool = False
@@ -87,4 +87,4 @@ def write_segment(
 
 def run_of_batches(first: int, count: int, **options: object) -> list[bytes]:
     """`count` batches of one record each, from offset `first`, timestamps rising."""
-    return [batch(first + i, timestamp=1000 + first + i, **options) for i in range(count)]  # type: ignore[arg-type]
+    return [batch(first + i, timestamp=1000 + first + i, **options) for i in range(count)]  # type: ignore[arg-type]  # of several types

@@ -91,7 +91,7 @@ def start_again(broker: Apache) -> None:
 
 
 def open_all(data: Path) -> dict[str, Recovered]:
-    """What the broker's janitor and workers do with a log directory at start."""
+    """Open a log directory as the broker's janitor and workers do at start."""
     clean = checkpoints.consume_clean_shutdown(data)
     points = checkpoints.read_offsets(data, checkpoints.RECOVERY_POINT)
     starts = checkpoints.read_offsets(data, checkpoints.LOG_START)
@@ -132,8 +132,8 @@ def test_a_directory_of_kafkas_opens(kafka_dirs: dict[str, Path], tmp_path: Path
     assert [str(fault) for fault in check(data, deep=True)] == []
 
 
-def test_its_preallocated_indexes_end_in_zeros(kafka_dirs: dict[str, Path]) -> None:
-    """Else the test above shows less than it says."""
+def test_kafkas_preallocated_indexes_end_in_zeros(kafka_dirs: dict[str, Path]) -> None:
+    """Otherwise the test above would not cover them."""
     active = max((kafka_dirs["killed"] / "t-1").glob("*.index"))
     assert active.stat().st_size == 10 << 20
     base = int(active.stem)
@@ -153,7 +153,7 @@ def test_the_indexes_we_rebuild_are_kafkas_own(kafka_dirs: dict[str, Path], tmp_
     assert {kind: sealed.with_suffix(kind).read_bytes() for kind in kinds} == theirs
 
 
-def test_kafka_opens_what_we_recovered_and_reads_all_of_it(kafka_dirs: dict[str, Path], tmp_path: Path) -> None:
+def test_kafka_reads_all_of_a_log_that_we_recovered(kafka_dirs: dict[str, Path], tmp_path: Path) -> None:
     from kafka import KafkaConsumer, TopicPartition
 
     broker = Apache("3.9.1", tmp_path)
@@ -176,7 +176,7 @@ def test_kafka_opens_what_we_recovered_and_reads_all_of_it(kafka_dirs: dict[str,
 
 
 @pytest.mark.smoke
-def test_kafkas_tool_accepts_what_we_write(tmp_path: Path) -> None:
+def test_kafkas_tool_accepts_our_files(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     old = [message(i, timestamp=500 + i) for i in range(200)]
     write_segment(directory, 0, [*old, *run_of_batches(200, 300)])

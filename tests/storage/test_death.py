@@ -1,4 +1,4 @@
-"""A process dies at every single step of everything that changes a partition; the next holder goes on.
+"""A process dies at every single step of every change of a partition; the next holder of the lock continues.
 
 A child does the work and exits, without any cleaning up, at its n-th system call or publish; n grows until the work
 comes to its end. After each death another process takes the lock (and so repairs), goes on writing, and then all
@@ -23,7 +23,7 @@ from odradek.ipc.slots import Slot
 from odradek.protocol import errors
 from odradek.storage.files import names
 from odradek.storage.log import control_batch, leader_or_follower, transactions, trim
-from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition
 from odradek.storage.producers import snapshots
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.tools import check
@@ -58,9 +58,9 @@ class _Countdown:
     def install(self) -> None:
         for name in _CALLS:
             setattr(os, name, self.around(getattr(os, name)))
-        Slot.publish = self.around(Slot.publish)  # type: ignore[method-assign]
-        producers.ProducerTable.append = self.around(producers.ProducerTable.append)  # type: ignore[method-assign]
-        producers.ProducerTable.insert = self.around(producers.ProducerTable.insert)  # type: ignore[method-assign]
+        Slot.publish = self.around(Slot.publish)  # type: ignore[method-assign]  # a test double
+        producers.ProducerTable.append = self.around(producers.ProducerTable.append)  # type: ignore[method-assign]  # a test double
+        producers.ProducerTable.insert = self.around(producers.ProducerTable.insert)  # type: ignore[method-assign]  # a test double
         region.unlink = self.around(region.unlink)
 
 
@@ -87,7 +87,7 @@ def _deaths(tmp_path: Path, **config: Any) -> Iterator[tuple[int, Live]]:
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_appending_with_index_and_roll(tmp_path: Path, idempotent: bool) -> None:
+def test_death_during_append_index_and_roll(tmp_path: Path, idempotent: bool) -> None:
     producer = 3 if idempotent else -1
 
     def one(n: int) -> Any:
@@ -120,8 +120,9 @@ def test_appending_with_index_and_roll(tmp_path: Path, idempotent: bool) -> None
     pytest.fail("the work never came to its end")
 
 
-def test_a_roll_over_a_gap_that_no_segment_has(tmp_path: Path) -> None:
-    """A snapshot behind the gap would know nothing of what another leader has in it."""
+@pytest.mark.slow
+def test_death_during_a_roll_over_a_gap(tmp_path: Path) -> None:
+    """A snapshot above the gap would lack the producers that another leader has in it."""
     far = 5 << 31
     for step in range(500):
         with follower(tmp_path / str(step), cleanup_policy="compact") as world:
@@ -140,7 +141,7 @@ def test_a_roll_over_a_gap_that_no_segment_has(tmp_path: Path) -> None:
     pytest.fail("the work never came to its end")
 
 
-def test_growing_the_producer_table(tmp_path: Path) -> None:
+def test_death_while_the_producer_table_grows(tmp_path: Path) -> None:
     for step, world in _deaths(tmp_path):
         partition = world.partition()
         for producer in range(9):
@@ -160,12 +161,13 @@ def test_growing_the_producer_table(tmp_path: Path) -> None:
 
 
 def segments(partition: Partition) -> list[int]:
-    """Those that a process knows, which remembers them."""
+    """The segments that a process has cached."""
     state = partition.state()
     return list(partition.bases(state.active_base, state.generation))
 
 
-def test_deleting_records(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_death_during_delete_records(tmp_path: Path) -> None:
     def delete(partition: Partition) -> None:
         with partition.locked() as values:
             trim.advance(partition, values, 7)
@@ -194,7 +196,7 @@ def test_deleting_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_ending_a_transaction(tmp_path: Path, commit: bool) -> None:
+def test_death_at_the_end_of_a_transaction(tmp_path: Path, commit: bool) -> None:
     for step, world in _deaths(tmp_path):
         partition = world.partition()
         sent = batch(b"a", producer=3, sequence=0)
@@ -219,10 +221,9 @@ def test_ending_a_transaction(tmp_path: Path, commit: bool) -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_becoming_the_leader_of_another_epoch(tmp_path: Path, leads: bool) -> None:
-    """The controller process dies, whoever leads writes on, and then the decision is carried out again.
-
-    The former epoch ends where its last record does: a follower that was told less would truncate what is committed.
+def test_death_while_becoming_leader_of_another_epoch(tmp_path: Path, leads: bool) -> None:
+    """The controller process dies, the leader continues to write, and then the request is carried out again. The former
+    epoch ends with its last record: a follower that got a lower end would truncate committed records.
     """
 
     def become(partition: Partition, epoch: int) -> None:
@@ -250,7 +251,7 @@ def test_becoming_the_leader_of_another_epoch(tmp_path: Path, leads: bool) -> No
         put(partition, batch(b"5"))
         cache = EpochCache.read(partition.directory)
         assert list(cache.entries) == [(3, 0), (4, 2), (5, end)], f"step {step}"
-        assert partition.state().epoch_noted == 5
+        assert partition.state().latest_epoch == 5
         assert not list(check.check(world.root / "t-0")), f"step {step}"
         if not died:
             assert step > 3
@@ -281,7 +282,7 @@ def test_sigkill_at_random_under_three_writers(tmp_path: Path, acks: list[tuple[
                 one = batch(b"%d:%d" % (number, n), producer=number, sequence=n)
                 try:
                     put(partition, one)
-                except Busy:
+                except LockNotAvailable:
                     continue
                 if one.error:
                     os._exit(3)
@@ -315,7 +316,7 @@ def test_sigkill_at_random_under_three_writers(tmp_path: Path, acks: list[tuple[
         _collect(acks, acked)
         reader = world.partition(4)
         with reader.locked():
-            pass  # repairs what the last deaths left
+            pass  # repairs the state after the last deaths
         found = records(reader)
         assert [offset for offset, _ in found] == list(range(len(found)))
         for number in range(3):

@@ -1,4 +1,4 @@
-"""Any log through rounds of all that happens to one, compared with a model after each of them.
+"""Rounds of random operations on any kind of log, compared with a model after each of them.
 
 ODRADEK_MODEL_SEED and ODRADEK_MODEL_ROUNDS choose what the long test does: it says its seeds, and goes on for so many
 rounds in all, each of a log's own for a hundred.
@@ -38,7 +38,7 @@ TOLD_ALL_THE_SAME = re.compile(
 
 
 class Life:
-    """One log. `round` does something to it and compares."""
+    """One log. `round` runs an operation and compares."""
 
     def __init__(self, root: Path, seed: int) -> None:
         self.rng = rng = random.Random(seed)
@@ -119,7 +119,7 @@ class Life:
         self.world.now_ms += self.rng.choice([1, 500, 1000, DAY, 2 * DAY])
 
     def some_offset(self) -> int:
-        """In what is decided."""
+        """An offset below the last stable one."""
         return self.rng.randrange(self.world.model.log_start, self.world.model.lso + 1)
 
     def trim(self) -> None:
@@ -188,7 +188,7 @@ class Life:
 
 
 def _live(root: Path, seed: int, rounds: int) -> LogWorld:
-    """One life; AssertionError with all that was done."""
+    """Run one life; AssertionError with all operations."""
     life = Life(root, seed)
     try:
         for _ in range(rounds):
@@ -216,13 +216,13 @@ def _dumped(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("turn", range(4))
-def test_some_rounds(tmp_path: Path, turn: int) -> None:
+def test_random_operations_follow_the_model(tmp_path: Path, turn: int) -> None:
     _live(tmp_path, random.randrange(1 << 32), ROUNDS_EACH)
 
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_kafkas_tool_finds_nothing_wrong_after_some_rounds(tmp_path: Path) -> None:
+def test_kafkas_tool_accepts_the_log_after_random_operations(tmp_path: Path) -> None:
     world = _live(tmp_path, random.randrange(1 << 32), ROUNDS_EACH)
     if not world.excused:
         _dumped(world.directory)
@@ -231,7 +231,7 @@ def test_kafkas_tool_finds_nothing_wrong_after_some_rounds(tmp_path: Path) -> No
 @pytest.mark.long
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(4 * 3600)
-def test_rounds_for_an_hour(tmp_path: Path) -> None:
+def test_random_operations_for_an_hour(tmp_path: Path) -> None:
     seed = int(os.environ.get("ODRADEK_MODEL_SEED", random.randrange(1 << 32)))
     rounds = int(os.environ.get("ODRADEK_MODEL_ROUNDS", 30_000))
     print("seed", seed, "rounds", rounds)

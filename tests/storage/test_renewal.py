@@ -1,4 +1,4 @@
-"""Who waits for a partition's lock says so, and who holds it for long says that it goes on."""
+"""A process that waits for a partition's lock marks it as contended; a long holder renews, which removes the mark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.ipc.producers import ProducerTable
 from odradek.storage.compaction import compaction
 from odradek.storage.files.durable import FILES, pread_exact, read_file, replace
 from odradek.storage.log import append, opening, read, roll, trim, truncate
-from odradek.storage.log.partition import SWAPPING, Busy, Partition
+from odradek.storage.log.partition import SWAPPING, LockNotAvailable, Partition
 from odradek.storage.producers import snapshots
 from odradek.storage.recovery import damage
 from odradek.storage.segment.scan import READ_SIZE, Scan
@@ -31,14 +31,14 @@ def noted(partition: Partition) -> bool:
 
 
 class Waiter:
-    """Notes its wait before each call of what reads or copies; `seen`: whether the note was there at the next call."""
+    """Marks the lock before each call that reads or copies; `seen`: whether the mark was there at the next call."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self.seen: list[bool] = []
 
     def around(self, call: Callable[..., Any], size: int | None = None) -> Callable[..., Any]:
-        """Of calls whose second argument is `size`."""
+        """Wrap calls whose second argument is `size`."""
 
         def wrapped(*arguments: Any) -> Any:
             if size is None or arguments[1] == size:
@@ -56,22 +56,22 @@ def filled(world: Live, mib: int, producer: int = -1) -> Partition:
     return partition
 
 
-def test_who_does_not_get_the_lock_notes_that(tmp_path: Path) -> None:
+def test_waiter_marks_the_lock_as_contended(tmp_path: Path) -> None:
     with live(tmp_path) as world:
         first, second = world.partition(1), world.partition(2)
         with first.locked():
-            with pytest.raises(Busy), second.locked():
+            with pytest.raises(LockNotAvailable), second.locked():
                 pass
             assert noted(first)
             first.slot.renew()
             assert not noted(first)
-            with pytest.raises(Busy), second.locked():
+            with pytest.raises(LockNotAvailable), second.locked():
                 pass
         with second.locked():
             assert not noted(second)
 
 
-def test_a_reader_that_waits_for_a_swap_notes_that(tmp_path: Path) -> None:
+def test_reader_waiting_for_a_swap_marks_the_lock(tmp_path: Path) -> None:
     with live(tmp_path) as world:
         first, second = world.partition(1), world.partition(2)
         with first.locked():
@@ -82,8 +82,8 @@ def test_a_reader_that_waits_for_a_swap_notes_that(tmp_path: Path) -> None:
             first.slot.dirty = 0
 
 
-def test_a_recovery_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does it count as a wait that another process leaves it alone."""
+def test_recovery_renews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that skips the partition does not count as a waiter."""
     with live(tmp_path) as world:
         partition = filled(world, 4, producer=3)
         partition.slot.update(state=slots.RECOVERING)
@@ -97,14 +97,14 @@ def test_a_recovery_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert opened == 1 and partition.state().state == slots.LEADER
         assert len(waiter.seen) >= 4 and not any(waiter.seen)
         list(Scan(_file(partition), check=False))
-        assert noted(partition), "whoever reads without the lock leaves the note"
+        assert noted(partition), "a reader without the lock leaves the mark"
 
 
 def _file(partition: Partition) -> int:
     return partition.active(partition.state().active_base, partition.state().generation).log.fd
 
 
-def test_a_truncation_of_the_active_segment_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncation_of_the_active_segment_renews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its batches are read from the cut on."""
     with live(tmp_path, index_interval_bytes=64 * MIB) as world:
         partition = filled(world, 4)
@@ -117,7 +117,7 @@ def test_a_truncation_of_the_active_segment_goes_on(tmp_path: Path, monkeypatch:
         assert len(waiter.seen) > 16 and sum(waiter.seen) <= 1, "but for what was read last"
 
 
-def test_a_truncation_of_a_sealed_segment_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncation_of_a_sealed_segment_renews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its beginning is copied and synced, some at a time."""
     synced: list[int] = []
     fsync = type(FILES).fsync
@@ -135,7 +135,7 @@ def test_a_truncation_of_a_sealed_segment_goes_on(tmp_path: Path, monkeypatch: p
         assert waiter.seen == [False] * 4 and len(synced) >= 4
 
 
-def test_a_repair_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_renews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(tmp_path) as world:
         partition = filled(world, 3, producer=3)
         partition.slot.update(pstate_leo=0)
@@ -147,7 +147,7 @@ def test_a_repair_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert waiter.seen == [False] * len(waiter.seen) and len(waiter.seen) >= 3
 
 
-def test_a_start_with_many_producers_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_with_many_producers_renews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read from their snapshot, and entered into a table."""
     monkeypatch.setattr(renewal, "_MANY", 2)
     with live(tmp_path) as world:
@@ -164,7 +164,7 @@ def test_a_start_with_many_producers_goes_on(tmp_path: Path, monkeypatch: pytest
         assert decoding.seen == loading.seen == [False, True] * 5
 
 
-def test_what_is_put_aside_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_of_damaged_data_renews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(tmp_path / "p") as world:
         partition = world.partition()
         source, target = tmp_path / "source", tmp_path / "target"
@@ -177,7 +177,7 @@ def test_what_is_put_aside_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 class Renewals:
-    """How often each slot's note was taken away by who held its lock."""
+    """How often the holder of each slot's lock renewed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count: dict[int, int] = {}
@@ -190,7 +190,7 @@ class Renewals:
         monkeypatch.setattr(slots.Slot, "renew", counted)
 
     def of(self, partition: Partition, what: Callable[[], Any]) -> int:
-        """How often in the course of `what`, which goes on elsewhere with a table of ten producers."""
+        """The number of renewals during `what`, with a table of ten producers."""
         before = self.count.get(partition.slot.number, 0)
         what()
         assert not getattr(renewal._thread, "slot", None), "nothing is held any more"
@@ -199,7 +199,7 @@ class Renewals:
 
 @pytest.fixture
 def renewals(monkeypatch: pytest.MonkeyPatch) -> Renewals:
-    """With each producer, as with each thousand of a million."""
+    """Renews for each producer; in production, for each thousand."""
     monkeypatch.setattr(renewal, "_MANY", 1)
     return Renewals(monkeypatch)
 
@@ -222,7 +222,7 @@ def _appended(partition: Partition, *batches: Any) -> Callable[[], None]:
     return act
 
 
-def test_an_append_that_rolls_goes_on_with_each_producer_of_the_snapshot(tmp_path: Path, renewals: Renewals) -> None:
+def test_roll_renews_with_each_producer_of_the_snapshot(tmp_path: Path, renewals: Renewals) -> None:
     with live(tmp_path) as world:
         partition = ten_producers(world)
         partition.config = dataclasses.replace(partition.config, segment_bytes=1)
@@ -231,9 +231,7 @@ def test_an_append_that_rolls_goes_on_with_each_producer_of_the_snapshot(tmp_pat
 
 
 @pytest.mark.parametrize("most", [100, 10])
-def test_an_append_that_lets_the_table_grow_goes_on_with_each_producer(
-    tmp_path: Path, renewals: Renewals, most: int
-) -> None:
+def test_growth_of_the_table_renews_with_each_producer(tmp_path: Path, renewals: Renewals, most: int) -> None:
     """Also where the older half of them is forgotten."""
     with live(tmp_path, odradek_producers_max=most) as world:
         partition = ten_producers(world)
@@ -242,19 +240,19 @@ def test_an_append_that_lets_the_table_grow_goes_on_with_each_producer(
         assert partition.state().pstate_gen == generation + 1
 
 
-def test_an_append_to_a_segment_with_room_takes_no_time_to_say_so(tmp_path: Path, renewals: Renewals) -> None:
+def test_append_without_roll_does_not_renew(tmp_path: Path, renewals: Renewals) -> None:
     with live(tmp_path) as world:
         partition = ten_producers(world)
         assert renewals.of(partition, _appended(partition, batch(b"y", producer=1, sequence=1))) == 0
 
 
-def test_who_forgets_idle_producers_goes_on(tmp_path: Path, renewals: Renewals) -> None:
+def test_expiry_of_producers_renews(tmp_path: Path, renewals: Renewals) -> None:
     with live(tmp_path) as world:
         partition = ten_producers(world)
         assert renewals.of(partition, lambda: log_retention.expire_producers(partition, NOW * 2, 1)) >= 10
 
 
-def test_who_looks_at_producers_goes_on(tmp_path: Path, renewals: Renewals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_the_producer_table_renews(tmp_path: Path, renewals: Renewals, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy for DescribeProducers, and the oldest open transaction."""
     monkeypatch.setattr(producers, "_TOGETHER", 4)
     with live(tmp_path) as world:
@@ -284,7 +282,7 @@ def test_memory_for_a_large_table_is_taken_in_pieces(
         table.close()
 
 
-def test_who_deletes_many_segments_goes_on(tmp_path: Path, renewals: Renewals) -> None:
+def test_deletion_of_many_segments_renews(tmp_path: Path, renewals: Renewals) -> None:
     with live(tmp_path, segment_bytes=1) as world:
         partition = ten_producers(world)
 
@@ -295,7 +293,7 @@ def test_who_deletes_many_segments_goes_on(tmp_path: Path, renewals: Renewals) -
         assert renewals.of(partition, delete) >= 9
 
 
-def test_who_replaces_a_file_goes_on_with_each_call(tmp_path: Path, renewals: Renewals) -> None:
+def test_replacing_a_file_renews_with_each_call(tmp_path: Path, renewals: Renewals) -> None:
     """Written and synced, renamed, and the directory synced."""
     with live(tmp_path) as world:
         partition = world.partition()
@@ -308,7 +306,7 @@ def test_who_replaces_a_file_goes_on_with_each_call(tmp_path: Path, renewals: Re
         assert renewals.of(partition, act) >= 3 + 3 + 3
 
 
-def test_a_compaction_goes_on_with_each_producer(tmp_path: Path, renewals: Renewals) -> None:
+def test_compaction_renews_with_each_producer(tmp_path: Path, renewals: Renewals) -> None:
     with live(tmp_path, segment_bytes=1, cleanup_policy="compact") as world:
         partition = ten_producers(world)
         work = compaction.Compaction(

@@ -27,7 +27,7 @@ def doomed(
     return segments_to_delete(log, limits, log_start=log_start, high_watermark=high_watermark, leo=40, now_ms=now_ms)
 
 
-def test_time_stops_at_the_first_segment_that_is_young() -> None:
+def test_retention_by_time_stops_at_the_first_young_segment() -> None:
     limits = RetentionLimits(retention_ms=1000)
     assert doomed(limits, now_ms=2000) == []
     assert doomed(limits, now_ms=2001) == [(0, "retention.ms")]
@@ -35,14 +35,14 @@ def test_time_stops_at_the_first_segment_that_is_young() -> None:
     assert [base for base, _ in doomed(limits, now_ms=4001)] == [0, 10, 20, 30]
 
 
-def test_size_keeps_at_least_the_limit() -> None:
+def test_retention_by_size_keeps_at_least_the_limit() -> None:
     assert doomed(RetentionLimits(retention_bytes=350)) == []
     assert doomed(RetentionLimits(retention_bytes=251)) == []
     assert doomed(RetentionLimits(retention_bytes=250)) == [(0, "retention.bytes")]
     assert [base for base, _ in doomed(RetentionLimits(retention_bytes=0))] == [0, 10, 20, 30]
 
 
-def test_the_log_start_goes_first_and_counts_for_size() -> None:
+def test_segments_below_the_log_start_are_deleted_first() -> None:
     assert doomed(RetentionLimits(delete=False), log_start=25) == [(0, "log start offset"), (10, "log start offset")]
     assert doomed(RetentionLimits(retention_bytes=50), log_start=19) == [
         (0, "log start offset"),
@@ -56,7 +56,7 @@ def test_without_delete_in_the_policy_only_the_log_start_counts() -> None:
     assert doomed(RetentionLimits(0, 0, delete=False), now_ms=9999) == []
 
 
-def test_nothing_above_the_high_watermark_goes() -> None:
+def test_nothing_above_the_high_watermark_is_deleted() -> None:
     limits = RetentionLimits(retention_ms=0)
     assert [base for base, _ in doomed(limits, now_ms=9999, high_watermark=19)] == [0]
     assert [base for base, _ in doomed(limits, now_ms=9999, high_watermark=20)] == [0, 10]
@@ -76,7 +76,7 @@ def test_an_empty_active_segment_stays() -> None:
     st.integers(0, 130),
     st.integers(0, 130),
 )
-def test_a_prefix_goes_and_what_stays_obeys(
+def test_deleted_segments_are_a_prefix_and_the_rest_obeys_the_limits(
     facts: list[tuple[int, int]], size: int, age: int, start: int, high: int
 ) -> None:
     log = [SegmentFacts(i * 10, bytes_, stamp) for i, (bytes_, stamp) in enumerate(facts)]

@@ -1,4 +1,4 @@
-"""Files of a partition as Kafka could have left them, which the broker itself writes in other ways."""
+"""Writes files of a partition as Kafka could have left them, unlike the broker's own."""
 
 from __future__ import annotations
 

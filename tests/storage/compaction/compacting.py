@@ -1,4 +1,4 @@
-"""Keyed records in a partition of the tests' own, and one round of compaction over it."""
+"""Appends keyed records to a partition in test memory, and compacts it once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def seal(partition: Partition) -> None:
 
 
 def compact(partition: Partition, world: Live, now_ms: int = NOW, memory: DedupeBuffer = MEMORY) -> Compaction | None:
-    """A round over what is dirty by the checkpoint, which it moves; None when there is nothing to do."""
+    """Compact the dirty part after the checkpoint, and advance the checkpoint; None when nothing is dirty."""
     note_flushed(partition)
     offsets = checkpoints.read_offsets(world.root, checkpoints.CLEANER)
     what = compaction.find_range(partition, offsets.get(("t", 0)), now_ms)
@@ -87,8 +87,8 @@ def consume(
             piece = read.fetch(partition, values, at, values[slots.F_HW], limit)
             data = b"" if piece is None else piece.read()
         except FileNotFoundError:
-            assert time.monotonic() < end, "a swap does not come to its end"
-            time.sleep(0.001)  # who is in it may be held up between two renames
+            assert time.monotonic() < end, "the swap does not end"
+            time.sleep(0.001)  # its process may pause between two renames
             continue
         if not data:
             return found

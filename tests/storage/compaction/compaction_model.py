@@ -1,4 +1,4 @@
-"""What may and must be seen of a compacted log, by a dictionary: Kafka's rules, as far as they determine it.
+"""A model of the visible records of a compacted log, by a dictionary: Kafka's rules, as far as they determine it.
 
 A record below what a round was begun for may be gone when a later committed one of its key is there, when its
 transaction was aborted, or when it is a tombstone that was first looked at delete.retention.ms ago; it is gone when a
@@ -134,7 +134,7 @@ class Model:
             if key is None:
                 continue
             if key in there:
-                assert there[key] == one.seen, "an old value came to light"
+                assert there[key] == one.seen, "an older value reappeared"
             else:
                 assert one.seen.value is None, f"the last value of {key!r} is lost: {one.seen}"
                 assert now_ms >= one.looked_at + self.delete_retention_ms, f"a tombstone went early: {one.seen}"

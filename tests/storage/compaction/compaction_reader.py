@@ -1,4 +1,4 @@
-"""What a consumer makes of a log, read_committed or not, as Kafka's client goes by markers and aborted transactions."""
+"""The records that a consumer sees, read_committed or not, by markers and aborted transactions as in Kafka's client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _records(partition: Partition, committed: bool, offset: int | None, max_byte
         for one in _kept(piece.read(), rows):
             if one.offset >= at:
                 yield one
-        assert piece.following > at, "a reader that gets no further"
+        assert piece.following > at, "the reader does not advance"
         at = piece.following
 
 

@@ -1,4 +1,4 @@
-"""A compacted log under the hands of producers, the cleaner, retention, deaths and restarts, and its model."""
+"""A compacted log with producers, the cleaner, retention, deaths and restarts, and its model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Sent:
 
 
 class Producer:
-    """An idempotent producer as it knows itself."""
+    """The state of an idempotent producer on the client's side."""
 
     def __init__(self, producer_id: int) -> None:
         self.id = producer_id
@@ -83,7 +83,7 @@ class World:
         self._open(True)
 
     def _open(self, clean: bool) -> None:
-        """As a broker starts: shared memory is new, and the log is recovered."""
+        """Start as a broker: create shared memory, and recover the log."""
         self.live = self._stack.enter_context(live(self.root, **self.config))
         self.partition = self.live.partition()
         slot = self.partition.slot
@@ -93,7 +93,7 @@ class World:
         assert opening.open_all(self.partition.owner, [TP], [log_dir], lambda: None) == 1
 
     def close(self) -> None:
-        """Give up what is under way and let go of all."""
+        """Abort the current round and release everything."""
         self.give_up()
         self._stack.close()
 
@@ -130,7 +130,7 @@ class World:
         self.model.append([one._replace(offset=base + n) for n, one in enumerate(records)], transaction)
 
     def retry(self, producer: Producer) -> None:
-        """The producer's last batch again, whose answer it did not get: it is known, and written only once."""
+        """Send the producer's last batch again after a lost response: the log detects the duplicate."""
         sent = producer.last
         if sent is None:
             return
@@ -159,7 +159,7 @@ class World:
             self._mark(producer, commit)
 
     def fence(self, producer: Producer) -> None:
-        """The producer begins again: whatever it has open is aborted, under its next epoch."""
+        """Initialize the producer again: its open transaction is aborted under its next epoch."""
         producer.bump()
         self._mark(producer, False)
 
@@ -250,12 +250,12 @@ class World:
         return what
 
     def spoil_checkpoint(self, text: str) -> None:
-        """Put something else into the cleaner's checkpoint; nothing is known to be clean then."""
+        """Corrupt the cleaner's checkpoint; then no part of the log counts as clean."""
         (self.root / checkpoints.CLEANER).write_text(text)
         self._spoiled = True
 
     def begin_round(self, memory: DedupeBuffer) -> None:
-        """Begin a round of the cleaner that other things come between."""
+        """Begin a round of the cleaner that other operations interrupt."""
         self.give_up()
         what = self._look()
         if what is not None:
@@ -263,7 +263,7 @@ class World:
             self.going = going, going.steps()
 
     def go_on(self, steps: int) -> None:
-        """Some steps of the round that is under way."""
+        """Run some steps of the current round."""
         for _ in range(steps):
             if self.going is None:
                 return
@@ -276,9 +276,8 @@ class World:
                 self.going = None
 
     def clean_refused(self, memory: DedupeBuffer, call: int) -> None:
-        """A whole round, of which the disk refuses one of the calls that change something.
-
-        The log is synced before: one of which that fails is offline.
+        """Run a whole round in which the disk refuses one of the changing calls. The log is synced before, because a
+        failed sync takes it offline.
         """
         calls = iter(range(call))
 
@@ -316,9 +315,9 @@ class World:
             self.model.cleaned_upto = max(self.model.cleaned_upto, going.cleaned_upto)
 
     def give_up(self) -> None:
-        """The round that is under way ends here."""
+        """Abort the current round."""
         if self.going is not None:
-            self.going[1].close()  # type: ignore[attr-defined]
+            self.going[1].close()  # type: ignore[attr-defined]  # a generator
             self.going = None
 
     def clean(self, memory: DedupeBuffer) -> None:
@@ -333,7 +332,7 @@ class World:
 
     def clean_and_die(self, memory: DedupeBuffer, dies: Callable[[Any, int, Callable[[Partition], None]], bool],
                       step: int) -> None:  # fmt: skip
-        """A round in a process of its own that ends, without any cleaning up, at its n-th call."""
+        """Run a round in a separate process that exits, without cleaning up, at its n-th call."""
         self.give_up()
         what = self._look()
         if what is None:
@@ -368,7 +367,7 @@ class World:
         self._stack.close()
         self._open(clean)
         for producer in self.producers:
-            # Nothing may be left of the marker that fenced it but an empty batch, which says nothing (as in Kafka).
+            # The marker that fenced it may be only an empty batch now, which has no epoch (as in Kafka).
             producer.fenced &= clean or producer.last is not None
         again = self.partition.state()
         assert (again.state, again.leo, again.hw) == (slots.LEADER, state.leo, state.hw)
@@ -387,7 +386,7 @@ class World:
     # --- what is there
 
     def compare(self) -> None:
-        """All readers see what they may, and the files are in order."""
+        """Check that all readers see only permitted records, and that the files are consistent."""
         values = self.partition.slot.read()
         assert values[slots.F_LEO] == self.model.leo
         assert stable(values) == self.model.lso

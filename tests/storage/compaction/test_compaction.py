@@ -1,4 +1,4 @@
-"""Compaction against a dictionary: the last value of each key stays where it was, whatever happens meanwhile."""
+"""Compaction against a dictionary: the last value of each key keeps its offset, with any concurrent change."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_against_a_dictionary(steps: list[Any], memory: int) -> None:
             model.compare(consume(partition), upto)
         model.compare(consume(world.partition(2), limit=1), upto)
         assert faults(world) == []
-        for offset in range(len(model.written)):  # from anywhere: nothing skipped, nothing hung on a gap
+        for offset in range(len(model.written)):  # from any offset: nothing is skipped, no gap stops the reader
             assert consume(partition, offset) == [one for one in consume(partition) if one.offset >= offset]
 
 
@@ -173,7 +173,7 @@ def test_lags_and_the_ratio(tmp_path: Path) -> None:
         assert [find_range(partition, None, NOW + at).due(1.0) for at in (1000, 1001)] == [False, True]
 
 
-def test_open_transactions_hold_compaction_back(tmp_path: Path) -> None:
+def test_compaction_stops_at_open_transactions(tmp_path: Path) -> None:
     with live(tmp_path, cleanup_policy="compact") as world:
         partition = world.partition()
         put(partition, keyed([(b"a", b"1")]))
@@ -185,7 +185,7 @@ def test_open_transactions_hold_compaction_back(tmp_path: Path) -> None:
         assert find_range(partition, None, NOW).upto == 2
 
 
-def test_aborted_records_go_at_once_and_markers_when_nothing_is_left_of_them(tmp_path: Path) -> None:
+def test_markers_are_dropped_after_their_aborted_records(tmp_path: Path) -> None:
     with live(tmp_path, cleanup_policy="compact", delete_retention_ms=1000) as world:
         partition = world.partition()
         put(partition, keyed([(b"a", b"old")]))
@@ -216,7 +216,7 @@ def test_aborted_records_go_at_once_and_markers_when_nothing_is_left_of_them(tmp
         assert faults(world) == []
 
 
-def test_an_idempotent_producer_goes_on_after_its_records_went(tmp_path: Path) -> None:
+def test_idempotent_producer_continues_after_its_records_are_compacted(tmp_path: Path) -> None:
     with live(tmp_path, cleanup_policy="compact") as world:
         partition = world.partition()
         for n in range(4):
@@ -231,7 +231,7 @@ def test_an_idempotent_producer_goes_on_after_its_records_went(tmp_path: Path) -
         put(partition, keyed([(b"a", b"next")], producer=7, sequence=8))
 
 
-def test_the_end_of_a_round_keeps_its_offset(tmp_path: Path) -> None:
+def test_last_offset_of_a_round_is_kept(tmp_path: Path) -> None:
     with live(tmp_path, cleanup_policy="compact", delete_retention_ms=0) as world:
         partition = world.partition()
         put(partition, keyed([(b"a", b"1")]), keyed([(b"a", None)]))
@@ -246,7 +246,7 @@ def test_the_end_of_a_round_keeps_its_offset(tmp_path: Path) -> None:
         assert found.leo == 3
 
 
-def test_reading_in_gaps_at_the_end_of_a_segment_and_over_an_empty_one(tmp_path: Path) -> None:
+def test_reads_in_gaps_and_over_an_empty_segment(tmp_path: Path) -> None:
     with live(tmp_path, cleanup_policy="compact", segment_bytes=200, delete_retention_ms=0) as world:
         partition = world.partition()
         for n in range(12):
@@ -320,7 +320,7 @@ def world_partition_at(world: Live, values: Any) -> Partition:
     return reader
 
 
-def test_deleted_records_end_a_round(tmp_path: Path) -> None:
+def test_delete_records_aborts_a_round(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=300, **{"cleanup_policy": "compact,delete"}) as world:
         partition = world.partition()
         for _ in range(9):
@@ -334,7 +334,7 @@ def test_deleted_records_end_a_round(tmp_path: Path) -> None:
                 trim.advance(world.partition(1), values, 5)
             yield from originally(group)
 
-        going._swap = trimmed  # type: ignore[method-assign]
+        going._swap = trimmed  # type: ignore[method-assign]  # a test double
         with pytest.raises(CleaningAborted):
             list(begun)
         assert not list((tmp_path / "t-0").glob("*.cleaned"))
@@ -343,7 +343,7 @@ def test_deleted_records_end_a_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [1, 3, 4])
-def test_a_truncation_ends_a_round(tmp_path: Path, offset: int) -> None:
+def test_truncation_aborts_a_round(tmp_path: Path, offset: int) -> None:
     """A new leader lacks records that the cleaner has read: its segment must not bring them back."""
     with live(tmp_path, segment_bytes=1000, cleanup_policy="compact") as world:
         partition, other = world.partition(), world.partition(1)
@@ -358,7 +358,7 @@ def test_a_truncation_ends_a_round(tmp_path: Path, offset: int) -> None:
                 truncate.truncate(other, values, offset)
             yield from originally(group)
 
-        going._swap = cut  # type: ignore[method-assign]
+        going._swap = cut  # type: ignore[method-assign]  # a test double
         with pytest.raises(CleaningAborted):
             list(begun)
         assert going.cleaned_upto == 0
@@ -366,8 +366,8 @@ def test_a_truncation_ends_a_round(tmp_path: Path, offset: int) -> None:
         assert faults(world) == []
 
 
-def test_all_sealed_segments_go_before_a_round_begins(tmp_path: Path) -> None:
-    """DeleteRecords, or retention, comes between the look at a log and the first step."""
+def test_round_aborts_if_all_its_segments_were_deleted(tmp_path: Path) -> None:
+    """DeleteRecords or retention happens between `find_range` and the first step."""
     with live(tmp_path, segment_bytes=300, cleanup_policy="compact,delete") as world:
         partition = world.partition()
         for _ in range(9):
@@ -381,7 +381,7 @@ def test_all_sealed_segments_go_before_a_round_begins(tmp_path: Path) -> None:
         assert faults(world) == []
 
 
-def test_a_damaged_log_is_left_alone(tmp_path: Path) -> None:
+def test_damaged_log_is_not_compacted(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=300, cleanup_policy="compact") as world:
         partition = world.partition()
         for _ in range(9):
@@ -398,8 +398,10 @@ def test_a_damaged_log_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("segment", [0, -2])
 @pytest.mark.parametrize("byte", range(7))
 def test_an_offset_of_a_later_segment_is_damage(tmp_path: Path, byte: int, segment: int) -> None:
-    """Of a segment's last batch, which no other follows. No checksum covers it; the map would take it for the newest,
-    and the checkpoint for how far the log is clean."""
+    """The offset of a segment's last batch, which no other follows.
+
+    No checksum covers it; the map would treat it as the newest, and the checkpoint would call the log clean up to it.
+    """
     with live(tmp_path, segment_bytes=300, cleanup_policy="compact") as world:
         partition = world.partition()
         for number in range(9):
@@ -427,8 +429,8 @@ def test_recovery_finishes_and_undoes_swaps(tmp_path: Path) -> None:
                 put(partition, keyed([(b"a", b"%d" % n * 100)]))
             expected = consume(partition)
             going = Compaction(partition, find_range(partition, None, NOW), DedupeBuffer(), NOW)
-            going._swap = lambda group: iter(())  # type: ignore[method-assign]
-            going._discard = lambda: None  # type: ignore[method-assign]
+            going._swap = lambda group: iter(())  # type: ignore[method-assign]  # a test double
+            going._discard = lambda: None  # type: ignore[method-assign]  # a test double
             list(going.steps())
             written = names.segment_files(partition.directory, names.CLEANED)
             assert written
@@ -442,7 +444,7 @@ def test_recovery_finishes_and_undoes_swaps(tmp_path: Path) -> None:
             assert (found == expected) == (mark == names.CLEANED)
 
 
-def test_a_marker_above_the_recovery_point_stays(tmp_path: Path) -> None:
+def test_marker_above_the_recovery_point_is_kept(tmp_path: Path) -> None:
     """A start after a kill replays producers from a snapshot below it, which has the transaction for open."""
     with live(tmp_path, **SMALL, delete_retention_ms=0) as world:
         partition = world.partition()
@@ -456,7 +458,7 @@ def test_a_marker_above_the_recovery_point_stays(tmp_path: Path) -> None:
             with partition.locked() as values:
                 values[slots.F_FLUSHED] = flushed
                 partition.slot.publish(values)
-            if noted:  # it is the checkpoint that a start goes by
+            if noted:  # a start uses the checkpoint
                 note_recovery_point(partition)
             for turn in range(3):
                 going = Compaction(partition, find_range(partition, 0, NOW + turn), MEMORY, NOW + turn)
@@ -465,7 +467,7 @@ def test_a_marker_above_the_recovery_point_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("flushed", "left"), [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [1, 2])])
-def test_a_producers_last_batch_above_the_recovery_point_stays_below_one_that_may_be_truncated(
+def test_last_batch_above_the_recovery_point_is_kept_below_one_that_may_be_truncated(
     tmp_path: Path, flushed: int, left: list[int]
 ) -> None:
     """The truncation, and a start after a kill: the producer's batch is sent again, and was stored.
@@ -487,7 +489,7 @@ def test_a_producers_last_batch_above_the_recovery_point_stays_below_one_that_ma
         assert [head.base_offset for head in headers(partition)] == left
 
 
-def test_a_transaction_that_is_over_is_not_open_by_a_snapshot_when_its_beginning_is_deleted(tmp_path: Path) -> None:
+def test_ended_transaction_is_not_open_after_its_start_is_deleted(tmp_path: Path) -> None:
     """Its marker is compacted away, and then the checkpoint of the recovery point is lost."""
     with live(tmp_path, **SMALL, delete_retention_ms=0) as world:
         partition = world.partition()
@@ -502,13 +504,13 @@ def test_a_transaction_that_is_over_is_not_open_by_a_snapshot_when_its_beginning
         note_flushed(partition)
         for turn in range(3):
             list(Compaction(partition, find_range(partition, 0, NOW + turn), MEMORY, NOW + turn).steps())
-        for clean_upto, unstable in ((5, -1), (3, 1)):  # nothing is known of a log that was only cut at its beginning
+        for clean_upto, unstable in ((5, -1), (3, 1)):  # a log trimmed at its start has no clean offset
             found = recovery.recover(partition.directory, partition.config, log_start=3, compacted_upto=clean_upto)
             assert (found.segments[0].base_offset, found.first_unstable) == (2, unstable)
 
 
-def test_the_largest_timestamp_is_that_of_a_record_that_is_there(tmp_path: Path) -> None:
-    """An emptied batch, kept for its producer's sequence, still says the time of what was in it."""
+def test_largest_timestamp_is_of_a_record_that_is_kept(tmp_path: Path) -> None:
+    """An emptied batch, kept for its producer's sequence, still has the timestamp of its removed records."""
     with live(tmp_path, **SMALL, delete_retention_ms=0) as world:
         partition = world.partition()
         put(partition, keyed([(b"a", b"old")], producer=5, sequence=0, timestamp=NOW + 500))

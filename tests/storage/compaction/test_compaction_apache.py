@@ -21,12 +21,12 @@ from tests.harness.process import wait_until
 from ..live import NOW, live
 from .compacting import compact, headers, keyed, put, seal
 
-# Gaps between offsets are what compaction is about; the tool tells of them all the same.
+# Compaction leaves gaps between offsets; the tool reports them all the same.
 EXPECTED = re.compile(r"log4j|Non-consecutive offsets in |\s*\d+ is followed by \d+$")
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 
-def test_kafkas_tool_accepts_what_we_compacted(tmp_path: Path) -> None:
+def test_kafkas_tool_accepts_our_compacted_log(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=3000, index_interval_bytes=300, cleanup_policy="compact") as world:
         partition = world.partition()
         for n in range(120):
@@ -55,7 +55,7 @@ def test_kafkas_tool_accepts_what_we_compacted(tmp_path: Path) -> None:
             assert words not in done.stdout, done.stdout.decode()[-3000:]
 
 
-def test_we_read_and_compact_on_what_kafka_compacted(tmp_path: Path) -> None:
+def test_our_cleaner_continues_after_kafkas(tmp_path: Path) -> None:
     """Keys, tombstones and an aborted transaction, compacted by Kafka's own cleaner; then by ours."""
     broker = Apache("3.9.1", tmp_path)
     with broker.properties.open("a") as properties:

@@ -1,4 +1,4 @@
-"""Our cleaner and Apache Kafka's over the same random logs, round for round: batch by batch the same is left.
+"""Our cleaner and Apache Kafka's on the same random logs: after each round both logs have the same batches.
 
 Kafka 4.1, as 3.9 does not yet keep the end of a round as an empty batch, and so drops markers a round earlier.
 """
@@ -119,7 +119,7 @@ class Both:
 
 
 class Left(NamedTuple):
-    """A batch that is left, with all that compaction may change."""
+    """A remaining batch, with all fields that compaction may change."""
 
     base: int
     last: int
@@ -145,7 +145,7 @@ def left(directory: Path) -> set[Left]:
 
 
 def aborted(directory: Path) -> list[AbortedTxn]:
-    """What the transaction indexes say."""
+    """The rows of the transaction indexes."""
     return sorted(row for path in directory.glob(f"*{names.TXN_INDEX}") for row in read_txn_index(path))
 
 

@@ -1,4 +1,4 @@
-"""Chunks of batches: of every size and kind, unreadable ones, and what is left of them against a slow reading."""
+"""Chunks of batches of every size and kind, unreadable ones included, compared with a slow reader."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def test_a_map_that_fills_within_a_batch(tmp_path: Path) -> None:
         assert faults(world) == []
 
 
-def test_what_stays_as_it_is_is_not_written_again(tmp_path: Path) -> None:
-    """And what comes before the first difference is there all the same."""
+def test_unchanged_batches_are_not_written_again(tmp_path: Path) -> None:
+    """The batches before the first difference are kept all the same."""
     with live(tmp_path, cleanup_policy="compact", segment_bytes=20_000) as world:
         partition = world.partition()
         for number in range(100):
@@ -131,10 +131,8 @@ def disordered(deltas: tuple[int, ...], codec: int) -> Batch:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_that_cannot_be_read_stays_as_it_is(
-    tmp_path: Path, codec: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In the dirty part first, then in the clean one; what is around it is cleaned."""
+def test_unreadable_batch_is_kept_unchanged(tmp_path: Path, codec: int, caplog: pytest.LogCaptureFixture) -> None:
+    """In the dirty part first, then in the clean one; the batches around it are cleaned."""
     told: set[int] = set()
     with live(tmp_path, cleanup_policy="compact", delete_retention_ms=0) as world, caplog.at_level(logging.WARNING):
         partition = world.partition()
@@ -158,7 +156,7 @@ def test_a_batch_that_cannot_be_read_stays_as_it_is(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_damaged_batches_do_not_stop_it(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_batches_do_not_stop_the_cleaner(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     """With bytes changed, taken out and put in before they got their checksums, and timestamps beyond all times."""
     rng = random.Random(seed)
     with live(tmp_path, cleanup_policy="compact", delete_retention_ms=0) as world, caplog.at_level(logging.WARNING):
@@ -214,8 +212,10 @@ def test_a_record_too_short_to_have_all_its_fields(tmp_path: Path, caplog: pytes
 
 
 @pytest.mark.parametrize("far", [batch_v2.LATEST, batch_v2.EARLIEST])
-def test_times_that_cannot_be_written(tmp_path: Path, far: int, caplog: pytest.LogCaptureFixture) -> None:
-    """A delta adds up to more than 64 bits: compaction would have to write the sum."""
+def test_batch_with_overflowing_timestamps_is_kept_unchanged(
+    tmp_path: Path, far: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A delta overflows 64 bits: compaction would have to write the sum."""
     sign = 1 if far > 0 else -1
     records = [(n, NOW + n * 100 * sign, b"a", None, ()) for n in range(3)]
     with live(tmp_path, cleanup_policy="compact") as world, caplog.at_level(logging.WARNING):
@@ -230,7 +230,7 @@ def test_times_that_cannot_be_written(tmp_path: Path, far: int, caplog: pytest.L
         assert "the cleaner keeps the batch at offset 0: " in caplog.text
 
 
-def test_tombstones_that_are_kept_for_ever(tmp_path: Path) -> None:
+def test_tombstones_with_the_largest_retention(tmp_path: Path) -> None:
     """delete.retention.ms as large as it may be: its end is no time that can be written."""
     with live(tmp_path, cleanup_policy="compact", delete_retention_ms=batch_v2.LATEST) as world:
         partition = world.partition()
@@ -273,10 +273,10 @@ def _offsets(partition: Partition) -> list[int]:
 
 @pytest.mark.parametrize("deltas", [(3, 2, 1, 0), (1, 0), (0, 0), (0, 2, 1, 3), (0, 1, 5), (-1, 0, 1)])
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.LZ4])
-def test_a_batch_whose_offsets_do_not_rise_within_it_stays_as_it_is(
+def test_batch_with_unordered_offsets_is_kept_unchanged(
     tmp_path: Path, deltas: tuple[int, ...], codec: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A topic that was not compacted let it in. In the dirty part first, then in the clean one."""
+    """A topic that was not compacted accepted it. In the dirty part first, then in the clean one."""
     told: set[int] = set()
     with live(tmp_path, cleanup_policy="compact", delete_retention_ms=0) as world, caplog.at_level(logging.WARNING):
         partition = world.partition()
@@ -301,7 +301,7 @@ def test_a_batch_whose_offsets_do_not_rise_within_it_stays_as_it_is(
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("offsets", [(3, 2, 1, 0), (1, 0, 3), (2, 3, 3), (0, 1, 2, 4)])
-def test_an_old_message_set_whose_offsets_do_not_rise_stays_as_it_is(
+def test_old_message_set_with_unordered_offsets_is_kept_unchanged(
     tmp_path: Path, magic: int, offsets: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     inner = message_sets.build([(offset, NOW, b"a", b"old", ()) for offset in offsets], 0)
@@ -362,8 +362,8 @@ def _rows(path: Path) -> list[tuple[int, bytes | None, bytes | None]]:
     return found
 
 
-def test_chunks_end_where_they_must(tmp_path: Path) -> None:
-    """A bad batch: those before it come, and it is said why."""
+def test_chunk_ends_before_a_bad_batch(tmp_path: Path) -> None:
+    """The chunk has the batches before a bad one, and the reason."""
     batches = [batch_v2.build([(n, NOW, b"k", b"v" * 50, ())], base_offset=n) for n in range(20)]
     whole = b"".join(batches)
     size = len(batches[0])

@@ -1,4 +1,4 @@
-"""A compaction dies at every single step: the next holder of the lock goes on, and so does the next start."""
+"""A compaction dies at every single step: the next holder of the lock continues it, and so does the next start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek.storage.compaction.compaction import CleaningAborted, Compaction, D
 from odradek.storage.files import checkpoints, names
 from odradek.storage.files.durable import Files, StrPath
 from odradek.storage.log import control_batch, swap
-from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition
 from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.recovery import recovery
 from odradek.storage.recovery.crash_cleanup import tidy
@@ -71,8 +71,8 @@ def test_death_at_every_step(tmp_path: Path) -> None:
 
         died = _dies_at(world, step, work)
         if died and step % 2:  # after each call; the files are the same before the next
-            _start_anew(world, tmp_path / "copy", expected)
-        after = consume(reader)  # mends what it trips over, or reads what was there
+            _restart(world, tmp_path / "copy", expected)
+        after = consume(reader)  # repairs the damage that it finds, or reads the old files
         assert set(after) <= set(before), f"step {step}"
         assert _values(after) == expected, f"step {step}"
         partition = world.partition(3)
@@ -110,9 +110,9 @@ def _leave_deleted(partition: Partition) -> None:
             )
 
 
-@pytest.mark.parametrize("leftovers", [False, True])
+@pytest.mark.parametrize("leftovers", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.slow
-def test_death_while_a_segment_is_put_aside_of_which_nothing_is_left(tmp_path: Path, leftovers: bool) -> None:
+def test_death_while_an_emptied_segment_is_renamed(tmp_path: Path, leftovers: bool) -> None:
     """The new segment ends before it, so that its offsets do not tell that it was replaced too.
 
     Nor do `.deleted` files, which may be of former segments at the offsets where the log has grown again.
@@ -140,7 +140,7 @@ def test_death_while_a_segment_is_put_aside_of_which_nothing_is_left(tmp_path: P
 
 
 @pytest.mark.parametrize("renames", range(5))
-def test_of_a_replaced_segment_that_a_start_finds_the_aborted_transactions_are_known(
+def test_replaced_segment_with_a_log_file_has_its_transaction_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
     """The janitor dies while it puts the segment aside, and the broker before another process takes the lock."""
@@ -184,10 +184,10 @@ class _Dying(Files):
 
 
 @pytest.mark.parametrize("renames", range(5))
-def test_a_start_in_the_midst_of_a_swap_keeps_the_new_aborted_transactions(
+def test_start_during_a_swap_keeps_the_new_transaction_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
-    """The janitor dies while it moves in, and so does each start, a step later than the one before."""
+    """The janitor dies while it renames the new segment, and so does each start, a step later than the one before."""
     new = dict.fromkeys(names.INDEXES, b"")
     new |= {
         names.TXN_INDEX: AbortedTxn(7, 0, 0, 0).pack(),
@@ -205,13 +205,13 @@ def test_a_start_in_the_midst_of_a_swap_keeps_the_new_aborted_transactions(
             tidy(tmp_path, [], files=_Dying(steps))
             break
     else:
-        pytest.fail("the start never came to its end")
+        pytest.fail("the start never ended")
     assert names.segment_path(tmp_path, 0, names.TXN_INDEX).read_bytes() == new[names.TXN_INDEX]
     assert names.segment_path(tmp_path, 0).read_bytes() == new[names.LOG]
     assert not names.segment_files(str(tmp_path), names.SWAP)
 
 
-def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
+def _restart(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
     """The same directory after a kill of the whole broker."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(world.root / "t-0", copy / "t-0")
@@ -229,7 +229,7 @@ def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
+def test_cleaner_killed_at_random_with_a_writer_and_a_reader(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -243,7 +243,7 @@ def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
                 try:
                     if compact(partition, world) is None:
                         time.sleep(0.001)
-                except (Busy, FileNotFoundError, CleaningAborted):
+                except (LockNotAvailable, FileNotFoundError, CleaningAborted):
                     continue
 
         def start() -> int:
@@ -268,7 +268,7 @@ def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
                     try:
                         put(writer, keyed([(key, value)]))
                         break
-                    except Busy:
+                    except LockNotAvailable:
                         continue
                 last[key] = value
                 n += 1
@@ -287,8 +287,8 @@ def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
         assert not _faults(world)
 
 
-def test_a_rename_that_fails_leaves_the_old_segment_with_its_own_index(tmp_path: Path) -> None:
-    """The disk may refuse any rename of a swap, as for lack of room; what was renamed before is worth nothing."""
+def test_failed_rename_leaves_the_old_segment_with_its_index(tmp_path: Path) -> None:
+    """The disk may refuse any rename of a swap, as when it is full; the files renamed before are not used."""
     with live(tmp_path, **CONFIG) as world:
         partition = world.partition()
         expected = _fill(partition)
@@ -306,8 +306,8 @@ def test_a_rename_that_fails_leaves_the_old_segment_with_its_own_index(tmp_path:
         assert _values(consume(partition)) == expected
 
 
-def test_nothing_goes_where_what_should_replace_it_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when another process has removed it: the round is given up, and the old segments stay."""
+def test_old_segments_stay_if_the_new_one_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when another process has removed it: the round is aborted, and the old segments stay."""
     with live(tmp_path, **CONFIG) as world:
         partition = world.partition()
         expected = _fill(partition)

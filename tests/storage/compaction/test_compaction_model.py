@@ -1,4 +1,4 @@
-"""The cleaner over many rounds, with all that happens to a log meanwhile, against a dictionary."""
+"""Many rounds of the cleaner, with every other operation on a log between them, against a dictionary."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _run(examples: int, steps: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # hypothesis takes its time to find the shortest example of a fault
+@pytest.mark.timeout(900)  # hypothesis needs long to find the shortest example of a fault
 def test_many_rounds() -> None:
     _run(25, 40)
 

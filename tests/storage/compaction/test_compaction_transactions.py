@@ -31,7 +31,7 @@ def send(partition: Partition, producer: int, sequence: int, value: bytes, key: 
 
 
 def committed(partition: Partition) -> dict[bytes | None, bytes | None]:
-    """What a read_committed consumer has at the end, by key: it skips an aborting producer up to its marker."""
+    """The values that a read_committed consumer reads, by key: it skips an aborted transaction up to its marker."""
     values = partition.slot.read()
     ahead = sorted(transactions.aborted_between(partition, values, 0, 1 << 60), key=lambda row: row[1], reverse=True)
     records = {one.offset: one for one in consume(partition)}
@@ -47,7 +47,7 @@ def committed(partition: Partition) -> dict[bytes | None, bytes | None]:
     return found
 
 
-def test_an_abort_whose_marker_is_in_the_active_segment_takes_no_committed_record(tmp_path: Path) -> None:
+def test_abort_marker_in_the_active_segment_drops_no_committed_record(tmp_path: Path) -> None:
     with live(tmp_path, **CONFIG) as world:
         partition = world.partition()
         put(partition, keyed([(b"a", b"committed")]))
@@ -60,7 +60,7 @@ def test_an_abort_whose_marker_is_in_the_active_segment_takes_no_committed_recor
         _goes_on(world, {b"a": b"committed", b"z": b""})
 
 
-def test_an_abort_whose_marker_is_in_a_segment_that_is_not_cleaned_yet(tmp_path: Path) -> None:
+def test_abort_marker_in_a_segment_that_is_not_cleaned_yet(tmp_path: Path) -> None:
     """min.compaction.lag.ms ends the pass before the sealed segment with the marker."""
     with live(tmp_path, **CONFIG, min_compaction_lag_ms=1000) as world:
         partition = world.partition()
@@ -74,7 +74,7 @@ def test_an_abort_whose_marker_is_in_a_segment_that_is_not_cleaned_yet(tmp_path:
         assert [one.value for one in consume(partition)] == [b"committed"]
 
 
-def test_an_abort_below_the_first_dirty_offset_keeps_no_commit_of_its_producer_out(tmp_path: Path) -> None:
+def test_abort_below_the_first_dirty_offset_drops_no_later_commit(tmp_path: Path) -> None:
     with live(tmp_path, **CONFIG) as world:
         partition = world.partition()
         put(partition, keyed([(b"a", b"old"), (b"d", b"old")]))
@@ -130,7 +130,7 @@ def test_an_abort_with_a_later_epoch_ends_the_transaction_and_the_next_one_count
         assert (found.producers[5].epoch, found.leo) == (1, 5)
 
 
-def test_a_marker_stays_while_data_of_its_transaction_stay(tmp_path: Path) -> None:
+def test_marker_is_kept_as_long_as_data_of_its_transaction(tmp_path: Path) -> None:
     with live(tmp_path, **CONFIG) as world:
         partition = world.partition()
         send(partition, 5, 0, b"1")
@@ -152,8 +152,8 @@ def test_a_marker_stays_while_data_of_its_transaction_stay(tmp_path: Path) -> No
             assert (1 in [head.base_offset for head in headers(partition)]) == there, later
 
 
-def test_a_truncation_before_the_lock_is_taken_ends_the_round(tmp_path: Path) -> None:
-    """What was decided may be open again."""
+def test_truncation_before_the_lock_is_taken_aborts_the_round(tmp_path: Path) -> None:
+    """An ended transaction may be open again."""
     with live(tmp_path, **CONFIG) as world:
         partition = world.partition()
         send(partition, 5, 0, b"1")
@@ -213,7 +213,7 @@ def _walk(world: Live, rows: list[AbortedTxn], start: int = 0) -> tuple[list[Pas
 
 
 def _goes_on(world: Live, expected: dict[bytes | None, bytes | None]) -> None:
-    """Round after round, and after a start, the same is there."""
+    """Check that further rounds and a start change nothing."""
     partition = world.partition()
     put(partition, keyed([(b"z", b"")]))
     for later in (DAY, DAY + 1, 2 * DAY, 3 * DAY):

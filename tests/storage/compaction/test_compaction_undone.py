@@ -1,6 +1,7 @@
-"""Compaction, and then the marker that it went by is gone: by a failover, by a power failure, by an unclean election.
+"""Compaction, and then the loss of the marker that it relied on: by a failover, a power failure, or an unclean
+election.
 
-Whatever is left of an aborted transaction must be seen by no read_committed consumer, now or when it is aborted again.
+No read_committed consumer may see the remaining records of an aborted transaction, now or after it is aborted again.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _cut(partition: Partition, offset: int) -> None:
 
 
 def _visible(partition: Partition) -> dict[bytes | None, bytes | None]:
-    """What a read_committed consumer is given, by key."""
+    """The values that a read_committed consumer reads, by key."""
     values = partition.slot.read()
     end = slots.last_stable(values)
     aborted = transactions.aborted_between(partition, values, 0, end)
@@ -79,7 +80,7 @@ def _visible(partition: Partition) -> dict[bytes | None, bytes | None]:
     }
 
 
-def test_no_round_goes_by_what_the_in_sync_replicas_do_not_have(tmp_path: Path) -> None:
+def test_round_ignores_markers_above_the_high_watermark(tmp_path: Path) -> None:
     """An abort marker that a failover may take: a former leader cleans, is cut, and gets the marker again."""
     with live(tmp_path, **CONFIG) as world:
         partition = _filled(world, waiting=True)
@@ -93,7 +94,7 @@ def test_no_round_goes_by_what_the_in_sync_replicas_do_not_have(tmp_path: Path) 
         assert transactions.aborted_between(partition, partition.slot.read(), 0, 7) == [(5, 1)]
 
 
-def test_a_round_goes_by_a_former_look_when_the_in_sync_replicas_are_always_behind(tmp_path: Path) -> None:
+def test_round_uses_an_earlier_high_watermark_if_replicas_are_always_behind(tmp_path: Path) -> None:
     with live(tmp_path, **CONFIG) as world:
         partition = _filled(world, waiting=True)
         _end(partition)
@@ -108,10 +109,10 @@ def test_a_round_goes_by_a_former_look_when_the_in_sync_replicas_are_always_behi
         list(Compaction(partition, third, MEMORY, NOW).steps())
         assert [one.offset for one in consume(partition)] == [0, 5]
         partition.slot.update(truncations=1)
-        assert find_range(partition, 0, NOW, first.undecided).upto == 0, "what it has seen may be gone"
+        assert find_range(partition, 0, NOW, first.undecided).upto == 0, "the records that it has read may be lost"
 
 
-def test_a_round_goes_by_what_is_on_the_disk(tmp_path: Path) -> None:
+def test_round_ignores_records_that_are_not_flushed(tmp_path: Path) -> None:
     """The marker in the active segment, or the newer value of a key, would go in a power failure otherwise."""
     for transactional in (True, False):
         with live(tmp_path / str(transactional), **CONFIG) as world:
@@ -131,8 +132,8 @@ def test_a_round_goes_by_what_is_on_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [6, 5, 4, 3])
-def test_an_aborted_transaction_is_open_again_when_its_marker_is_cut_off(tmp_path: Path, cut: int) -> None:
-    """An unclean election may go below the high watermark, by which the cleaner went. What is left is aborted again."""
+def test_aborted_transaction_is_open_again_after_its_marker_is_truncated(tmp_path: Path, cut: int) -> None:
+    """An unclean election may truncate below the high watermark that the cleaner used. The rest is aborted again."""
     with live(tmp_path, **CONFIG) as world:
         partition = _filled(world)
         _end(partition)
@@ -149,7 +150,7 @@ def test_an_aborted_transaction_is_open_again_when_its_marker_is_cut_off(tmp_pat
 
 
 def _partly_cleaned(world: Live) -> Partition:
-    """A transaction has 1, which compaction has taken, and 3, which it has not come to; its abort is at 5."""
+    """A transaction has offset 1, which compaction has removed, and 3, which it has not reached; its abort is at 5."""
     partition = world.partition()
     put(partition, keyed([(b"a", b"committed")]))
     _send(partition, 0, b"a")
@@ -164,10 +165,8 @@ def _partly_cleaned(world: Live) -> Partition:
 
 
 @pytest.mark.parametrize("clean_upto", [0, 3])
-def test_a_transaction_of_which_something_is_left_is_open_after_its_marker_is_lost(
-    tmp_path: Path, clean_upto: int
-) -> None:
-    """A disk forgets what it had synced. What is left is behind the snapshot, or below."""
+def test_partly_compacted_transaction_is_open_after_its_marker_is_lost(tmp_path: Path, clean_upto: int) -> None:
+    """A disk loses synced data. The remaining batch is above the snapshot, or below."""
     with live(tmp_path, **CONFIG) as world:
         partition = _partly_cleaned(world)
         path = names.segment_path(partition.directory, 3)
@@ -184,8 +183,8 @@ def test_a_transaction_of_which_something_is_left_is_open_after_its_marker_is_lo
         assert (found.leo, found.first_unstable) == (5, 3)
 
 
-def test_a_transaction_begun_below_the_log_start_is_open_though_the_log_start_s_checkpoint_lags(tmp_path: Path) -> None:
-    """The cleaner's checkpoint of a log that was never cleaned is its start, which may be written down before."""
+def test_transaction_from_below_the_log_start_is_open_if_the_checkpoint_lags(tmp_path: Path) -> None:
+    """The cleaner's checkpoint of an uncleaned log is its start, and may be written before the log start's."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     names.segment_path(directory, 100).write_bytes(logs.batch(100, timestamp=NOW))

@@ -40,7 +40,7 @@ def test_zeros_at_the_end_of_a_key_count() -> None:
     assert len(set(found.first.tolist())) == len(keys)
 
 
-def test_no_key_has_the_same_hash_in_each_pass() -> None:
+def test_each_key_has_another_hash_in_each_pass() -> None:
     """Not even one without bytes, which a sum over its words alone makes 0."""
     found = [KeyHasher().of(*packed([b""])) for _ in range(20)]
     assert len({int(one.first[0]) for one in found}) == len(found)
@@ -98,7 +98,7 @@ def test_odd_keys_against_a_dictionary(keys: list[bytes], rounds: int, spare: in
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_key_without_bytes_in_a_map_that_is_nearly_full(seed: int) -> None:
-    """Put in last, when the places that it comes to first are taken; asked for where it is and where it is not."""
+    """It is put in last, when its first places are taken; the test looks it up where it is and where it is not."""
     rng = random.Random(seed)
     slots = rng.choice((2, 3, 10, 100, 1000))
     others = [b"%d" % rng.getrandbits(64) for _ in range(max(1, int(slots * 0.99)) - 1)]
@@ -110,8 +110,8 @@ def test_a_key_without_bytes_in_a_map_that_is_nearly_full(seed: int) -> None:
 
 
 @given(st.integers(2, 50), st.lists(st.sampled_from([0, 1, 1 << 32, (1 << 64) - 1]), max_size=50), st.booleans())
-def test_it_ends_whatever_the_hashes_are(slots: int, words: list[int], scattered: bool) -> None:
-    """Also those from which `_next` comes back at once, as from 0: another word tells the keys apart."""
+def test_lookup_ends_whatever_the_hashes_are(slots: int, words: list[int], scattered: bool) -> None:
+    """Also hashes for which `_next` returns to the start, such as 0: another word distinguishes the keys."""
     first = np.array(words[: slots - 1], np.uint64)
     hashes = Hashes(first, np.arange(len(first), dtype=np.uint64) << np.uint64(1))
     with pytest.MonkeyPatch.context() as patch:
@@ -124,7 +124,7 @@ def test_it_ends_whatever_the_hashes_are(slots: int, words: list[int], scattered
 
 
 @pytest.mark.parametrize("slots", [2, 3, 7, 100])
-def test_it_takes_what_it_has_room_for(slots: int) -> None:
+def test_map_refuses_keys_when_it_is_full(slots: int) -> None:
     hasher, made = KeyHasher(), OffsetMap(ENTRY_BYTES * slots, 0.9)
     keys = [b"%d" % number for number in range(2 * slots)]
     offsets, none = np.arange(len(keys)), np.zeros(len(keys), bool)

@@ -1,4 +1,4 @@
-"""Whether the machine has been down: only a note of another boot says so."""
+"""Whether the machine has rebooted: only the id of another boot proves it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from odradek.storage.dirs import boot_id
 
 
-def test_the_note_of_this_boot_and_of_another(tmp_path: Path) -> None:
+def test_boot_note_of_this_boot_and_of_another(tmp_path: Path) -> None:
     assert not boot_id.restarted_since(tmp_path)
     boot_id.record_boot(tmp_path)
     assert not boot_id.restarted_since(tmp_path)
@@ -20,12 +20,12 @@ def test_the_note_of_this_boot_and_of_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe"])
-def test_what_is_no_note_says_nothing(tmp_path: Path, content: bytes) -> None:
+def test_invalid_boot_note_is_ignored(tmp_path: Path, content: bytes) -> None:
     (tmp_path / boot_id.FILE_NAME).write_bytes(content)
     assert not boot_id.restarted_since(tmp_path)
 
 
-def test_a_kernel_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_without_a_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boot_id.record_boot(tmp_path)
     monkeypatch.setattr(boot_id, "_KERNEL", str(tmp_path / "none"))
     assert not boot_id.restarted_since(tmp_path)

@@ -61,7 +61,7 @@ def test_a_lock_as_java_takes_it_excludes_us(tmp_path: Path, broker: int | None)
         holder.kill()
 
 
-def test_processes_of_one_broker_share_a_directory_and_no_other_gets_it(tmp_path: Path) -> None:
+def test_only_processes_of_one_broker_share_a_directory(tmp_path: Path) -> None:
     held = [logdirs.lock_dir(tmp_path, 7) for _ in range(2)]
     for _ in range(2):
         for other in (6, 8, 1 << 62, None):
@@ -78,7 +78,7 @@ def test_processes_of_one_broker_share_a_directory_and_no_other_gets_it(tmp_path
     os.close(alone)
 
 
-def test_one_broken_directory_is_offline_and_the_others_serve(tmp_path: Path) -> None:
+def test_broken_directory_is_offline_and_the_others_are_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     opened = logdirs.open_log_dirs([tmp_path / "file" / "under", tmp_path / "good"])
     assert opened[0].problem
@@ -94,7 +94,7 @@ def test_the_same_directory_twice(tmp_path: Path) -> None:
         logdirs.open_log_dirs([tmp_path, tmp_path / "link"])
 
 
-def test_directories_agree_on_who_they_are(tmp_path: Path) -> None:
+def test_directories_must_have_the_same_broker_id(tmp_path: Path) -> None:
     dirs = [LogDir(tmp_path / name) for name in "ab"]
     for log_dir in dirs:
         log_dir.path.mkdir()
@@ -110,8 +110,8 @@ def test_directories_agree_on_who_they_are(tmp_path: Path) -> None:
         logdirs.agree_on_identity(dirs, 3)
 
 
-def test_a_directory_whose_disk_is_not_mounted_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It cannot be told from a new one, which Kafka uses without a word."""
+def test_warning_for_an_empty_directory_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It looks like a new directory, which Kafka uses without a warning."""
     dirs = [LogDir(tmp_path / name) for name in "abc"]
     for log_dir in dirs[:2]:
         log_dir.path.mkdir()
@@ -121,7 +121,7 @@ def test_a_directory_whose_disk_is_not_mounted_is_named_once(tmp_path: Path, cap
         (dirs[0].path / name).touch()
     (dirs[0].path / "lost+found").mkdir()
     (dirs[0].path / "meta.properties").unlink()
-    (dirs[2].path / "t-0").mkdir(parents=True)  # which somebody has moved here
+    (dirs[2].path / "t-0").mkdir(parents=True)  # which was moved here
     for _ in range(2):
         assert logdirs.agree_on_identity(dirs, 3) == agreed
     (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
@@ -135,7 +135,7 @@ def test_a_new_cluster_gets_an_id(tmp_path: Path) -> None:
     assert len(checkpoints.parse_uuid(agreed.cluster_id)) == 16
 
 
-def test_partitions_and_strangers(tmp_path: Path) -> None:
+def test_partitions_and_other_files(tmp_path: Path) -> None:
     for name in ("b-1", "a-0", "a-1.0f0f-delete", "remote-log-index-cache", "__cluster_metadata-0"):
         (tmp_path / name).mkdir()
     (tmp_path / "meta.properties").touch()
@@ -145,7 +145,7 @@ def test_partitions_and_strangers(tmp_path: Path) -> None:
         logdirs.partitions_in(tmp_path)
 
 
-def test_a_log_directory_that_cannot_be_listed_may_hold_any_log(tmp_path: Path) -> None:
+def test_unlistable_log_directory_may_hold_any_log(tmp_path: Path) -> None:
     (tmp_path / "a-0").mkdir()
     assert logdirs.holds_only(tmp_path, {("a", 0), ("b", 0)}) and not logdirs.holds_only(tmp_path, {("b", 0)})
     (tmp_path / "b-0").symlink_to("b-0")

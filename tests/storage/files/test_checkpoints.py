@@ -40,14 +40,14 @@ def test_nothing_known_is_no_offsets(tmp_path: Path, text: str | None) -> None:
         b"0\n1\na 0 9223372036854775808\n",
     ],
 )
-def test_a_malformed_checkpoint_says_so(tmp_path: Path, content: bytes) -> None:
+def test_malformed_checkpoint_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / checkpoints.CLEANER).write_bytes(content)
     with pytest.raises(CheckpointError, match=checkpoints.CLEANER):
         checkpoints.read_offsets(tmp_path, checkpoints.CLEANER)
 
 
-def test_threads_that_share_a_checkpoint_find_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One reads it before it was replaced, another after that; the first one ends in the midst of the other."""
+def test_threads_that_share_a_checkpoint_read_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One reads the file before it is replaced, another after that; the first ends while the other still reads."""
     key, read, got = ("t", 0), checkpoints.read_offsets, threading.Event()
     checkpoints.write_offsets(tmp_path, checkpoints.CLEANER, {key: 1})
     go = threading.Event()
@@ -76,7 +76,7 @@ def test_threads_that_share_a_checkpoint_find_what_is_in_it(tmp_path: Path, monk
     assert shared.read() == {key: 20}
 
 
-def test_clean_shutdown_is_taken_once(tmp_path: Path) -> None:
+def test_clean_shutdown_mark_counts_once(tmp_path: Path) -> None:
     assert not checkpoints.consume_clean_shutdown(tmp_path)
     checkpoints.mark_clean_shutdown(tmp_path)
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
@@ -84,7 +84,7 @@ def test_clean_shutdown_is_taken_once(tmp_path: Path) -> None:
     assert not checkpoints.consume_clean_shutdown(tmp_path)
 
 
-def test_the_mark_is_gone_on_the_disk_before_it_is_believed(tmp_path: Path) -> None:
+def test_clean_shutdown_mark_is_removed_on_disk_before_it_counts(tmp_path: Path) -> None:
     checkpoints.mark_clean_shutdown(tmp_path)
     files = FaultyFiles()
     files.fail_next_sync = errno.EIO
@@ -93,7 +93,7 @@ def test_the_mark_is_gone_on_the_disk_before_it_is_believed(tmp_path: Path) -> N
 
 
 @given(st.binary(min_size=16, max_size=16))
-def test_topic_ids_go_there_and_back(value: bytes) -> None:
+def test_topic_ids_round_trip(value: bytes) -> None:
     text = checkpoints.format_uuid(value)
     assert len(text) == 22
     assert checkpoints.parse_uuid(text) == value
@@ -117,7 +117,7 @@ def test_broken_partition_metadata(tmp_path: Path, text: str) -> None:
         checkpoints.read_partition_metadata(tmp_path)
 
 
-def test_files_that_are_no_text(tmp_path: Path) -> None:
+def test_binary_files_are_an_error(tmp_path: Path) -> None:
     for name, read in (
         ("partition.metadata", checkpoints.read_partition_metadata),
         ("meta.properties", checkpoints.read_meta_properties),

@@ -29,7 +29,7 @@ def test_a_full_disk_in_the_middle_of_a_write(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_it_is_written_synced_renamed_and_the_directory_synced(tmp_path: Path) -> None:
+def test_replace_syncs_the_file_and_its_directory(tmp_path: Path) -> None:
     files = FaultyFiles()
     durable.replace(tmp_path / "f", b"x", files=files)
     assert files.calls == ["write", "sync", "rename", "sync"]
@@ -47,7 +47,7 @@ def test_a_short_write_is_continued(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == b"0123456789"
 
 
-def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+def test_removing_a_missing_file_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     assert durable.remove(tmp_path / "f")
     assert not durable.remove(tmp_path / "f")

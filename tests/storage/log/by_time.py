@@ -1,4 +1,4 @@
-"""Questions by timestamp asked of a log that stays as it is."""
+"""Queries by timestamp on a log that does not change."""
 
 from __future__ import annotations
 

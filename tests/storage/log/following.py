@@ -1,4 +1,4 @@
-"""A partition that follows, in shared memory of a test's own, and what a leader would send it."""
+"""A follower's partition in a test's own shared memory, and the batches that a leader would send it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def stored(partition: Partition) -> bytes:
 
 
 def faults(world: Live) -> list[str]:
-    """What `odradek check` finds, and where the slot differs from what a start would find in the same files."""
+    """The faults that `odradek check` finds, and the differences between the slot and a recovery of the same files."""
     directory = world.root / "t-0"
     found = [str(fault) for fault in check.check(directory, deep=True)]
     return found + differences(world)

@@ -1,4 +1,4 @@
-"""Appending and reading through a shared slot: what goes in comes out, across segments, sizes and processes."""
+"""Appends and reads through a shared slot, across segments, sizes and processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odradek.protocol import errors
 from odradek.storage.config import LogConfig
 from odradek.storage.files import names
 from odradek.storage.log import leader_or_follower, read, repair, trim
-from odradek.storage.log.partition import Busy, Gone, Partition, Unrepaired
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved, Unrepaired
 from odradek.storage.recovery import recovery
 from odradek.storage.tools import check
 
@@ -36,7 +36,7 @@ from . import by_time
     st.integers(1, 2000),
 )
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_goes_in_comes_out(
+def test_appended_records_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[bytes]], segment: int, limit: int
 ) -> None:
     with live(tmp_path_factory.mktemp("p"), segment_bytes=segment, index_interval_bytes=64) as world:
@@ -52,7 +52,7 @@ def test_what_goes_in_comes_out(
         assert not list(check.check(world.root / "t-0"))
 
 
-def test_a_round_of_many_batches_is_one_append(tmp_path: Path) -> None:
+def test_many_batches_are_one_append(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=2000, index_interval_bytes=100) as world:
         partition = world.partition()
         bases = put(partition, *[batch(bytes([n]) * 150) for n in range(50)])
@@ -134,22 +134,22 @@ def test_deleting_records_moves_the_start_and_lets_segments_go(tmp_path: Path) -
         assert len([name for name in left if ".log." in name]) == gone
 
 
-def test_a_busy_lock_is_told_not_waited_for(tmp_path: Path) -> None:
+def test_lock_that_is_held_is_an_error(tmp_path: Path) -> None:
     with live(tmp_path) as world:
         one, other = world.partition(0), world.partition(1)
-        with one.locked(), pytest.raises(Busy):
+        with one.locked(), pytest.raises(LockNotAvailable):
             other.acquire()
         other.acquire()
         other.release()
 
 
-def test_a_slot_given_to_another_partition_is_gone(tmp_path: Path) -> None:
+def test_reused_slot_is_an_error_for_its_former_partition(tmp_path: Path) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         put(partition, batch(b"a"))
         with partition.locked():
             partition.slot.update(incarnation=2)
-        with pytest.raises(Gone):
+        with pytest.raises(PartitionRemoved):
             partition.acquire()
 
 
@@ -161,7 +161,7 @@ def test_a_slot_given_to_another_partition_is_gone(tmp_path: Path) -> None:
         (slots.OFFLINE, errors.KAFKA_STORAGE_ERROR),
     ],
 )
-def test_only_a_leader_takes_records(tmp_path: Path, state: int, error: int) -> None:
+def test_only_a_leader_appends_records(tmp_path: Path, state: int, error: int) -> None:
     with live(tmp_path) as world:
         partition, refused = world.partition(), batch(b"a")
         with partition.locked():
@@ -172,7 +172,7 @@ def test_only_a_leader_takes_records(tmp_path: Path, state: int, error: int) -> 
 
 @pytest.mark.parametrize("call", ["pwritev", "pwrite"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
-def test_a_failed_write_acknowledges_nothing_and_leaves_nothing(
+def test_failed_write_acknowledges_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     with live(tmp_path, index_interval_bytes=1) as world:
@@ -241,10 +241,9 @@ def test_idempotent_producers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_a_leader_that_may_be_deposed_speaks_of_no_gap(tmp_path: Path, first: bool) -> None:
+def test_possibly_superseded_leader_reports_no_sequence_gap(tmp_path: Path, first: bool) -> None:
     """The batch before may be in the log of a follower that was elected: it does not fetch, and this broker is cut off.
-
-    Told of a gap, a producer gives its record up; told of no leader, it looks for it.
+    With an error about a gap a producer gives its record up; with one about the leader it looks for the new leader.
     """
     with live(tmp_path) as world:
         partition = world.partition()
@@ -277,7 +276,7 @@ def _gap(partition: Partition) -> int:
     return ahead.error
 
 
-def test_a_retry_in_the_same_round_as_its_original(tmp_path: Path) -> None:
+def test_retry_in_the_same_append_as_its_original(tmp_path: Path) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         twice = [batch(b"a", producer=5, sequence=0) for _ in range(2)]
@@ -286,7 +285,7 @@ def test_a_retry_in_the_same_round_as_its_original(tmp_path: Path) -> None:
         assert len(records(partition)) == 2
 
 
-def test_the_oldest_of_five_requests_in_flight_is_still_known(tmp_path: Path) -> None:
+def test_oldest_of_five_batches_in_flight_is_known(tmp_path: Path) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         for n in range(7):
@@ -314,7 +313,7 @@ def test_sequences_wrap(tmp_path: Path) -> None:
         assert (put(partition, after), after.error) == ([2], errors.NONE)
 
 
-def test_recovery_of_the_directory_finds_the_same(tmp_path: Path) -> None:
+def test_recovery_finds_the_state_of_the_slot(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=1000, index_interval_bytes=200) as world:
         partition = world.partition()
         for n in range(40):
@@ -348,7 +347,7 @@ def test_apache_kafka_accepts_the_files(tmp_path: Path) -> None:
         assert sane.stdout.count("passed sanity check") == len(indexes.split(","))
 
 
-def test_reading_past_a_deletion_is_told(tmp_path: Path) -> None:
+def test_read_below_the_log_start_is_an_error(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=300) as world:
         partition, slow = world.partition(), world.partition(1)
         for _ in range(10):
@@ -360,7 +359,7 @@ def test_reading_past_a_deletion_is_told(tmp_path: Path) -> None:
             read.fetch(slow, stale, 0, stale[slots.F_HW], 1 << 20)
 
 
-def test_a_roll_that_failed_half_way_leaves_no_segment_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_roll_leaves_no_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty segment in the middle of the log would end every reader there."""
     with live(tmp_path, segment_bytes=1000) as world:
         partition = world.partition()
@@ -370,7 +369,7 @@ def test_a_roll_that_failed_half_way_leaves_no_segment_behind(tmp_path: Path, mo
         def full(path: str, flags: int, mode: int = 0o777, **kwargs: object) -> int:
             if str(path).endswith("1.index") and flags & os.O_CREAT:
                 raise OSError(errno.ENOSPC, "full")
-            return opened(path, flags, mode, **kwargs)  # type: ignore[arg-type]
+            return opened(path, flags, mode, **kwargs)  # type: ignore[arg-type]  # as os.open
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", full)
@@ -387,7 +386,7 @@ def test_a_roll_that_failed_half_way_leaves_no_segment_behind(tmp_path: Path, mo
 
 
 def test_a_producer_table_that_cannot_grow_is_repaired_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log end was published, the producers were not: forgetting that would let a retry in twice."""
+    """The log end was published, the producers were not: without a repair a retry would be appended twice."""
     with live(tmp_path) as world:
         partition = world.partition()
 
@@ -402,7 +401,7 @@ def test_a_producer_table_that_cannot_grow_is_repaired_later(tmp_path: Path, mon
         assert records(partition) == [(0, b"a")]
 
 
-def test_what_cannot_be_repaired_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_repair_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         partition.slot.dirty = 1
@@ -413,8 +412,8 @@ def test_what_cannot_be_repaired_is_a_storage_error(tmp_path: Path, monkeypatch:
         assert put(partition, batch(b"a")) == [0]
 
 
-def test_a_reader_with_an_old_view_makes_no_files(tmp_path: Path) -> None:
-    """Retention, or deletion and creation under the same name, may have come between its look and its open."""
+def test_reader_with_an_old_view_creates_no_files(tmp_path: Path) -> None:
+    """Retention, or deletion and creation of the topic, may have happened before it opens the file."""
     with live(tmp_path, segment_bytes=300) as world:
         writer, reader = world.partition(0), world.partition(1)
         put(writer, batch(b"a" * 100))
@@ -429,7 +428,7 @@ def test_a_reader_with_an_old_view_makes_no_files(tmp_path: Path) -> None:
         assert sorted(os.listdir(tmp_path / "t-0")) == before
 
 
-def test_files_found_under_the_name_of_a_deleted_topic_are_not_taken(tmp_path: Path) -> None:
+def test_files_of_a_deleted_topic_of_the_same_name_are_not_used(tmp_path: Path) -> None:
     with live(tmp_path) as world:
         reader = world.partition(1)
         put(world.partition(0), batch(b"secret of another topic"))
@@ -449,7 +448,7 @@ def test_reading_through_many_segments_holds_few_files(tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) - before <= 10
 
 
-def test_deleted_segments_are_let_go_by_those_who_no_longer_read(tmp_path: Path) -> None:
+def test_idle_readers_close_deleted_segments(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=200) as world:
         log = world.log(1)
         reader, writer = log.get("t", 0), world.partition(0)

@@ -1,4 +1,4 @@
-"""What a leader sent stands in the follower's log as it was sent, and all that is derived from it is right."""
+"""The follower's log has the leader's bytes, and the state derived from them is right."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def epochs_of(world: Live) -> tuple[tuple[int, int], ...]:
 @pytest.mark.slow
 @given(histories(), st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.sampled_from([300, 900, 1 << 20]))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_log_is_the_leaders(
+def test_follower_log_equals_the_leaders(
     tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], sizes: list[int], segment: int
 ) -> None:
-    """However the bytes are cut into answers; and a recovery would find just what the slot says."""
+    """With any division of the bytes into responses; a recovery finds the state of the slot."""
     data = b"".join(batches)
     root = tmp_path_factory.mktemp("p")
     with follower(root, segment_bytes=segment, index_interval_bytes=100, cleanup_policy="compact") as world:
@@ -65,8 +65,8 @@ def differences_but_gaps(world: Live) -> list[str]:
     return [one for one in faults(world) if "are missing" not in one and "records, but offsets" not in one]
 
 
-def test_what_a_leader_of_ours_has_appended(tmp_path: Path) -> None:
-    """Producers and transactions are as they are there, so that the follower may lead at any time."""
+def test_producer_state_equals_that_of_our_leader(tmp_path: Path) -> None:
+    """Producers and transactions equal the leader's, so that the follower may lead at any time."""
     with live(tmp_path / "leader", **SMALL) as there, follower(tmp_path / "follower", **SMALL) as here:
         leader, partition = there.partition(), here.partition()
         for n in range(8):
@@ -94,7 +94,7 @@ def test_what_a_leader_of_ours_has_appended(tmp_path: Path) -> None:
 # --- high watermark and log start
 
 
-def test_the_high_watermark_is_the_leaders_as_far_as_the_log_goes(tmp_path: Path) -> None:
+def test_high_watermark_is_the_leaders_up_to_the_log_end(tmp_path: Path) -> None:
     with follower(tmp_path) as world:
         partition = world.partition()
         assert receive(partition, sent(0, 5), hw=3) == 5
@@ -106,7 +106,7 @@ def test_the_high_watermark_is_the_leaders_as_far_as_the_log_goes(tmp_path: Path
         assert partition.state().hw == 3
         receive(partition, b"", hw=9)
         assert partition.state().hw == 5
-        receive(partition, sent(5), hw=2)  # a new leader that has not heard of its followers yet
+        receive(partition, sent(5), hw=2)  # a new leader without a fetch of its followers yet
         assert (partition.state().hw, partition.state().leo) == (5, 6)
 
 
@@ -139,7 +139,7 @@ def test_an_empty_log_that_begins_within_the_first_batch(tmp_path: Path) -> None
 # --- what is refused
 
 
-def test_offsets_that_go_back_are_refused_after_what_is_right(tmp_path: Path) -> None:
+def test_unordered_offsets_are_refused_after_valid_batches(tmp_path: Path) -> None:
     with follower(tmp_path) as world:
         partition = world.partition()
         receive(partition, sent(0, 5))
@@ -154,7 +154,7 @@ def test_offsets_that_go_back_are_refused_after_what_is_right(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("at", [30, 70, 13 + 8, 23, 8])
-def test_a_batch_that_changed_on_its_way_is_refused_after_what_is_sound(tmp_path: Path, at: int) -> None:
+def test_corrupt_batch_is_refused_after_valid_batches(tmp_path: Path, at: int) -> None:
     with follower(tmp_path) as world:
         partition, bad = world.partition(), bytearray(sent(3))
         bad[at] ^= 0x81
@@ -167,14 +167,14 @@ def test_a_batch_that_changed_on_its_way_is_refused_after_what_is_sound(tmp_path
 
 
 @pytest.mark.slow
-def test_a_last_batch_cut_short_is_passed_over(tmp_path: Path) -> None:
+def test_incomplete_last_batch_is_ignored(tmp_path: Path) -> None:
     data = sent(0, 2)
     for size in range(len(data) // 2, len(data)):
         with follower(tmp_path / str(size)) as world:
             assert receive(world.partition(), data[:size]) == 1
 
 
-def test_what_was_found_before_is_looked_for_again_where_the_log_ends_elsewhere(tmp_path: Path) -> None:
+def test_batches_are_scanned_again_if_the_log_end_differs(tmp_path: Path) -> None:
     with follower(tmp_path) as world:
         partition, data = world.partition(), memoryview(sent(2, 2))
         before = fetched_batches.find(data, 0)
@@ -190,7 +190,7 @@ def test_what_was_found_before_is_looked_for_again_where_the_log_ends_elsewhere(
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_messages_are_refused_and_said_so(tmp_path: Path, magic: int) -> None:
+def test_old_messages_are_refused_and_logged(tmp_path: Path, magic: int) -> None:
     with follower(tmp_path) as world, pytest.raises(fetched_batches.OldFormat, match=f"format {magic}"):
         receive(world.partition(), logs.message(0, magic))
     with follower(tmp_path) as world, pytest.raises(fetched_batches.CorruptBatch, match="magic 77"):
@@ -248,20 +248,20 @@ def test_epochs_that_begin_in_the_data(tmp_path: Path) -> None:
         data = b"".join(logs.batch(n, epoch=epoch) for n, epoch in enumerate([0, 0, 2, 2, 2, 2, 2, 5, 5, 6]))
         receive(partition, data)
         assert epochs_of(world) == ((0, 0), (2, 2), (5, 7), (6, 9))
-        assert partition.state().epoch_noted == 6
+        assert partition.state().latest_epoch == 6
         receive(partition, sent(10, epoch=6) + sent(11, epoch=7))
         assert epochs_of(world)[-1] == (7, 11)
         assert not faults(world)
 
 
-def test_an_epoch_that_this_broker_led_without_a_record(tmp_path: Path) -> None:
-    """It is forgotten, and the one that goes on keeps its beginning."""
+def test_epoch_led_without_a_record_is_forgotten(tmp_path: Path) -> None:
+    """It is forgotten, and the epoch that continues keeps its start offset."""
     with follower(tmp_path) as world:
         partition = world.partition()
         receive(partition, sent(0, 5, epoch=3))
         with partition.locked() as values:
             roll.record_epoch(partition, 8, 5)
-            values[slots.F_EPOCH_NOTED] = 8
+            values[slots.F_LATEST_EPOCH] = 8
             partition.slot.publish(values)
         receive(partition, sent(5, epoch=3))
         assert epochs_of(world) == ((3, 0),)
@@ -271,8 +271,8 @@ def test_an_epoch_that_this_broker_led_without_a_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["rubbish\n", "0\n1\n7", "0\n0\n", "", None])
 @pytest.mark.parametrize("how", ["append", "receive", "cut"])
 def test_epochs_whose_file_is_broken_are_built_again(tmp_path: Path, text: str | None, how: str) -> None:
-    """A leader that forgot all epochs but the last tells no follower that it has other records below that one; the next
-    recovery trusts the file. What lies behind the log's end, as a failed write leaves it, is of no epoch.
+    """A leader that forgot all epochs but the last cannot tell a follower where their logs diverge below that one; the
+    next recovery trusts the file. What lies behind the log's end, as a failed write leaves it, is of no epoch.
     """
     with follower(tmp_path, **SMALL) as world:
         partition = world.partition()
@@ -291,11 +291,11 @@ def test_epochs_whose_file_is_broken_are_built_again(tmp_path: Path, text: str |
             with partition.locked() as values:
                 truncate.truncate(partition, values, 7)
         assert epochs_of(world) == ((0, 0), (2, 2), (5, 5), *([] if how == "cut" else [(6, 7), (9, 8)]))
-        assert partition.state().epoch_noted == epochs_of(world)[-1][0]
+        assert partition.state().latest_epoch == epochs_of(world)[-1][0]
 
 
-def test_epochs_are_not_looked_for_where_none_was_noted(tmp_path: Path) -> None:
-    """Of a new log there is no file; nor of one whose batches are older than epochs."""
+def test_log_without_epochs_is_not_scanned_for_them(tmp_path: Path) -> None:
+    """A new log has no file, and neither has one whose batches are older than epochs."""
     with follower(tmp_path) as world:
         partition = world.partition()
         receive(partition, sent(0, 3, epoch=-1))

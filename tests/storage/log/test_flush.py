@@ -1,4 +1,4 @@
-"""What the slot calls flushed is on the disk, whatever is appended or truncated while files are synced."""
+"""All offsets below the slot's flushed offset are on the disk, with any append or truncation during a sync."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..live import batch, live, put
 
 
 class Syncing:
-    """One who syncs the log: its flush, and which of the records its fsync has begun to write."""
+    """A process that syncs the log: its flush, and the records that its fsync covers."""
 
     def __init__(self, partition: Partition) -> None:
         self.flush = Flush.begin(partition)
@@ -115,7 +115,7 @@ TestFlushes.settings = settings(max_examples=60, stateful_step_count=30, deadlin
 def test_a_failed_fsync_ends_the_use_of_its_log_directory_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is published: another fsync of that file may succeed, without what this one has lost."""
+    """Before anything is published: another fsync of that file may succeed without the lost data."""
 
     def fails(_fd: int) -> None:
         raise OSError(errno.EIO, "no disk")
@@ -133,7 +133,7 @@ def test_a_failed_fsync_ends_the_use_of_its_log_directory_at_once(
         assert partition.state().flushed == 0
 
 
-def test_nothing_is_published_of_a_log_that_is_offline(tmp_path: Path) -> None:
+def test_offline_log_publishes_no_flushed_offset(tmp_path: Path) -> None:
     with live(tmp_path) as made:
         partition = made.partition()
         put(partition, batch(b"a"))
@@ -145,7 +145,7 @@ def test_nothing_is_published_of_a_log_that_is_offline(tmp_path: Path) -> None:
         assert partition.state().flushed == 0
 
 
-def test_a_flush_that_began_before_another_does_not_take_it_back(tmp_path: Path) -> None:
+def test_older_flush_does_not_lower_the_flushed_offset(tmp_path: Path) -> None:
     with live(tmp_path) as made:
         partition = made.partition()
         put(partition, batch(b"a"))
@@ -159,5 +159,5 @@ def test_a_flush_that_began_before_another_does_not_take_it_back(tmp_path: Path)
             assert partition.state().flushed == 2
 
 
-def test_syncing_files_that_retention_has_taken(tmp_path: Path) -> None:
+def test_flush_of_files_that_retention_has_deleted(tmp_path: Path) -> None:
     flush.sync_files([str(tmp_path / "gone.log")])

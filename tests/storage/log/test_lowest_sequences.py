@@ -1,4 +1,4 @@
-"""With which sequence a producer must begin after batches of it were refused: Kafka's VerificationStateEntry."""
+"""The lowest sequence with which a producer may begin after refused batches: Kafka's VerificationStateEntry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
 
 
 def transactional(sequence: int, producer: int = 1, epoch: int = 0, generation: int = 0) -> Batch:
-    """A batch that the coordinator has let in, with the partition's producers in the table of a generation."""
+    """A batch that the coordinator has verified, with the partition's producers in the table of a generation."""
     made = batch(b"x", producer=producer, epoch=epoch, sequence=sequence)
     made.transactional, made.guard = True, VerificationGuard(generation, 1 << 40)
     return made
@@ -55,8 +55,8 @@ def test_the_lowest_of_the_latest_epoch_counts(refused: list[tuple[int, int]], b
     assert not lowest.refuses(2, 8, 0)
 
 
-def test_it_is_forgotten_in_time() -> None:
-    """That of the first refusal: no producer can have it last for ever."""
+def test_lowest_sequence_expires() -> None:
+    """The time counts from the first refusal: no producer can prolong it."""
     lowest = LowestSequences()
     lowest.record(1, 0, 3, until_s=10)
     lowest.record(1, 0, 2, until_s=20)
@@ -65,7 +65,7 @@ def test_it_is_forgotten_in_time() -> None:
     assert not lowest
 
 
-def test_there_are_so_many_at_most() -> None:
+def test_number_of_lowest_sequences_is_bounded() -> None:
     lowest = LowestSequences()
     for producer in range(lowest_sequences.MOST + 1):
         lowest.record(producer, 0, 0, FOREVER)
@@ -73,7 +73,7 @@ def test_there_are_so_many_at_most() -> None:
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_a_producer_begins_no_later_than_it_was_refused(partition: Partition, plain: bool) -> None:
+def test_first_batch_must_not_exceed_the_lowest_refused_sequence(partition: Partition, plain: bool) -> None:
     partition.lowest_sequences.record(1, 0, 2, FOREVER)
     late = batch(b"x", producer=1, sequence=3) if plain else transactional(3)
     assert put(partition, late) == REFUSED
@@ -81,21 +81,21 @@ def test_a_producer_begins_no_later_than_it_was_refused(partition: Partition, pl
     assert put(partition, transactional(2), transactional(3)) == [0, 1]
 
 
-def test_another_producer_and_one_that_the_partition_knows_go_on(partition: Partition) -> None:
+def test_other_and_known_producers_are_not_checked(partition: Partition) -> None:
     put(partition, batch(b"x", producer=2, sequence=5))
     for producer in (1, 2):
         partition.lowest_sequences.record(producer, 0, 2, FOREVER)
     assert put(partition, batch(b"x", producer=2, sequence=6), batch(b"x", producer=3, sequence=9)) == [1, 2]
 
 
-def test_once_it_has_begun_nothing_is_noted(partition: Partition) -> None:
+def test_known_producer_has_no_lowest_sequence(partition: Partition) -> None:
     partition.lowest_sequences.record(1, 0, 0, FOREVER)
     assert put(partition, transactional(0)) == [0]
     assert not partition.lowest_sequences
 
 
 @pytest.mark.parametrize("fails", ["pwritev", "posix_fallocate"])
-def test_a_batch_that_no_disk_took_has_not_begun(
+def test_failed_write_does_not_count_as_first_batch(
     partition: Partition, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     """The client sends both again: the second one must not begin, or the first would be out of order for ever."""

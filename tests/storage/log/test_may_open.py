@@ -1,4 +1,4 @@
-"""Which transactional batches may open a transaction (KIP-890): a model of questions, markers and batches."""
+"""Which transactional batches may open a transaction (KIP-890): a model of verifications, markers and batches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -20,7 +21,10 @@ PRODUCERS = st.integers(1, 3)
 
 
 class Opening(RuleBasedStateMachine):
-    """Producers write, are asked for and are ended in any order. `asked`: the guard of each one's last question."""
+    """Writes, verifications and markers of producers in any order.
+
+    `asked`: the guard of each one's last verification.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +32,7 @@ class Opening(RuleBasedStateMachine):
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.partition = self.stack.enter_context(live(folder)).partition()
         self.asked: dict[int, VerificationGuard] = {}
-        self.fresh: set[int] = set()  # no marker of theirs since they were asked for
+        self.fresh: set[int] = set()  # without a marker since their verification
         self.open: set[int] = set()
         self.sequences: dict[int, int] = {}
         self.strangers = 100
@@ -64,7 +68,7 @@ class Opening(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 20))
     def others_write(self, count: int) -> None:
-        """The producer table grows: what was asked before counts no more, unless it is open."""
+        """The producer table grows: earlier verifications no longer count, except for open transactions."""
         some = [batch(b"y", producer=self.strangers + number, sequence=0) for number in range(count)]
         self.strangers += count
         with self.partition.locked() as values:
@@ -80,3 +84,4 @@ class Opening(RuleBasedStateMachine):
 
 
 TestOpening = Opening.TestCase
+TestOpening.settings = settings(max_examples=30)  # each has shared memory and files of its own

@@ -1,4 +1,4 @@
-"""`odradek.producers.max` about the capacities of tables: a model of appends by producers that were long silent."""
+"""`odradek.producers.max` near the capacities of tables: a model of appends by long idle producers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAPS = [1, 2, 9, 10, 11, 14, 15, 20, 40, 42, 43, 62, 63, 64, 83, 84]  # capaciti
 
 
 class Capped(RuleBasedStateMachine):
-    """Every append has room for all of its producers, also for those that a growth in its midst would forget."""
+    """Every append has room for all of its producers, also for those that a growth during it would evict."""
 
     @initialize(cap=st.sampled_from(CAPS), leads=st.booleans())
     def begin(self, cap: int, leads: bool) -> None:
@@ -66,7 +66,7 @@ class Capped(RuleBasedStateMachine):
 
     @rule(old=st.integers(0, 90), new=st.integers(1, 40), again=st.integers(0, 90), new_first=st.booleans())
     def together(self, old: int, new: int, again: int, new_first: bool) -> None:
-        """The longest silent, whether known or forgotten, and new ones; then some of them once more."""
+        """Append for the longest idle producers, known or forgotten, and for new ones; then for some of them again."""
         silent, strangers = list(self.sequences)[:old], self.new(new)
         ids = strangers + silent if new_first else silent + strangers
         self.write(ids + ids[:again])

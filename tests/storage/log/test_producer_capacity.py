@@ -1,4 +1,4 @@
-"""A full /dev/shm while producers come: what cannot be noted is not written, and everything else goes on."""
+"""A full /dev/shm: batches of producers that do not fit into the table are refused, and everything else continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     def fill() -> None:
         monkeypatch.setattr(os, "posix_fallocate", broken(errno.ENOSPC))
 
-    monkeypatch.fill = fill  # type: ignore[attr-defined]
+    monkeypatch.fill = fill  # type: ignore[attr-defined]  # the fixture adds it
     return monkeypatch
 
 
@@ -50,10 +50,10 @@ def first_producers(made: Live) -> Partition:
     return partition
 
 
-def test_only_what_needs_the_room_is_refused_and_it_is_not_stored(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+def test_only_batches_of_new_producers_are_refused(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
     with live(tmp_path) as made:
         partition = first_producers(made)
-        full.fill()  # type: ignore[attr-defined]
+        full.fill()  # type: ignore[attr-defined]  # the fixture adds it
         new, plain, old = batch(b"new", producer=50, sequence=0), batch(b"plain"), batch(b"old", producer=3, sequence=1)
         put(partition, new, plain, old)
         assert (new.error, new.base_offset) == (errors.KAFKA_STORAGE_ERROR, -1)
@@ -78,8 +78,8 @@ def test_a_table_grows_for_all_of_one_append(tmp_path: Path) -> None:
         assert partition.state().pstate_leo == 200
 
 
-def test_a_failed_write_leaves_what_it_has_grown_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The larger table is published before the write, with nothing of the append in it."""
+def test_grown_table_stays_after_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The larger table is published before the write, without the producers of the append."""
     with live(tmp_path) as made:
         partition = first_producers(made)
         monkeypatch.setattr(os, "pwritev", broken(errno.ENOSPC))
@@ -91,11 +91,11 @@ def test_a_failed_write_leaves_what_it_has_grown_for(tmp_path: Path, monkeypatch
         assert put(partition, batch(b"new", producer=50, sequence=0)) == [SERVED]
 
 
-def test_a_follower_takes_a_leaders_batches_when_there_is_room_again(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+def test_follower_appends_again_once_there_is_memory(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
     with follower(tmp_path) as made:
         partition = made.partition()
         data = b"".join(sent(one, producer=(one, 0, 0)) for one in range(20))
-        full.fill()  # type: ignore[attr-defined]
+        full.fill()  # type: ignore[attr-defined]  # the fixture adds it
         with pytest.raises(SharedMemoryFull):
             receive(partition, data)
         assert partition.state().leo == 0
@@ -109,18 +109,18 @@ def test_a_start_without_room_takes_that_partition_offline(tmp_path: Path, full:
         partition = first_producers(made)
         incarnation = partition.incarnation
         partition.slot.publish(slots.SlotState(incarnation=incarnation, state=slots.RECOVERING))
-        full.fill()  # type: ignore[attr-defined]
+        full.fill()  # type: ignore[attr-defined]  # the fixture adds it
         found = opening.LogDir(False, False, {}, {}, {}, {})
         assert isinstance(partition.owner, Log)
         assert opening.open_all(partition.owner, [("t", 0)], [found], lambda: None) == 1
         assert partition.state().state == slots.OFFLINE
 
 
-def test_what_is_written_in_a_producers_name_needs_room_too(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+def test_transactional_offsets_need_memory_too(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
     """Offsets of a transaction, which the coordinator writes without sequences."""
     with live(tmp_path) as made:
         partition = first_producers(made)
-        full.fill()  # type: ignore[attr-defined]
+        full.fill()  # type: ignore[attr-defined]  # the fixture adds it
         own = batch(b"own", producer=50, sequence=0)
         own.sequence, own.transactional = -1, True
         with partition.locked() as values:
@@ -135,7 +135,7 @@ def open_transaction(partition: Partition, producer: int) -> None:
     put(partition, one)
 
 
-def test_beyond_producers_max_those_stay_that_wrote_last_and_open_transactions(tmp_path: Path) -> None:
+def test_producers_max_keeps_the_latest_and_open_transactions(tmp_path: Path) -> None:
     with live(tmp_path, producers_max=100) as made:
         partition = made.partition()
         open_transaction(partition, 7)
@@ -151,11 +151,11 @@ def test_beyond_producers_max_those_stay_that_wrote_last_and_open_transactions(t
         assert partition.state().unstable == 0
         for one in range(3000, 5000):
             put(partition, batch(b"v", producer=one, sequence=0))
-            assert partition.producers.table(partition.state().pstate_gen).used <= 100  # type: ignore[union-attr]
+            assert partition.producers.table(partition.state().pstate_gen).used <= 100  # type: ignore[union-attr]  # it has a table
         assert 7 in known(made.partition(1))
 
 
-def test_a_forgotten_producer_may_go_on(tmp_path: Path) -> None:
+def test_forgotten_producer_may_continue(tmp_path: Path) -> None:
     """As Kafka lets one whose id has expired (KIP-360)."""
     with live(tmp_path, producers_max=100) as made:
         partition = made.partition()
@@ -177,7 +177,7 @@ def test_more_open_transactions_than_producers_max(tmp_path: Path) -> None:
         assert len(generations) < 10
 
 
-def test_a_start_takes_over_the_newest_producers_only(tmp_path: Path) -> None:
+def test_start_keeps_only_the_newest_producers(tmp_path: Path) -> None:
     with live(tmp_path) as made:
         partition = made.partition()
         for one in range(150):
@@ -190,7 +190,7 @@ def test_a_start_takes_over_the_newest_producers_only(tmp_path: Path) -> None:
         assert known(again) == set(range(100, 150))
 
 
-def test_a_snapshot_is_that_of_the_entries(tmp_path: Path) -> None:
+def test_snapshot_has_the_tables_entries(tmp_path: Path) -> None:
     with live(tmp_path) as made:
         partition = made.partition()
         open_transaction(partition, 7)

@@ -1,4 +1,4 @@
-"""The idempotent producer's rules, in rounds of any length by two processes, beside a model that knows every batch."""
+"""The rules for idempotent producers, in appends of any size by two processes, compared with a model of every batch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ _ROUNDS = st.lists(st.tuples(st.integers(0, 1), st.lists(_SENT, min_size=1, max_
 @pytest.mark.slow
 @given(_ROUNDS)
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_as_the_model_has_it(tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[int, list[Sent]]]) -> None:
+def test_sequences_follow_the_model(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[int, list[Sent]]]
+) -> None:
     models: dict[int, Model] = defaultdict(Model)
     end = 0
     with live(tmp_path_factory.mktemp("p")) as world:
@@ -120,8 +122,8 @@ def _kept(partition: Any) -> dict[int, tuple[int, list[tuple[int, int, int]]]]:
     }
 
 
-def test_a_retry_beside_a_batch_of_no_producer(tmp_path: Path) -> None:
-    """Something was checked in this round, but nothing of any producer goes in."""
+def test_retry_together_with_a_batch_without_producer(tmp_path: Path) -> None:
+    """The append checks a producer's batch, but appends none with a producer."""
     with live(tmp_path) as world:
         partition = world.partition()
         for n in range(3):
@@ -137,8 +139,8 @@ def test_a_retry_beside_a_batch_of_no_producer(tmp_path: Path) -> None:
         assert [value for _, value in records(partition)] == [b"a", b"a", b"a", b"b", b"c"]
 
 
-def test_a_marker_is_no_next_batch_of_a_producer_and_fences_what_was_expected_of_it(tmp_path: Path) -> None:
-    """All by one process: what it remembers from append to append does not outlive a marker."""
+def test_marker_fences_the_expected_next_batch(tmp_path: Path) -> None:
+    """All by one process: a marker clears its cache between appends."""
     with live(tmp_path) as world:
         partition = world.partition()
         for sequence, transactional in enumerate((False, True)):
@@ -156,8 +158,8 @@ def test_a_marker_is_no_next_batch_of_a_producer_and_fences_what_was_expected_of
             assert zombie.error == errors.INVALID_PRODUCER_EPOCH
 
 
-def test_a_marker_of_who_may_be_no_coordinator_ends_only_what_is_open(tmp_path: Path) -> None:
-    """And never keeps the true coordinator's next ones out."""
+def test_marker_from_an_unverified_coordinator_ends_only_open_transactions(tmp_path: Path) -> None:
+    """It never fences the next markers of the real coordinator."""
     refused = errors.NOT_LEADER_OR_FOLLOWER
 
     def abort(epoch: int, coordinator_epoch: int, producer: int = 1) -> int:
@@ -183,7 +185,7 @@ def test_a_marker_of_who_may_be_no_coordinator_ends_only_what_is_open(tmp_path: 
         assert control_batch.write_marker(partition, 1, 0, 5, True, NOW) == errors.NONE, "the coordinator's own"
 
 
-def test_within_its_transaction_a_producer_sends_transactional_batches_alone(tmp_path: Path) -> None:
+def test_plain_batch_within_a_transaction_is_refused(tmp_path: Path) -> None:
     """Also under a later epoch, in the same append, and by another process."""
 
     def refused(sequence: int, epoch: int = 0) -> Batch:

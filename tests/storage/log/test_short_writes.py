@@ -1,4 +1,4 @@
-"""A disk that takes only a part of a write: the rest follows, or what was asked for is refused and nothing is torn."""
+"""A disk that accepts only a part of a write: the rest follows, or the append is refused without a torn row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..live import NOW, batch, live, put
 
 
 class Short:
-    """A write call that takes few bytes at once, and none any more after `room` of them."""
+    """A write call that accepts few bytes at once, and none after `room` of them."""
 
     def __init__(self, real: Any, room: int = 1 << 30) -> None:
         self._real, self.room = real, room
@@ -55,7 +55,7 @@ def aborted(partition: Partition) -> list[tuple[int, int]]:
     return transactions.aborted_between(partition, values, 0, values[slots.F_LEO])
 
 
-def test_a_row_of_an_aborted_transaction_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transaction_index_row_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         begin(partition, 7)
@@ -65,9 +65,7 @@ def test_a_row_of_an_aborted_transaction_is_written_whole(tmp_path: Path, monkey
         assert aborted(world.partition(1)) == [(7, 0)]
 
 
-def test_a_marker_whose_row_does_not_fit_is_refused_and_leaves_no_torn_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_marker_without_room_for_its_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         for producer in (7, 8):
@@ -80,8 +78,8 @@ def test_a_marker_whose_row_does_not_fit_is_refused_and_leaves_no_torn_row(
         assert aborted(world.partition(1)) == [(8, 1), (7, 0)]
 
 
-def test_a_row_goes_over_what_is_left_of_a_torn_one(tmp_path: Path) -> None:
-    """As a broker of another version has left it, or a power failure."""
+def test_row_overwrites_a_torn_one(tmp_path: Path) -> None:
+    """A broker of another version or a power failure may leave one."""
     with live(tmp_path) as world:
         partition = world.partition()
         begin(partition, 7)
@@ -92,7 +90,7 @@ def test_a_row_goes_over_what_is_left_of_a_torn_one(tmp_path: Path) -> None:
         assert aborted(world.partition(1)) == [(7, 0)]
 
 
-def test_the_last_entry_of_a_time_index_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_time_index_entry_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         put(partition, batch(b"v"))
@@ -103,7 +101,7 @@ def test_the_last_entry_of_a_time_index_is_written_whole(tmp_path: Path, monkeyp
         assert TIME_ENTRY.unpack(data) == (NOW, 0)
 
 
-def test_a_disk_that_takes_nothing_and_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_of_zero_bytes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         begin(partition, 7)

@@ -1,4 +1,4 @@
-"""Questions by timestamp in steps, between which the log changes in every way that a leader's log can."""
+"""Queries by timestamp in steps, between which the log changes in every way that a leader's log can."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = {"segment_bytes": 400, "index_interval_bytes": 100, "cleanup_policy": "c
 
 
 class Log:
-    """A log that is written in one process and asked in another."""
+    """A log that is written in one process and queried in another."""
 
     def __init__(self, world: Live, rng: random.Random) -> None:
         self._world = world
@@ -43,7 +43,7 @@ class Log:
         self.written |= {batch.base_offset + n: first + n for n in range(len(rows))}
 
     def change(self) -> None:
-        """Something that happens to a log."""
+        """A change of a log."""
         match self._dice.randrange(8):
             case 0:
                 with self._log.locked() as values:
@@ -63,7 +63,7 @@ class Log:
 
 
 def ask(log: Log, question: TimestampQuery, changes: int, rng: random.Random) -> None:
-    """Until it is answered; the log changes so often between its steps."""
+    """Query until there is an answer; the log changes that often between the steps."""
     for number in range(100_000):
         values = log.asked.slot.read()
         try:
@@ -95,7 +95,7 @@ def single(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(150))
 @pytest.mark.usefixtures("single")
-def test_the_first_that_is_not_older(tmp_path: Path, seed: int) -> None:
+def test_first_record_not_older_than_a_timestamp(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     with filled(tmp_path, rng) as log:
         for _ in range(5):
@@ -113,7 +113,7 @@ def test_the_first_that_is_not_older(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(150))
 @pytest.mark.usefixtures("single")
-def test_the_newest(tmp_path: Path, seed: int) -> None:
+def test_record_with_the_largest_timestamp(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     with filled(tmp_path, rng) as log:
         for _ in range(5):
@@ -129,7 +129,7 @@ def test_the_newest(tmp_path: Path, seed: int) -> None:
 
 
 class Case(NamedTuple):
-    """What makes a question long."""
+    """A log that makes a query long."""
 
     batches: int
     records: int
@@ -157,7 +157,7 @@ def fill(partition: Partition, case: Case) -> None:
     ],
     ids=["segments", "segments of the newest", "batches", "records"],
 )
-def test_no_step_is_much(tmp_path: Path, case: Case, question: TimestampQuery) -> None:
+def test_each_step_of_a_query_is_bounded(tmp_path: Path, case: Case, question: TimestampQuery) -> None:
     with live(tmp_path) as world:
         partition = world.partition()
         fill(partition, case)
@@ -172,8 +172,8 @@ def test_no_step_is_much(tmp_path: Path, case: Case, question: TimestampQuery) -
 
 @pytest.mark.parametrize("epoch", [0, 1])
 @pytest.mark.usefixtures("single")
-def test_a_truncation_begins_again(tmp_path: Path, epoch: int) -> None:
-    """Below what was passed there may be newer records then; the log end is lower, or another epoch has begun."""
+def test_truncation_restarts_a_query(tmp_path: Path, epoch: int) -> None:
+    """Newer records may be below the offset that it has reached; the log end is lower, or another epoch has begun."""
     with live(tmp_path) as world:
         partition, question = world.partition(), OffsetForTimestamp(NOW + 5)
         for _ in range(3):
@@ -194,7 +194,7 @@ def test_a_truncation_begins_again(tmp_path: Path, epoch: int) -> None:
 @pytest.mark.parametrize("epoch", [-1, -2, 0])
 @pytest.mark.parametrize("question", [OffsetForTimestamp(NOW), MaxTimestamp()], ids=["time", "newest"])
 @pytest.mark.usefixtures("single")
-def test_in_any_leader_epoch(tmp_path: Path, question: TimestampQuery, epoch: int) -> None:
+def test_query_in_any_leader_epoch(tmp_path: Path, question: TimestampQuery, epoch: int) -> None:
     """LeaderAndIsr may name one that no controller gives out."""
     with live(tmp_path) as world:
         partition = world.partition()

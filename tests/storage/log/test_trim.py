@@ -1,4 +1,4 @@
-"""Deleting the segments below a log start, and dying on the way."""
+"""Deletion of the segments below a log start, with a death in between."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from odradek.storage.log import trim
 
 
 @pytest.mark.parametrize("renames", range(5))
-def test_of_a_log_that_is_found_again_the_aborted_transactions_are_known(
+def test_remaining_segment_has_its_transaction_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
-    """Who deletes a segment dies after so many renames, and the log start that said so is lost with the machine."""
+    """The process dies after some renames, and the machine loses the log start, so that recovery reads the segment."""
     for base in (0, 10):
         for kind in names.SEGMENT_SUFFIXES:
             Path(names.segment_path(tmp_path, base, kind)).touch()

@@ -1,4 +1,4 @@
-"""A follower's log is made to end earlier: what stays is what was there, whoever dies at whatever moment."""
+"""Truncations of a follower's log: the kept part is unchanged, with a death at any moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek.ipc import slots
 from odradek.storage.compaction import compaction
 from odradek.storage.files import checkpoints, names
 from odradek.storage.log import transactions, truncate
-from odradek.storage.log.partition import TRUNCATING, Busy, Partition
+from odradek.storage.log.partition import TRUNCATING, LockNotAvailable, Partition
 from odradek.storage.recovery import recovery
 from odradek.storage.segment.epochs import EpochCache
 from odradek.storage.tools import check
@@ -40,7 +40,7 @@ def cut(partition: Partition, offset: int) -> None:
         truncate.truncate(partition, values, offset)
 
 
-def begin_anew(partition: Partition, offset: int) -> None:
+def start_again_at(partition: Partition, offset: int) -> None:
     with partition.locked() as values:
         truncate.restart(partition, values, offset)
 
@@ -71,10 +71,10 @@ def but_gaps(found: list[str]) -> list[str]:
 @pytest.mark.slow
 @given(histories(), st.lists(st.integers(0, 80), min_size=1, max_size=4), st.sampled_from([300, 900, 1 << 20]))
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_all_below_the_offset_stays_and_all_else_goes(
+def test_truncation_keeps_only_batches_below_the_offset(
     tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], offsets: list[int], segment: int
 ) -> None:
-    """And what is derived of it is as a recovery would have it; then the log goes on as if nothing had been."""
+    """The derived state equals that of a recovery; then the log continues normally."""
     data, root = b"".join(batches), tmp_path_factory.mktemp("p")
     with follower(root, segment_bytes=segment, index_interval_bytes=100, cleanup_policy="compact") as world:
         partition, reader = world.partition(0), world.partition(1)
@@ -96,7 +96,7 @@ def test_all_below_the_offset_stays_and_all_else_goes(
         assert not but_gaps(faults(world))
 
 
-def test_the_log_ends_where_the_last_batch_that_stays_does(tmp_path: Path) -> None:
+def test_log_ends_with_the_last_kept_batch(tmp_path: Path) -> None:
     with follower(tmp_path) as world:
         partition = world.partition()
         receive(partition, logs.batch(0, 5) + logs.batch(5, 5))
@@ -108,7 +108,7 @@ def test_the_log_ends_where_the_last_batch_that_stays_does(tmp_path: Path) -> No
             cut(partition, -1)
 
 
-def test_the_high_watermark_goes_back_only_if_it_must(tmp_path: Path) -> None:
+def test_high_watermark_is_lowered_only_if_above_the_log_end(tmp_path: Path) -> None:
     with follower(tmp_path, **SMALL) as world:
         partition = world.partition()
         receive(partition, sent(0, 20), hw=8)
@@ -118,7 +118,7 @@ def test_the_high_watermark_goes_back_only_if_it_must(tmp_path: Path) -> None:
         assert (partition.state().hw, partition.state().leo) == (6, 6)
 
 
-def test_the_log_start_goes_back_only_if_it_must(tmp_path: Path) -> None:
+def test_log_start_is_lowered_only_if_above_the_log_end(tmp_path: Path) -> None:
     with follower(tmp_path, **SMALL) as world:
         partition = world.partition()
         receive(partition, sent(0, 20), log_start=8)
@@ -126,7 +126,7 @@ def test_the_log_start_goes_back_only_if_it_must(tmp_path: Path) -> None:
         assert partition.state().log_start == 8
         cut(partition, 7)
         assert (partition.state().log_start, partition.state().leo) == (7, 7)
-        cut(partition, 2)  # below the first segment, which begins at 5: the log starts anew there, as in Kafka
+        cut(partition, 2)  # below the first segment, which begins at 5: the log starts again there, as in Kafka
         assert (partition.state().log_start, partition.state().leo, partition.state().hw) == (2, 2, 2)
         assert receive(partition, sent(2, 3)) == 5
         assert not faults(world)
@@ -144,19 +144,19 @@ def test_the_recovery_point_and_the_state_are_kept(tmp_path: Path) -> None:
         assert not partition.state().unflushed_since
 
 
-def test_epochs_at_the_end_that_have_no_batch_are_forgotten(tmp_path: Path) -> None:
+def test_trailing_epochs_without_a_batch_are_forgotten(tmp_path: Path) -> None:
     """This broker led in epoch 9 without a record: the leader decides where epoch 0 ended."""
     with follower(tmp_path) as world:
         partition = world.partition()
         receive(partition, sent(0, 5))
         EpochCache([(0, 0), (9, 5)]).write(world.root / "t-0")
-        partition.slot.update(epoch_noted=9)
+        partition.slot.update(latest_epoch=9)
         cut(partition, 5)
         assert EpochCache.read(world.root / "t-0").entries == ((0, 0),)
-        assert (partition.state().epoch_noted, partition.state().leo, partition.state().truncations) == (0, 5, 0)
+        assert (partition.state().latest_epoch, partition.state().leo, partition.state().truncations) == (0, 5, 0)
 
 
-def test_producers_are_those_of_what_stays(tmp_path: Path) -> None:
+def test_truncation_forgets_producers_of_removed_batches(tmp_path: Path) -> None:
     """A retry of a batch that is gone is no duplicate; one of a batch that stays is."""
     with follower(tmp_path, **SMALL) as world:
         partition = world.partition()
@@ -168,8 +168,8 @@ def test_producers_are_those_of_what_stays(tmp_path: Path) -> None:
         assert put(partition, batch(b"7", producer=4, sequence=7), batch(b"8", producer=4, sequence=8)) == [7, 8]
 
 
-def test_a_leader_of_before_expects_nothing_of_producers_any_more(tmp_path: Path) -> None:
-    """What an append of this process has remembered of producers belongs to a log that is another now."""
+def test_truncation_clears_the_appenders_cache_of_producers(tmp_path: Path) -> None:
+    """An earlier append of this process cached producers of the log before the truncation."""
     with follower(tmp_path) as world:
         partition = world.partition()
         partition.slot.update(state=slots.LEADER)
@@ -196,11 +196,11 @@ def test_sealed_files_are_replaced_and_never_cut(tmp_path: Path) -> None:
             os.close(fd)
 
 
-def test_starting_anew(tmp_path: Path) -> None:
+def test_log_starts_again_at_another_offset(tmp_path: Path) -> None:
     with follower(tmp_path, **SMALL) as world:
         partition = world.partition()
         for offset in (100, 20, 0):
-            begin_anew(partition, offset)
+            start_again_at(partition, offset)
             state = partition.state()
             assert (state.log_start, state.leo, state.hw, state.state) == (offset, offset, offset, slots.FOLLOWER)
             assert EpochCache.read(world.root / "t-0").entries == ()
@@ -211,8 +211,8 @@ def test_starting_anew(tmp_path: Path) -> None:
             assert not faults(world)
 
 
-def test_readers_wait_for_it(tmp_path: Path) -> None:
-    """What is looked up by name while files are replaced would be half of two logs."""
+def test_readers_wait_for_a_truncation(tmp_path: Path) -> None:
+    """A look-up by name during the replacement could mix files of two logs."""
     with follower(tmp_path, **SMALL) as world:
         partition, reader = world.partition(), world.partition(1)
         receive(partition, sent(0, 20))
@@ -228,7 +228,7 @@ def test_readers_wait_for_it(tmp_path: Path) -> None:
 
 
 def test_a_running_compaction_is_aborted(tmp_path: Path) -> None:
-    """Whatever step it is at: its new segments are never put among those of another log."""
+    """At any step: its new segments never replace those of another log."""
     config = {"segment_bytes": 700, "index_interval_bytes": 100, "cleanup_policy": "compact", "delete_retention_ms": 0}
     data = b"".join(logs.batch(n, key=b"%d" % (n % 3), timestamp=NOW + n) for n in range(30))
     for step in range(1, 100):
@@ -261,7 +261,7 @@ def test_a_running_compaction_is_aborted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("call", ["pwrite", "replace", "rename", "ftruncate", "fsync"])
 @pytest.mark.parametrize("offset", [17, 7])
-def test_a_disk_that_fails(
+def test_truncation_on_a_failing_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, offset: int
 ) -> None:  # fmt: skip
     with follower(tmp_path, **SMALL) as world:
@@ -307,13 +307,13 @@ def test_damage_in_what_stays_of_a_sealed_segment_takes_the_partition_offline(tm
 
 
 @pytest.mark.parametrize("producer", [-1, 4])
-def test_what_stays_of_the_active_segment_is_not_read(tmp_path: Path, producer: int) -> None:
+def test_kept_part_of_the_active_segment_is_not_read(tmp_path: Path, producer: int) -> None:
     """A GiB takes seconds to read, while its leader and all others wait."""
     with follower(tmp_path, index_interval_bytes=100) as world:
         partition = world.partition()
         receive(partition, b"".join(logs.batch(n, producer=(producer, 0, n), timestamp=NOW + n) for n in range(40)))
         damage(world, 60)
-        damage(world, 16)  # of the first batch: whoever looked at it would find no magic 2
+        damage(world, 16)  # of the first batch: a read of it would not find magic 2
         cut(partition, 38)
         assert (partition.state().leo, partition.state().state) == (38, slots.FOLLOWER)
         assert receive(partition, logs.batch(38, producer=(producer, 0, 38), timestamp=NOW + 38)) == 39
@@ -324,10 +324,10 @@ def test_what_stays_of_the_active_segment_is_not_read(tmp_path: Path, producer: 
     st.integers(0, 30),
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_producers_are_those_that_a_start_would_find(
+def test_producers_after_a_truncation_equal_those_of_a_start(
     tmp_path_factory: pytest.TempPathFactory, kinds: list[str], back: int
 ) -> None:
-    """Also where the table cannot tell: new producers and epochs, transactions, markers."""
+    """Also where the table lacks the earlier state: new producers and epochs, transactions, markers."""
     made, sequences, epochs = list[bytes](), {1: 0, 2: 0}, {1: 0, 2: 0}
     for n in range(20):
         made.append(logs.batch(n, producer=(1, 0, n), timestamp=NOW + n))
@@ -368,7 +368,7 @@ def _history() -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offset", [21, 18, 8, 0])
+@pytest.mark.parametrize("offset", [21, 8, *(pytest.param(offset, marks=pytest.mark.long) for offset in (18, 0))])
 def test_death_at_every_step(tmp_path: Path, offset: int) -> None:
     data = _history()
     wanted = beginning(data, offset)
@@ -381,7 +381,7 @@ def test_death_at_every_step(tmp_path: Path, offset: int) -> None:
         receive(world.partition(), data)
         died = _dies_at(world, step, work)
         if died and step % 2:
-            _start_anew(world, tmp_path / "copy", data, wanted)
+            _restart(world, tmp_path / "copy", data, wanted)
         with world.partition(1).locked() as values:
             assert values[slots.F_STATE] == slots.FOLLOWER
         left = stored(world.partition(2))
@@ -399,7 +399,7 @@ def test_death_at_every_step(tmp_path: Path, offset: int) -> None:
     pytest.fail("the work never came to its end")
 
 
-def _start_anew(world: Live, copy: Path, data: bytes, wanted: bytes) -> None:
+def _restart(world: Live, copy: Path, data: bytes, wanted: bytes) -> None:
     """The same directory after a kill of the whole broker."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(world.root / "t-0", copy / "t-0")
@@ -411,24 +411,24 @@ def _start_anew(world: Live, copy: Path, data: bytes, wanted: bytes) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [40, 0])
-def test_death_at_every_step_of_starting_anew(tmp_path: Path, offset: int) -> None:
+def test_death_at_every_step_of_starting_again(tmp_path: Path, offset: int) -> None:
     data = _history()
 
     def work(partition: Partition) -> None:
-        begin_anew(partition, offset)
+        start_again_at(partition, offset)
 
     for step, world in _deaths(tmp_path, **SMALL):
         world.partition().slot.update(state=slots.FOLLOWER)
         receive(world.partition(), data)
         died = _dies_at(world, step, work)
         if died and step % 2:
-            _start_anew(world, tmp_path / "copy", data, b"")
+            _restart(world, tmp_path / "copy", data, b"")
         with world.partition(1).locked():
             pass
         assert data.startswith(stored(world.partition(2))), f"step {step}"
         assert not faults(world), f"step {step}"
         partition = world.partition(3)
-        begin_anew(partition, offset)
+        start_again_at(partition, offset)
         receive(partition, sent(offset, 5))
         assert stored(world.partition(4)) == sent(offset, 5), f"step {step}"
         assert not faults(world), f"step {step}"
@@ -438,7 +438,7 @@ def test_death_at_every_step_of_starting_anew(tmp_path: Path, offset: int) -> No
     pytest.fail("the work never came to its end")
 
 
-def test_a_producer_is_as_old_as_its_last_marker_before_the_cut(tmp_path: Path) -> None:
+def test_producer_timestamp_is_of_its_last_kept_marker(tmp_path: Path) -> None:
     data = logs.batch(0, producer=(1, 0, 0), timestamp=NOW) + logs.marker(1, 1, 0, commit=True)
     with follower(tmp_path) as world:
         partition = world.partition(1)
@@ -447,8 +447,8 @@ def test_a_producer_is_as_old_as_its_last_marker_before_the_cut(tmp_path: Path) 
         assert differences(world) == []
 
 
-def test_producers_of_a_cut_that_failed_are_those_that_another_has_mended(tmp_path: Path) -> None:
-    """The next generation of their table is made anew by who repairs, under the same name."""
+def test_producers_after_a_failed_truncation_and_a_repair(tmp_path: Path) -> None:
+    """The repairing process creates the next generation of their table again, under the same name."""
     data = b"".join(logs.batch(n, epoch=n // 2, producer=(3, 0, n), timestamp=NOW + n) for n in range(8))
     half = ends(data)[3][1]
     with follower(tmp_path) as world:
@@ -466,10 +466,10 @@ def test_producers_of_a_cut_that_failed_are_those_that_another_has_mended(tmp_pa
 
 
 @pytest.mark.parametrize("offset", [3, 9])
-def test_a_fault_of_ours_in_a_cut_leaves_no_table_that_another_makes_again(
+def test_exception_in_a_truncation_leaves_no_table_generation_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int
 ) -> None:
-    """Its generation is the one that the process publishes that mends it: in sealed segments and in the active one."""
+    """The repairing process publishes the same generation: in sealed segments and in the active one."""
 
     def faulty(*_: object) -> int:
         raise MemoryError
@@ -492,8 +492,8 @@ def test_a_fault_of_ours_in_a_cut_leaves_no_table_that_another_makes_again(
 
 
 @pytest.mark.slow
-def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
-    """A replicator follows and truncates for ever, and is killed; the log is always a beginning of the leader's."""
+def test_follower_killed_at_random(tmp_path: Path) -> None:
+    """A replicator copies and truncates until it is killed; the log is always a prefix of the leader's."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -511,7 +511,7 @@ def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
                     else:
                         at = edges[leo - 1] if leo else 0
                         receive(partition, data[at : at + mine.randrange(100, 6000)])
-                except Busy:
+                except LockNotAvailable:
                     continue
 
         for turn in turns(25, lambda: world.partition().state().truncations > 10):
@@ -532,8 +532,8 @@ def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
         assert world.partition().state().truncations > 10
 
 
-def test_a_transaction_that_a_batch_without_sequences_has_begun_stays_open(tmp_path: Path) -> None:
-    """What goes is its producer's first batch with sequences, as if it had not been there before."""
+def test_transaction_begun_without_sequences_stays_open(tmp_path: Path) -> None:
+    """The truncation removes its producer's first batch with sequences."""
     world = World(tmp_path, cleanup_policy="compact", delete_retention_ms=0)
     try:
         producer = world.producers[0]

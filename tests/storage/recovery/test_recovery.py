@@ -28,7 +28,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def facts(found: Recovered) -> tuple[object, ...]:
-    """All that a partition's state is made of."""
+    """All facts of a partition's state."""
     return (
         found.log_start,
         found.leo,
@@ -60,7 +60,7 @@ def segment(directory: Path, base: int, kind: str = names.LOG) -> Path:
     return names.segment_path(directory, base, kind)
 
 
-def test_a_directory_without_anything(tmp_path: Path) -> None:
+def test_empty_directory(tmp_path: Path) -> None:
     found = recover(tmp_path, CONFIG, log_start=7)
     assert (found.log_start, found.leo, found.active_base, found.active_size) == (7, 7, 7, 0)
     assert {"00000000000000000007.log", "00000000000000000007.index", "00000000000000000007.timeindex"} <= set(
@@ -69,7 +69,7 @@ def test_a_directory_without_anything(tmp_path: Path) -> None:
     assert facts(recover(tmp_path, CONFIG, log_start=7, clean=True)) == facts(found)
 
 
-def test_clean_and_unclean_find_the_same(log: Path) -> None:
+def test_clean_and_unclean_starts_find_the_same(log: Path) -> None:
     before = files_of(log)
     clean, unclean = recover(log, CONFIG, clean=True), recover(log, CONFIG)
     assert facts(clean) == facts(unclean)
@@ -97,7 +97,7 @@ def test_only_segments_from_the_recovery_point_on_are_read(log: Path) -> None:
 @pytest.mark.parametrize("base", [0, 400])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("how", ["missing", "partial", "zeros", "beyond"])
-def test_indexes_are_disposable(log: Path, kind: str, base: int, clean: bool, how: str) -> None:
+def test_missing_and_damaged_indexes_are_rebuilt(log: Path, kind: str, base: int, clean: bool, how: str) -> None:
     expected, path = files_of(log), segment(log, base, kind)
     content = path.read_bytes()
     spoilt = {"partial": content + b"x", "zeros": content + bytes(24_000), "beyond": content + b"\x7f" * 24}
@@ -149,8 +149,8 @@ def test_damage_in_the_middle_is_refused_and_nothing_changes(log: Path, base: in
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_damage_amid_old_messages_is_refused_and_nothing_changes(tmp_path: Path, magic: int) -> None:
-    """An Apache Kafka left them; a page of zeros is no torn write where intact messages follow."""
+def test_damage_between_old_messages_is_refused_and_nothing_changes(tmp_path: Path, magic: int) -> None:
+    """Apache Kafka wrote them; a page of zeros is no torn write where intact messages follow."""
     path = write_segment(tmp_path, 0, [message(offset, magic, value=b"v" * 300) for offset in range(100)])
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + bytes(4096) + whole[12288:])
@@ -192,14 +192,14 @@ def test_after_a_power_failure_a_log_ends_before_its_first_gap(log: Path, base: 
 
 
 @pytest.mark.parametrize("known", [{}, {"recovery_point": 101, "restarted": True}, {"clean": True, "restarted": True}])
-def test_what_was_synced_no_power_failure_excuses(log: Path, known: dict[str, Any]) -> None:
+def test_damage_below_the_recovery_point_is_refused_after_a_power_failure(log: Path, known: dict[str, Any]) -> None:
     spoil(segment(log, 0), 118 * 100 + 100)
     os.unlink(segment(log, 0, names.INDEX))
     with pytest.raises(CorruptLog):
         recover(log, CONFIG, **known)
 
 
-def test_a_compacted_log_has_gaps_also_after_a_power_failure(log: Path) -> None:
+def test_gaps_of_a_compacted_log_stay_after_a_power_failure(log: Path) -> None:
     path = segment(log, 0)
     path.write_bytes(path.read_bytes()[: 118 * 100])
     assert recover(log, Interval(compacted=True), restarted=True).leo == 550
@@ -208,16 +208,16 @@ def test_a_compacted_log_has_gaps_also_after_a_power_failure(log: Path) -> None:
     assert recover(log, CONFIG, restarted=True, compacted_upto=100).leo == 100
 
 
-def test_a_log_that_may_have_been_compacted_has_gaps_too(log: Path) -> None:
-    """It is taken over without its configs, and the cleaner's checkpoint is lost."""
+def test_gaps_of_a_possibly_compacted_log_stay(log: Path) -> None:
+    """It is adopted without its configs, and the cleaner's checkpoint is lost."""
     path = segment(log, 0)
     path.write_bytes(path.read_bytes()[: 118 * 100])
     assert recover(log, Interval(retention_unknown=True), restarted=True).leo == 550
 
 
 @pytest.mark.parametrize("absurd", [551, 1 << 52, (1 << 63) - 1, -1, -(1 << 63)])
-def test_a_cleaners_checkpoint_that_cannot_be_excuses_no_gap(log: Path, absurd: int) -> None:
-    """Nothing here was compacted: a power failure took the end of the first segment."""
+def test_impossible_cleaner_checkpoint_excuses_no_gap(log: Path, absurd: int) -> None:
+    """Nothing was compacted here: a power failure lost the end of the first segment."""
     path = segment(log, 0)
     path.write_bytes(path.read_bytes()[: 118 * 100])
     found = recover(log, CONFIG, restarted=True, compacted_upto=absurd)
@@ -226,7 +226,7 @@ def test_a_cleaners_checkpoint_that_cannot_be_excuses_no_gap(log: Path, absurd: 
 
 @pytest.mark.parametrize("beyond", [551, 1 << 52, (1 << 63) - 1])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_recovery_point_that_cannot_be_vouches_for_nothing(log: Path, beyond: int, restarted: bool) -> None:
+def test_impossible_recovery_point_is_ignored(log: Path, beyond: int, restarted: bool) -> None:
     """As a damaged checkpoint may say. The indexes look right: only reading the segment shows the damage."""
     spoil(segment(log, 0), 500)
     assert recover(log, CONFIG, recovery_point=550, restarted=restarted).leo == 550
@@ -234,7 +234,7 @@ def test_a_recovery_point_that_cannot_be_vouches_for_nothing(log: Path, beyond: 
         recover(log, CONFIG, recovery_point=beyond, restarted=restarted)
 
 
-def test_a_recovery_point_beyond_the_end_costs_a_sound_log_nothing(log: Path) -> None:
+def test_intact_log_keeps_all_with_a_recovery_point_beyond_its_end(log: Path) -> None:
     expected = facts(recover(log, CONFIG, recovery_point=0))
     found = recover(log, CONFIG, recovery_point=1 << 52)
     assert facts(found) == expected and found.notes == [
@@ -262,7 +262,7 @@ def test_damage_below_the_recovery_point_shows_when_an_index_is_rebuilt(log: Pat
 
 
 @pytest.mark.parametrize("known", [{}, {"recovery_point": 399}, {"recovery_point": 550}, {"clean": True}])
-def test_an_empty_segment_is_named(log: Path, known: dict[str, Any]) -> None:
+def test_empty_segment_is_reported(log: Path, known: dict[str, Any]) -> None:
     for kind in (names.LOG, *names.INDEXES):
         if segment(log, 0, kind).exists():
             segment(log, 0, kind).write_bytes(b"")
@@ -271,7 +271,7 @@ def test_an_empty_segment_is_named(log: Path, known: dict[str, Any]) -> None:
     assert "offsets 0 to 199 are missing before the segment at offset 200" in found.notes
 
 
-def test_an_empty_last_segment_after_a_torn_one_goes(log: Path) -> None:
+def test_empty_last_segment_after_a_torn_one_is_removed(log: Path) -> None:
     write_segment(log, 551, [], sealed=False)
     segment(log, 400).write_bytes(segment(log, 400).read_bytes() + batch(550)[:-1])
     found = recover(log, CONFIG)
@@ -280,7 +280,7 @@ def test_an_empty_last_segment_after_a_torn_one_goes(log: Path) -> None:
     assert not segment(log, 551, names.INDEX).exists()
 
 
-def test_a_log_that_ends_before_its_start_begins_again(log: Path) -> None:
+def test_log_that_ends_before_its_start_is_reset(log: Path) -> None:
     for base in (200, 400):
         os.unlink(segment(log, base))
     found = recover(log, CONFIG, log_start=300, recovery_point=300)
@@ -311,7 +311,7 @@ def test_log_start_of_the_checkpoint_or_the_first_segment(log: Path) -> None:
     assert recover(log, CONFIG, log_start=123).log_start == 200
 
 
-def test_left_overs(log: Path) -> None:
+def test_leftover_files_are_removed(log: Path) -> None:
     expected = files_of(log)
     name = names.offset_name(200)
     for left in (
@@ -339,7 +339,7 @@ def test_a_finished_compaction_is_put_in_place(log: Path, tmp_path: Path, rename
     assert not [name for name in files_of(log) if name.endswith(".swap")]
 
 
-def test_swaps_beside_an_unfinished_compaction_are_dropped(log: Path) -> None:
+def test_swap_files_of_an_unfinished_compaction_are_removed(log: Path) -> None:
     (log / f"{names.offset_name(200)}.log.swap").write_bytes(batch(200))
     (log / f"{names.offset_name(0)}.log.cleaned").write_bytes(batch(0))
     expected = {n: c for n, c in files_of(log).items() if not n.endswith((".swap", ".cleaned"))}
@@ -347,8 +347,8 @@ def test_swaps_beside_an_unfinished_compaction_are_dropped(log: Path) -> None:
     assert files_of(log) == expected
 
 
-def test_what_is_no_file_is_no_part_of_the_log(log: Path) -> None:
-    """Neither read nor removed, whatever it is called; nor is a file whose number is beyond all offsets."""
+def test_directories_are_no_part_of_the_log(log: Path) -> None:
+    """They are neither read nor removed, under any name; the same holds for a file with a number above all offsets."""
     before = recover(log, CONFIG)
     first = names.offset_name(0)
     foreign = ["x.deleted", f"{first}.log.swap", f"{first}.log.cleaned", f"{names.offset_name(900)}.log", "y.tmp",
@@ -366,7 +366,7 @@ def test_what_is_no_file_is_no_part_of_the_log(log: Path) -> None:
 @pytest.mark.parametrize("how", ["directory", "dangling", "itself"])
 @pytest.mark.parametrize("name", [f"{names.offset_name(200)}.index", f"{names.offset_name(400)}.timeindex",
                                   f"{names.offset_name(0)}.txnindex", "leader-epoch-checkpoint"])  # fmt: skip
-def test_what_is_no_file_in_an_indexs_place_is_put_aside(log: Path, name: str, how: str, clean: bool) -> None:
+def test_directory_in_place_of_an_index_is_renamed(log: Path, name: str, how: str, clean: bool) -> None:
     before, expected = recover(log, CONFIG, recovery_point=550), files_of(log)
     (log / name).unlink(missing_ok=True)
     if how == "directory":
@@ -426,7 +426,7 @@ def test_a_snapshot_and_the_batches_after_it(tmp_path: Path, clean: bool, at: in
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_broken_snapshot_is_replaced_by_the_one_before(tmp_path: Path, clean: bool) -> None:
-    """It is named also where nothing needs it, as all is replayed from before it."""
+    """The log names it also where it is not needed, because replay begins before it."""
     write_segment(tmp_path, 0, produced(0, 5, 7, 0), sealed=False)
     write_snapshot(tmp_path, 0, {99: ProducerEntry(1)})
     broken = tmp_path / "00000000000000000010.snapshot"
@@ -437,8 +437,8 @@ def test_a_broken_snapshot_is_replaced_by_the_one_before(tmp_path: Path, clean: 
     assert not broken.exists()
 
 
-def test_when_all_snapshots_are_broken_the_log_tells_of_producers(tmp_path: Path) -> None:
-    """After a clean stop too, and where a lost index has had them looked through before."""
+def test_producers_are_read_from_the_log_if_all_snapshots_are_broken(tmp_path: Path) -> None:
+    """After a clean stop too, and where a lost index has caused a scan before."""
     write_segment(tmp_path, 0, produced(0, 5, 7, 0))
     write_segment(tmp_path, 10, produced(10, 1, 7, 10), sealed=False)
     (tmp_path / "00000000000000000012.snapshot").write_bytes(b"rubbish")
@@ -448,7 +448,7 @@ def test_when_all_snapshots_are_broken_the_log_tells_of_producers(tmp_path: Path
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_snapshot_in_place_of_an_earlier_one_is_broken(tmp_path: Path, clean: bool) -> None:
+def test_snapshot_with_offsets_above_its_name_is_broken(tmp_path: Path, clean: bool) -> None:
     directory = tmp_path / "t-0"
     write_segment(directory, 0, [batch(0, producer=(7, 0, 0)), batch(1, producer=(7, 0, 1))])
     write_segment(directory, 2, [marker(2, 7, 0, commit=True)], sealed=False)
@@ -460,7 +460,7 @@ def test_a_snapshot_in_place_of_an_earlier_one_is_broken(tmp_path: Path, clean: 
     assert "producer 7 is at offset 4, not below it" in found.notes[0]
 
 
-def test_a_snapshot_past_the_end_goes(tmp_path: Path) -> None:
+def test_snapshot_beyond_the_log_end_is_removed(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, produced(0, 5, 7, 0), sealed=False)
     write_snapshot(tmp_path, 11, {99: ProducerEntry(1)})
     assert set(recover(tmp_path, CONFIG).producers) == {7}
@@ -513,7 +513,7 @@ def test_a_log_cut_anywhere_keeps_a_prefix_of_whole_batches(
 
 
 @pytest.mark.parametrize("fault", ["fail_next_write", "fail_next_rename"])
-def test_a_disk_that_fails_is_an_error_and_the_next_try_goes_through(log: Path, fault: str) -> None:
+def test_disk_error_is_raised_and_the_next_try_succeeds(log: Path, fault: str) -> None:
     expected = files_of(log)
     os.unlink(segment(log, 400, names.INDEX))
     files = FaultyFiles()

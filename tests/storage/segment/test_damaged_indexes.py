@@ -77,7 +77,7 @@ def _recover(world: Live, copy: Path, *spoiled: Path, clean: bool = True) -> Rec
 
 
 def _copy(world: Live, tmp_path: Path) -> Path:
-    """What the world has on the disk, with the snapshot of a clean stop."""
+    """A copy of the world's files, with the snapshot of a clean stop."""
     directory = world.root / "t-0"
     copy = tmp_path / "copy" / "t-0"
     shutil.copytree(directory, copy)
@@ -90,7 +90,7 @@ def _rows(directory: Path) -> list[AbortedTxn]:
 
 @pytest.mark.parametrize("lost", [names.INDEXES, (names.INDEX,), (names.TIME_INDEX, names.TXN_INDEX)])
 @pytest.mark.parametrize("snapshots_too", [False, True])
-def test_the_transaction_index_is_made_again_with_the_others(
+def test_transaction_index_is_rebuilt_with_the_others(
     world: Live, tmp_path: Path, lost: tuple[str, ...], snapshots_too: bool
 ) -> None:
     copy = _copy(world, tmp_path)
@@ -106,7 +106,7 @@ def test_the_transaction_index_is_made_again_with_the_others(
     assert [note for note in found.notes if note.startswith("rebuilt the indexes")]
 
 
-def test_a_row_may_name_a_batch_of_a_segment_whose_index_is_lost(world: Live, tmp_path: Path) -> None:
+def test_row_with_a_batch_of_a_segment_without_index(world: Live, tmp_path: Path) -> None:
     partition = world.partition()
     put(partition, keyed([(b"k", b"aborted")], producer=9, sequence=0, transaction=True, timestamp=NOW + 60))
     _seal(partition)
@@ -121,9 +121,7 @@ def test_a_row_may_name_a_batch_of_a_segment_whose_index_is_lost(world: Live, tm
 
 
 @pytest.mark.parametrize("snapshots_too", [False, True])
-def test_a_row_may_name_a_batch_of_a_segment_before_the_one_that_lost_its_indexes(
-    world: Live, tmp_path: Path, snapshots_too: bool
-) -> None:
+def test_row_with_a_batch_of_an_earlier_segment(world: Live, tmp_path: Path, snapshots_too: bool) -> None:
     copy = _copy(world, tmp_path)
     expected, base = _rows(copy), _sealed(world)[1]
     assert expected[1].first_offset < base
@@ -136,7 +134,7 @@ def test_a_row_may_name_a_batch_of_a_segment_before_the_one_that_lost_its_indexe
     assert _faults(copy) == []
 
 
-def test_check_misses_rows(world: Live, tmp_path: Path) -> None:
+def test_check_reports_missing_rows(world: Live, tmp_path: Path) -> None:
     copy = _copy(world, tmp_path)
     assert _faults(copy) == []
     first, second = sorted(copy.glob("*.txnindex"))
@@ -168,7 +166,7 @@ def _rows_or_none(directory: Path) -> list[AbortedTxn] | None:
         return None
 
 
-def test_half_a_row_and_one_too_many_are_noticed_at_a_start(world: Live, tmp_path: Path) -> None:
+def test_partial_and_extra_rows_are_noticed_at_a_start(world: Live, tmp_path: Path) -> None:
     for spoil in (lambda data: data[:-3] + data, lambda data: data + data[:20], lambda data: data + data):
         copy = _copy(world, tmp_path)
         expected = _rows(copy)
@@ -179,7 +177,7 @@ def test_half_a_row_and_one_too_many_are_noticed_at_a_start(world: Live, tmp_pat
         shutil.rmtree(copy)
 
 
-def test_a_time_index_that_lost_whole_entries_is_made_again(world: Live, tmp_path: Path) -> None:
+def test_time_index_without_its_last_entries_is_rebuilt(world: Live, tmp_path: Path) -> None:
     base = _sealed(world)[1]
     size = names.segment_path(world.root / "t-0", base, names.TIME_INDEX).stat().st_size
     assert size > 24
@@ -196,7 +194,7 @@ def test_a_time_index_that_lost_whole_entries_is_made_again(world: Live, tmp_pat
 OPEN = ProducerEntry(0, 1, NOW, 3, [])  # a transaction from offset 3 on
 
 
-def test_snapshots_of_a_log_that_is_gone_are_not_believed(world: Live, tmp_path: Path) -> None:
+def test_snapshots_of_a_lost_log_are_ignored(world: Live, tmp_path: Path) -> None:
     """Its end is below its checkpointed start."""
     copy = _copy(world, tmp_path)
     write_snapshot(copy, 5, {9: OPEN})
@@ -211,9 +209,7 @@ def test_snapshots_of_a_log_that_is_gone_are_not_believed(world: Live, tmp_path:
     assert not list(copy.glob("*.snapshot"))
 
 
-def test_a_snapshot_below_the_first_segment_is_not_believed_when_the_newer_is_broken(
-    world: Live, tmp_path: Path
-) -> None:
+def test_snapshot_below_the_first_segment_is_ignored_if_the_newer_is_broken(world: Live, tmp_path: Path) -> None:
     copy = _copy(world, tmp_path)
     first = _sealed(world)[1]
     for kind in (names.LOG, *names.INDEXES, names.SNAPSHOT):
@@ -227,8 +223,8 @@ def test_a_snapshot_below_the_first_segment_is_not_believed_when_the_newer_is_br
     assert not stale.exists()
 
 
-def test_a_snapshot_below_the_first_segment_is_not_believed_while_the_broker_runs(world: Live, tmp_path: Path) -> None:
-    """As when an index is made again: nothing takes such a snapshot away then."""
+def test_snapshot_below_the_first_segment_is_ignored_while_the_broker_runs(world: Live, tmp_path: Path) -> None:
+    """As when an index is rebuilt: nothing removes such a snapshot then."""
     copy = _copy(world, tmp_path)
     bases = _sealed(world)[1:]
     sizes = {base: names.segment_path(copy, base).stat().st_size for base in bases}
@@ -238,8 +234,8 @@ def test_a_snapshot_below_the_first_segment_is_not_believed_while_the_broker_run
     assert contents.snapshots == []
 
 
-def test_a_transaction_that_is_over_and_compacted_is_not_open_by_a_snapshot(world: Live, tmp_path: Path) -> None:
-    """Nothing is left of it, and its marker is gone too: the log alone would never end it."""
+def test_compacted_transaction_is_not_open_by_a_snapshot(world: Live, tmp_path: Path) -> None:
+    """Compaction removed it and its marker: the log alone would never end it."""
     copy = _copy(world, tmp_path)
     newest = max(copy.glob("*.snapshot"))
     write_snapshot(copy, int(newest.stem), {9: OPEN, 7: OPEN})
@@ -261,7 +257,7 @@ def _flip_middle(world: Live, base: int, kind: str, entry: int, at: int, bit: in
     path.write_bytes(data)
 
 
-def test_a_reader_finds_a_flipped_position_and_the_janitor_mends_it(world: Live) -> None:
+def test_janitor_repairs_a_flipped_position_that_a_reader_finds(world: Live) -> None:
     base = _sealed(world)[1]
     path = names.segment_path(world.root / "t-0", base, names.INDEX)
     whole, expected = path.read_bytes(), records(world.partition(1))
@@ -285,7 +281,7 @@ def test_a_reader_finds_a_flipped_position_and_the_janitor_mends_it(world: Live)
 
 
 @pytest.mark.parametrize(("at", "bit"), [(7, 1), (11, 1), (11, 0x40), (8, 0x40)])  # the time; the offset
-def test_a_flipped_time_is_found_and_mended(world: Live, at: int, bit: int) -> None:
+def test_flipped_timestamp_is_found_and_repaired(world: Live, at: int, bit: int) -> None:
     base = _sealed(world)[1]
     partition = world.partition(1)
     _flip_middle(world, base, names.TIME_INDEX, 12, at, bit)
@@ -301,7 +297,7 @@ def test_a_flipped_time_is_found_and_mended(world: Live, at: int, bit: int) -> N
 
 
 @pytest.mark.parametrize("kind", [names.INDEX, names.TIME_INDEX])
-def test_a_lost_index_is_made_again(world: Live, kind: str) -> None:
+def test_lost_index_is_rebuilt(world: Live, kind: str) -> None:
     base = _sealed(world)[1]
     path = names.segment_path(world.root / "t-0", base, kind)
     whole = path.read_bytes()
@@ -317,7 +313,7 @@ def test_a_lost_index_is_made_again(world: Live, kind: str) -> None:
 
 
 def _mends_rows(world: Live, partition: Partition, why: str, expected: list[AbortedTxn], aborted: int = 2) -> None:
-    """A reader finds that rows are wrong or missing, and the janitor makes them again from the log."""
+    """A reader finds wrong or missing rows, and the janitor rebuilds them from the log."""
     with pytest.raises(DamagedIndex, match=why):
         transactions.aborted_between(partition, partition.slot.read(), 0, 30)
     reindex.mend(partition)
@@ -325,7 +321,7 @@ def _mends_rows(world: Live, partition: Partition, why: str, expected: list[Abor
     assert len(transactions.aborted_between(partition, partition.slot.read(), 0, 30)) == aborted
 
 
-def test_a_damaged_transaction_index_is_found_and_mended(world: Live) -> None:
+def test_damaged_transaction_index_is_found_and_repaired(world: Live) -> None:
     expected = _rows(world.root / "t-0")
     path = min((world.root / "t-0").glob("*.txnindex"))
     data = bytearray(path.read_bytes())
@@ -335,7 +331,7 @@ def test_a_damaged_transaction_index_is_found_and_mended(world: Live) -> None:
     _mends_rows(world, partition, "version", expected)
 
 
-def test_the_active_segments_index_is_made_again_once_it_is_sealed(world: Live) -> None:
+def test_index_of_the_active_segment_is_rebuilt_once_sealed(world: Live) -> None:
     partition = world.partition(1)
     base = partition.state().active_base
     for n in range(8):
@@ -353,7 +349,7 @@ def test_the_active_segments_index_is_made_again_once_it_is_sealed(world: Live) 
     assert path.read_bytes() == whole
 
 
-def test_damage_of_the_log_itself_is_left(world: Live, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_of_the_log_itself_is_not_repaired(world: Live, caplog: pytest.LogCaptureFixture) -> None:
     base = _sealed(world)[1]
     path = names.segment_path(world.root / "t-0", base)
     data = bytearray(path.read_bytes())
@@ -369,7 +365,7 @@ def test_damage_of_the_log_itself_is_left(world: Live, caplog: pytest.LogCapture
 
 
 def test_a_death_in_a_trim_leaves_no_transaction_index(world: Live) -> None:
-    """What is left once the log has been put aside, and the process is dead."""
+    """The files that remain after the rename of the log and the death of the process."""
 
     partition = world.partition(1)
     base = _sealed(world)[1]
@@ -389,7 +385,7 @@ def test_a_death_in_a_trim_leaves_no_transaction_index(world: Live) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 8, 20])
-def test_an_index_that_is_cut_while_it_is_read_is_made_again(world: Live, size: int) -> None:
+def test_index_truncated_during_a_read_is_rebuilt(world: Live, size: int) -> None:
     """Not a SIGBUS, which would end the process."""
     base, reader = _sealed(world)[1], world.partition(1)
     expected = records(reader)
@@ -409,7 +405,7 @@ def test_an_index_that_is_cut_while_it_is_read_is_made_again(world: Live, size: 
 
 
 @pytest.mark.parametrize("size", [0, 12, 20])
-def test_a_time_index_that_is_cut_before_it_is_read_is_made_again(world: Live, size: int) -> None:
+def test_time_index_truncated_before_a_read_is_rebuilt(world: Live, size: int) -> None:
     base, reader = _sealed(world)[1], world.partition(1)
     path = names.segment_path(world.root / "t-0", base, names.TIME_INDEX)
     whole = path.read_bytes()
@@ -420,7 +416,7 @@ def test_a_time_index_that_is_cut_before_it_is_read_is_made_again(world: Live, s
     assert path.read_bytes() == whole
 
 
-def test_the_active_segments_index_that_is_cut_is_made_again_once_it_is_sealed(world: Live) -> None:
+def test_truncated_index_of_the_active_segment_is_rebuilt_once_sealed(world: Live) -> None:
     partition = world.partition(1)
     base = partition.state().active_base
     for n in range(8):
@@ -444,8 +440,8 @@ def test_the_active_segments_index_that_is_cut_is_made_again_once_it_is_sealed(w
 
 @pytest.mark.parametrize("left", [-1, 0, 20])
 @pytest.mark.parametrize("segment", [0, 1])
-def test_rows_that_go_while_the_broker_runs_are_written_again(world: Live, segment: int, left: int) -> None:
-    """Else what was aborted would be shown. Of a transaction index nothing says that it was there, but the slot."""
+def test_rows_lost_while_the_broker_runs_are_rewritten(world: Live, segment: int, left: int) -> None:
+    """Otherwise readers would see aborted records. Only the slot shows that a transaction index existed."""
     expected = _rows(world.root / "t-0")
     path = names.segment_path(world.root / "t-0", _sealed(world)[segment], names.TXN_INDEX)
     path.unlink() if left < 0 else os.truncate(path, left)
@@ -454,7 +450,7 @@ def test_rows_that_go_while_the_broker_runs_are_written_again(world: Live, segme
     assert reader.slot.damaged == -1
 
 
-def test_rows_of_the_active_segment_that_go_are_written_again(world: Live) -> None:
+def test_lost_rows_of_the_active_segment_are_rewritten(world: Live) -> None:
     partition = world.partition(1)
     put(partition, keyed([(b"k", b"aborted")], producer=9, sequence=0, transaction=True, timestamp=NOW + 60))
     _end(partition, 9, False)
@@ -464,7 +460,7 @@ def test_rows_of_the_active_segment_that_go_are_written_again(world: Live) -> No
     _mends_rows(world, partition, "3 aborted transactions", expected, aborted=3)
 
 
-def test_rows_that_go_with_their_segments_are_not_missed(world: Live) -> None:
+def test_rows_deleted_with_their_segments_are_not_missing(world: Live) -> None:
     from odradek.storage.log import trim
 
     partition, reader = world.partition(1), world.partition(2)
@@ -476,7 +472,7 @@ def test_rows_that_go_with_their_segments_are_not_missed(world: Live) -> None:
 
 
 @pytest.mark.parametrize("kind", [names.INDEX, names.TIME_INDEX])
-def test_a_lost_index_of_the_active_segment_is_made_again(world: Live, kind: str) -> None:
+def test_lost_index_of_the_active_segment_is_rebuilt(world: Live, kind: str) -> None:
     partition, reader = world.partition(1), world.partition(2)
     expected = records(partition)
     names.segment_path(world.root / "t-0", partition.state().active_base, kind).unlink()

@@ -12,7 +12,7 @@ from odradek.storage.segment.epochs import EpochCache, UnknownEpoch, common_end,
 ASSIGNMENTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 60)), max_size=20)
 
 
-def test_assigning_the_newest_word_wins() -> None:
+def test_newest_assignment_of_an_epoch_wins() -> None:
     cache = EpochCache([(0, 0), (2, 10), (4, 20)])
     assert not cache.assign(4, 25)
     assert cache.assign(4, 15)
@@ -65,7 +65,7 @@ def test_truncation_changes_no_epoch_of_an_offset_that_stays(
         assert after.epoch_of(offset) == before.epoch_of(offset)
 
 
-def test_the_file(tmp_path: Path) -> None:
+def test_epoch_file_round_trip(tmp_path: Path) -> None:
     cache = EpochCache([(0, 0), (7, 1042)])
     cache.write(tmp_path)
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n7 1042\n"
@@ -103,18 +103,18 @@ def test_what_a_leader_answers_a_follower() -> None:
         (2, 99, 20),
         (2, 12, 12),
         (3, 25, 20),  # the leader's epoch is unknown here: back to the end of the one before, and ask again
-        (0, 3, 3),  # from before this follower's first: the leader's word alone
+        (0, 3, 3),  # from before this follower's first: the leader's answer alone
         (0, 99, 5),  # (as Kafka: with an epoch above it, its own end is that one's start)
         (-1, 17, 17),  # the leader tells no epoch
         (-1, 99, 30),
         (7, -1, -1),  # the leader does not know
     ],
 )
-def test_where_a_follower_truncates_to(epoch: int, end: int, common: int) -> None:
+def test_truncation_offset_of_a_follower(epoch: int, end: int, common: int) -> None:
     assert common_end(EpochCache([(1, 5), (2, 10), (4, 20)]), epoch, end, 30) == common
 
 
-def test_a_follower_without_epochs_believes_its_leader() -> None:
+def test_follower_without_epochs_accepts_the_leaders_answer() -> None:
     assert common_end(EpochCache(), 3, 12, 30) == 12
     assert common_end(EpochCache(), 3, 40, 30) == 30
 
@@ -156,10 +156,8 @@ class Replica:
     ),
     st.integers(0, 2),
 )
-def test_any_two_histories_come_to_agree(
-    elections: list[tuple[int, int, list[tuple[int, int]]]], last_leader: int
-) -> None:
-    """Anyone may be elected, however far behind; what others had of their own goes, what is common stays."""
+def test_any_two_histories_converge(elections: list[tuple[int, int, list[tuple[int, int]]]], last_leader: int) -> None:
+    """Any replica may be elected, however far behind; the common part stays, and other records are truncated."""
     replicas, numbers = [Replica() for _ in range(3)], 0
     for epoch, (leader, count, fetches) in enumerate([*elections, (last_leader, 1, [])]):
         replicas[leader].lead(epoch, count, numbers)

@@ -64,7 +64,7 @@ TIMES = time_entry(5, 1000, 8) + time_entry(5, 1003, 19)
 
 
 @pytest.mark.parametrize("tail", [0, 8, 24, 10_000_000 // 24 * 24])
-def test_zeros_of_a_crashed_kafka_are_no_entries(tmp_path: Path, tail: int) -> None:
+def test_trailing_zeros_of_a_crashed_kafka_are_no_entries(tmp_path: Path, tail: int) -> None:
     write(tmp_path, OFFSETS + bytes(tail), TIMES + bytes(tail))
     assert index_files.read_offset_index(names.segment_path(tmp_path, 5, names.INDEX), 5) == [(8, 4100), (20, 8300)]
     assert index_files.read_time_index(names.segment_path(tmp_path, 5, names.TIME_INDEX), 5) == [(1000, 8), (1003, 19)]
@@ -91,14 +91,14 @@ def test_an_entry_that_ends_in_zeros_is_kept_whole() -> None:
         (OFFSETS, time_entry(5, 1, 4), False),
     ],
 )
-def test_a_cheap_look_at_a_sealed_segment(tmp_path: Path, offsets: bytes, times: bytes, right: bool) -> None:
+def test_quick_check_of_a_sealed_segment(tmp_path: Path, offsets: bytes, times: bytes, right: bool) -> None:
     write(tmp_path, offsets, times)
     assert index_files.indexes_look_right(tmp_path, 5, 9000, 25) is right
     os.unlink(names.segment_path(tmp_path, 5, names.TIME_INDEX))
     assert not index_files.indexes_look_right(tmp_path, 5, 9000, 25)
 
 
-def test_largest_timestamp_is_the_files_when_records_have_none(tmp_path: Path) -> None:
+def test_largest_timestamp_is_the_files_mtime_without_timestamps(tmp_path: Path) -> None:
     write(tmp_path, OFFSETS, TIMES)
     log = names.segment_path(tmp_path, 5)
     log.touch()

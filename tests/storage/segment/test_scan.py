@@ -10,7 +10,7 @@ from odradek.storage.segment.scan import Scan, find_batch_after
 from tests.storage.logs import batch, message, run_of_batches
 
 Opened = Callable[[bytes], int]
-"""Writes the content into a file, and opens that."""
+"""Writes the content into a file, and opens it."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_zeros_of_a_preallocated_log(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("header_too", [False, True])
-def test_a_corrupt_middle_is_told_from_a_torn_tail(opened: Opened, header_too: bool) -> None:
+def test_corrupt_middle_differs_from_a_torn_tail(opened: Opened, header_too: bool) -> None:
     parts = [batch(i, size=300) for i in range(5)]
     broken = bytearray(parts[2])
     broken[-3] ^= 1
@@ -125,7 +125,7 @@ def test_offsets_must_rise(opened: Opened, offsets: tuple[int, int]) -> None:
     assert "comes after" in scan.bad.reason
 
 
-def test_the_first_offset_is_not_below_the_least(opened: Opened) -> None:
+def test_first_offset_below_the_minimum_is_refused(opened: Opened) -> None:
     scan = Scan(opened(batch(4)), least_offset=5)
     assert list(scan) == []
     assert scan.bad is not None

@@ -50,7 +50,7 @@ def faults(directory: Path, **options: Any) -> list[str]:
     return [str(fault).removeprefix(f"{directory}/") for fault in check(directory, **options)]
 
 
-def test_what_is_right_has_no_faults(data: Path) -> None:
+def test_intact_directory_has_no_faults(data: Path) -> None:
     assert faults(data) == faults(data, deep=True) == []
     assert faults(data / "t-0") == []
     read: list[int] = []
@@ -58,7 +58,7 @@ def test_what_is_right_has_no_faults(data: Path) -> None:
     assert sum(read) == log_bytes(data) > 0
 
 
-def test_epochs_that_recovery_forgot_below_the_log_start_are_no_fault(data: Path) -> None:
+def test_forgotten_epochs_below_the_log_start_are_no_fault(data: Path) -> None:
     """DeleteRecords within a segment, and a start after a kill: the epoch is then known from the log start on."""
     recovery.recover(data / "t-0", LogConfig(), log_start=3)
     assert EpochCache.read(data / "t-0").entries[0] == (0, 3)
@@ -81,15 +81,13 @@ def test_a_batch_that_begins_below_the_log_start_is_no_fault(tmp_path: Path) -> 
 
 
 def test_a_log_start_that_is_older_than_retention_is_no_fault(data: Path) -> None:
-    """It is written once a minute; segments are let go in between."""
+    """It is written once a minute; segments are deleted in between."""
     for kind in names.SEGMENT_SUFFIXES:
         names.segment_path(data / "t-0", 0, kind).unlink(missing_ok=True)
     assert faults(data) == faults(data / "t-0") == []
 
 
-def test_a_file_that_its_broker_takes_away_once_it_is_listed_is_no_fault(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_removed_after_the_listing_is_no_fault(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CI met it: the cleaner removed a snapshot between the two."""
 
     def lost(directory: Path) -> list[int]:
@@ -103,7 +101,7 @@ def test_a_file_that_its_broker_takes_away_once_it_is_listed_is_no_fault(
     assert not list((data / "t-0").glob("*.snapshot"))
 
 
-def test_a_partition_that_is_deleted_meanwhile_is_no_fault(data: Path) -> None:
+def test_partition_deleted_during_the_check_is_no_fault(data: Path) -> None:
     def delete(read: int) -> None:
         if (data / "t-0").exists():
             shutil.rmtree(data / "t-0")
@@ -111,8 +109,8 @@ def test_a_partition_that_is_deleted_meanwhile_is_no_fault(data: Path) -> None:
     assert list(check(data, progress=delete)) == []
 
 
-def test_a_partition_that_never_holds_still_is_named(data: Path) -> None:
-    """A fault that stays is told as such, not as what may pass."""
+def test_partition_that_keeps_changing_is_reported(data: Path) -> None:
+    """A lasting fault is reported as a fault, not as a passing change."""
     changing = itertools.count()
     flip(f"t-0/{names.offset_name(0)}.log", 118 * 50 + 90)(data)
     spoil = lambda read: (data / "t-0" / f"{next(changing)}").touch()  # noqa: E731
@@ -142,7 +140,7 @@ def append(name: str, content: bytes) -> Callable[[Path], None]:
 
 
 def write(name: str, content: bytes) -> Callable[[Path], None]:
-    return lambda data: (data / name).write_bytes(content)  # type: ignore[return-value]
+    return lambda data: (data / name).write_bytes(content)  # type: ignore[return-value]  # the count is not used
 
 
 def remove(name: str) -> Callable[[Path], None]:
@@ -219,7 +217,7 @@ def test_one_damage_does_not_hide_another(data: Path) -> None:
     assert sum("is damaged" in line for line in faults(data)) == 2
 
 
-def test_gaps_are_right_where_the_log_is_compacted(tmp_path: Path) -> None:
+def test_gaps_of_a_compacted_log_are_no_fault(tmp_path: Path) -> None:
     directory = tmp_path / "c-0"
     write_segment(directory, 0, [batch(5), batch(9)], sealed=False)
     assert len(faults(tmp_path)) == 2
@@ -251,7 +249,7 @@ def test_the_command(data: Path) -> None:
     assert '"fault": "ends in a torn write' in done.stdout
 
 
-def test_the_command_without_words_says_how() -> None:
+def test_check_without_arguments_prints_usage() -> None:
     done = CliRunner().invoke(command, [])
     assert "Usage" in done.output
     assert "odradek check ./data" in done.output

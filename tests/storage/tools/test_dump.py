@@ -98,7 +98,7 @@ def test_a_torn_tail_and_a_wrong_checksum_are_shown(tmp_path: Path) -> None:
     assert "Found 4 invalid bytes at the end of 00000000000000000000.log" in done.stdout
 
 
-def test_what_does_not_fit_together_goes_to_standard_error(tmp_path: Path) -> None:
+def test_inconsistencies_go_to_standard_error(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, [batch(0), batch(5), *run_of_batches(6, 100)])
     for kind, entry in ((names.INDEX, b"\0\0\0\x63\0\0\0\x76"), (names.TIME_INDEX, b"\0\0\0\0\0\0\0\x05\0\0\0\x06")):
         segment(tmp_path, kind).write_bytes(entry)
@@ -117,7 +117,7 @@ def test_an_index_that_a_broker_would_rebuild(tmp_path: Path) -> None:
     assert "Corrupt index found" in done.stderr
 
 
-def test_records_that_do_not_decode_do_not_end_the_dump(tmp_path: Path) -> None:
+def test_undecodable_records_do_not_end_the_dump(tmp_path: Path) -> None:
     raw = bytearray(batch(0, 3))
     raw[HEADER_SIZE] = 100
     batch_v2.set_crc(raw)

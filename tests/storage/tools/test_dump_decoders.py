@@ -70,7 +70,7 @@ def test_the_lines_are_those_of_kafkas_own_tool(tmp_path: Path, option: str, con
     assert lines(path, option) == expected
 
 
-def test_a_group_is_shown_with_what_its_consumers_said(tmp_path: Path) -> None:
+def test_group_is_shown_with_its_subscriptions(tmp_path: Path) -> None:
     line = lines(written(tmp_path, OFFSETS), "--offsets-decoder")[-3]
     payload = json.loads(line.partition("payload: ")[2])
     (member,) = payload["data"]["members"]
@@ -79,7 +79,7 @@ def test_a_group_is_shown_with_what_its_consumers_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0", b"\0\1\0\5ab", b"\0\x63"])
-def test_keys_that_say_nothing_are_skipped_with_a_word(key: bytes | None) -> None:
+def test_unknown_keys_are_skipped_with_a_message(key: bytes | None) -> None:
     for decode in (decoders.offsets, decoders.transactions):
         text, value = decode(7, key, b"\0\0")
         assert text is not None

@@ -1,4 +1,4 @@
-"""Reading a metadata log as it may be found: snapshots, torn ends, damage, gaps."""
+"""Reads metadata logs in any state: snapshots, torn ends, damage, gaps."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_the_newest_whole_snapshot_and_what_follows(tmp_path: Path) -> None:
     assert values(tmp_path) == [b"old", *upto(3, 9)]
 
 
-def test_a_log_that_is_behind_its_snapshot_does_not_count(tmp_path: Path) -> None:
+def test_log_behind_its_snapshot_is_ignored(tmp_path: Path) -> None:
     kraft.segment(tmp_path, 0, numbered(0, 4))
     kraft.snapshot(tmp_path, 10, [b"downloaded"])
     assert values(tmp_path) == [b"downloaded"]
 
 
-def test_a_log_of_an_older_epoch_than_the_snapshot_does_not_count(tmp_path: Path) -> None:
+def test_log_of_an_older_epoch_than_the_snapshot_is_ignored(tmp_path: Path) -> None:
     kraft.segment(tmp_path, 0, numbered(0, 9))
     kraft.snapshot(tmp_path, 5, [b"downloaded"], epoch=2)
     assert values(tmp_path) == [b"downloaded"]
@@ -64,7 +64,7 @@ def test_a_log_of_an_older_epoch_than_the_snapshot_does_not_count(tmp_path: Path
 
 @pytest.mark.parametrize("tail", [b"\0" * 100, b"rest of a batch", kraft.batch(3, [b"3"])[:-1]])
 def test_a_torn_end_makes_it_unreadable(tmp_path: Path, tail: bytes) -> None:
-    """What stood there may have been the change by which records stay."""
+    """The lost end may have held a config by which records are kept."""
     kraft.segment(tmp_path, 0, [*numbered(0, 3), tail])
     kraft.snapshot(tmp_path, 1, [b"old"])
     with pytest.raises(MetadataLogError, match="damaged at byte"):
@@ -80,7 +80,7 @@ def test_a_snapshot_without_its_log_is_unreadable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("snapshot", [None, 2])
-def test_an_end_that_another_file_knows_of_is_missing(tmp_path: Path, snapshot: int | None) -> None:
+def test_log_end_known_from_a_producer_snapshot_is_missing(tmp_path: Path, snapshot: int | None) -> None:
     """A clean stop of Kafka writes the state of producers at the end of the log."""
     kraft.segment(tmp_path, 0, numbered(0, 4))
     if snapshot:
@@ -133,7 +133,7 @@ def test_voters_by_the_quorum_state(tmp_path: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(st.data())
-def test_any_damage_but_whole_batches_that_are_cut_off_is_unreadable(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_damage_but_a_cut_between_batches_is_unreadable(tmp_path: Path, data: st.DataObject) -> None:
     whole = b"".join(numbered(0, 6))
     at = data.draw(st.integers(0, len(whole) - 1))
     kind = data.draw(st.sampled_from(["flip", "cut", "insert"]))

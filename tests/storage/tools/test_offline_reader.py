@@ -1,4 +1,4 @@
-"""What a process without locks believes of a partition's directory, in every state that a death may leave it in."""
+"""A reader without locks, on a partition's directory in every state that a death may leave."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}
 
 @pytest.fixture(autouse=True)
 def patient() -> Iterator[None]:
-    """Not the two seconds of a reader, which a busy machine takes between two of our own lines."""
+    """Longer than a reader's two seconds, which a busy machine may need between two lines of a test."""
     with pytest.MonkeyPatch.context() as patched:  # of its own: tests undo theirs
         patched.setattr(offline_reader, "_TIMEOUT", 60)
         yield
@@ -83,7 +83,7 @@ def test_segments_follow_one_another(partition: Partition) -> None:
     assert files.segment(99).base == 9
 
 
-def test_a_deletion_that_died_has_begun_with_the_index(partition: Partition) -> None:
+def test_segment_without_index_is_below_the_log_start(partition: Partition) -> None:
     """The log start was published before, and the rows of aborted transactions may be gone."""
     renamed(partition, 0, names.INDEX, "", names.DELETED)
     with pytest.raises(OffsetBelowLogStart) as told:
@@ -128,7 +128,7 @@ def states_of_a_swap(partition: Partition, world: Live, room: Path, monkeypatch:
     return states
 
 
-def test_in_a_swap_nothing_is_believed_until_it_is_done(
+def test_reader_refuses_a_directory_during_a_swap(
     partition: Partition, world: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seal(partition)
@@ -143,7 +143,7 @@ def test_in_a_swap_nothing_is_believed_until_it_is_done(
     assert offsets(partition, directory=str(states[-1])) == list(range(13))
 
 
-def test_what_is_found_on_both_sides_of_a_swap_is_not_believed(
+def test_reader_does_not_mix_files_from_before_and_after_a_swap(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log is open; then another takes its place, with its own index and without aborted records and their rows."""
@@ -167,7 +167,7 @@ def test_what_is_found_on_both_sides_of_a_swap_is_not_believed(
 def test_names_are_listed_again_only_when_some_have_changed(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read goes through thousands of segments; to list all of them for each would take longer than to read them."""
+    """A read opens thousands of segments; listing the directory for each would take longer than reading them."""
     listed: list[str] = []
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
@@ -194,15 +194,15 @@ def at_pause(number: int, action: Callable[[], object], monkeypatch: pytest.Monk
     return pauses
 
 
-def test_it_waits_for_a_swap_to_end(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_pauses_until_a_swap_ends(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
     renamed(partition, 3, names.LOG, "", names.SWAP)
     pauses = at_pause(20, lambda: renamed(partition, 3, names.LOG, names.SWAP, ""), monkeypatch)
     assert offsets(partition) == list(range(12))
     assert len(pauses) >= 20
 
 
-def test_a_directory_that_has_just_changed_is_let_rest(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came within one tick of the clock bears the same time."""
+def test_recently_changed_directory_is_listed_again(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes within one tick of the clock have the same mtime."""
     files, just_now = OfflineReader(partition.directory), time.time_ns() + 3600 * 10**9
     os.utime(partition.directory, ns=(just_now, just_now))
     rested = lambda: os.utime(partition.directory, ns=(0, 0))  # noqa: E731
@@ -222,8 +222,8 @@ def test_another_directory_of_the_same_name_is_not_read(partition: Partition) ->
         files.segment(0)
 
 
-def test_readers_beside_a_swapping_janitor_miss_nothing(world: Live) -> None:
-    """Every four new segments become one with all before them; whatever a reader believes, it is all of it."""
+def test_readers_miss_nothing_while_the_janitor_swaps(world: Live) -> None:
+    """Every four new segments become one with all before them; each successful read is complete."""
     partition, done = world.partition(), threading.Event()
     seen: list[tuple[list[int], int]] = []
 
