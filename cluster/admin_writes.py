@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek.cluster.decisions.planning import TopicPlan
-from odradek.cluster.tree import notices, znodes
-from odradek.cluster.tree.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set, Tree
+from odradek.cluster.tree import notices, quota_nodes, znodes
+from odradek.cluster.tree.tree import (
+    BadVersion,
+    Create,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Set,
+    Tree,
+)
 from odradek.cluster.tree.znodes import TopicNode
+from odradek.security.quotas.entities import Entity, change_of, path_of
 
 _TRIES = 10
 
@@ -72,6 +82,19 @@ def set_broker_config(tree: Tree, broker: int | None, configs: Mapping[str, str]
     name = znodes.CLUSTER_WIDE if broker is None else str(broker)
     change = notices.encode_config_change("brokers", name)
     _set_config(tree, znodes.broker_config_path(broker), change, configs)
+
+
+def set_quotas(tree: Tree, entity: Entity, quotas: Mapping[str, float]) -> None:
+    """Replace the client quotas of an entity, and notify all brokers."""
+    kind, _, name = change_of(entity).partition("/")
+    notice = Create(znodes.CONFIG_CHANGE, notices.encode_config_change(kind, name), sequence=True)
+    for _ in range(_TRIES):
+        try:
+            tree.multi([*quota_nodes.writes(tree, entity, quotas), notice])
+        except (BadVersion, NodeExists, NoNode, NotEmpty):  # another broker was faster
+            continue
+        return
+    raise BadVersion(path_of(entity))
 
 
 def _set_config(tree: Tree, path: str, change: bytes, configs: Mapping[str, str]) -> None:

@@ -19,9 +19,10 @@ from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.metadata.rows import EPOCH, ISR, LEADER, NOWHERE, REPLICAS
 from odradek.cluster.metadata.snapshot import Snapshot, first_partitions, raw_snapshot
 from odradek.cluster.rules import topicnames
-from odradek.cluster.tree import znodes
+from odradek.cluster.tree import quota_nodes, znodes
 from odradek.cluster.tree.tree import BadVersion, Create, Delete, NodeExists, NoNode, Operation, Set, Tree
 from odradek.cluster.tree.znodes import PartitionState, TopicNode
+from odradek.security.quotas.entities import Entity, change_of
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,10 @@ class ClusterState:
         self.brokers: dict[int, dict[str, Any]] = {}
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
+        self.quotas: dict[str, dict[str, float]] = {}
+        self.protocols: dict[str, str] = {}  # of this broker's listeners (broker.controller.dynamic_listeners)
         self.admitted = NOBODY
+        self.security = 0  # the version of the security metadata that belongs to the next snapshot
         self._without_state: dict[str, list[int]] = {}  # partitions whose states a crash left unwritten
         self.deleting: list[str] = []  # topics that were marked for deletion when the tree was loaded
 
@@ -84,11 +88,16 @@ class ClusterState:
     def register(
         self, endpoints: Mapping[str, tuple[str, int]], protocols: Mapping[str, str], rack: str | None, now_ms: int
     ) -> None:
-        """Register this broker with its advertised endpoints and its rack."""
+        """Register this broker with its advertised endpoints and its rack, or change its registration."""
         data = znodes.encode_broker(dict(endpoints), dict(protocols), rack, now_ms)
-        self.tree.create(f"{znodes.BROKER_IDS}/{self.broker}", data, ephemeral=True)
+        path = f"{znodes.BROKER_IDS}/{self.broker}"
         ends = {name: [host, port] for name, (host, port) in endpoints.items()}
+        known = self.broker in self.brokers
         self.brokers[self.broker] = {"id": self.broker, "rack": rack, "endpoints": ends}
+        if known:
+            self.tree.set(path, data)
+        else:
+            self.tree.create(path, data, ephemeral=True)
 
     def load(self) -> None:
         """Read topics, configs and deletion marks from the tree, and write the missing parts of topics."""
@@ -103,6 +112,7 @@ class ClusterState:
         for name in self.tree.children(znodes.BROKER_CONFIGS):
             configs = znodes.decode_config(self.tree.find(f"{znodes.BROKER_CONFIGS}/{name}"))
             self.dynamic["" if name == znodes.CLUSTER_WIDE else name] = configs
+        self.quotas = quota_nodes.read_all(self.tree)
 
     def _load_topic(self, name: str) -> dict[str, Any]:
         node = znodes.decode_topic(self.tree.get(znodes.topic_path(name))[0])
@@ -133,7 +143,10 @@ class ClusterState:
         """
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
         topics = first_partitions(self.topics, shown)
-        raw = raw_snapshot(version, self.cluster_id, self.broker, brokers, topics, self.dynamic, self.admitted)
+        raw = raw_snapshot(
+            version, self.cluster_id, self.broker, brokers, topics, self.dynamic, self.admitted,
+            security=self.security, quotas=self.quotas, protocols=self.protocols,
+        )  # fmt: skip
         return Snapshot(raw, static)
 
     # -- changes
@@ -252,6 +265,13 @@ class ClusterState:
         """Replace the dynamic configs of a broker, or (None) the cluster-wide ones."""
         self._write(znodes.broker_config_path(broker), znodes.encode_config(configs))
         self.dynamic["" if broker is None else str(broker)] = configs
+
+    def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> None:
+        """Replace the client quotas of an entity."""
+        self.tree.multi(quota_nodes.writes(self.tree, entity, quotas))
+        self.quotas.pop(change_of(entity), None)
+        if quotas:
+            self.quotas[change_of(entity)] = dict(quotas)
 
     def bump_leader_epochs(self, names: Iterable[str]) -> None:
         """Raise the leader epochs of the partitions of `names` that this broker leads.

@@ -4,12 +4,16 @@ A broker serves requests between brokers (LeaderAndIsr, UpdateMetadata, StopRepl
 fetches, markers of another broker's transactions) only on the inter-broker listener, and only to addresses of
 registered brokers' hosts or in `odradek.inter.broker.allowed.hosts`. Kafka requires ClusterAction there. Any sender at
 such an address is trusted; an inter-broker listener that clients cannot reach shuts them out completely.
+
+While a cluster goes over to another inter-broker listener, its brokers have different ones. Each registers its own, and
+is served on that one as well, until it registers another.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 ALLOWED = "odradek.inter.broker.allowed.hosts"
@@ -20,13 +24,20 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Admitted:
-    """The allowed peers as snapshots carry them: the listener's name, addresses, and networks such as `10.0.0.0/8`."""
+    """The allowed peers as snapshots carry them: the listener's name, addresses, and networks such as `10.0.0.0/8`.
 
-    def __init__(self, listener: str, addresses: Iterable[str], networks: Iterable[str] = ()) -> None:
+    `others`: by listener, the addresses of brokers that reach others by that one.
+    """
+
+    def __init__(
+        self, listener: str, addresses: Iterable[str], networks: Iterable[str] = (),
+        others: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.raw: dict[str, Any] = {
             "listener": listener,
             "addresses": sorted(with_loopback(addresses)),
             "networks": list(networks),
+            "others": {name: sorted(with_loopback(hosts)) for name, hosts in others.items()},
         }
         self._listener = listener
         self._addresses = frozenset(self.raw["addresses"])
@@ -34,7 +45,9 @@ class Admitted:
 
     def allows(self, listener: str, host: str) -> bool:
         """Whether a connection to `listener` from the address `host` comes from a broker."""
-        return listener == self._listener and (host in self._addresses or self._is_allowed(host))
+        if listener != self._listener:
+            return host in self.raw["others"].get(listener, ())
+        return host in self._addresses or self._is_allowed(host)
 
     def _is_allowed(self, host: str) -> bool:
         if not self._networks:

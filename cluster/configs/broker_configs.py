@@ -1,12 +1,13 @@
 """Broker configs that this broker reads, alone or in a cluster, with Kafka 3.9's defaults.
 
-One default differs from Kafka's: `listeners` is loopback only, because there is no authentication yet.
+One default differs from Kafka's: `listeners` is loopback only, because it needs no authentication.
 """
 
 from __future__ import annotations
 
 import re
 
+from odradek.cluster.configs.authorizer_configs import known_authorizer
 from odradek.cluster.configs.configtypes import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -17,6 +18,7 @@ from odradek.cluster.configs.configtypes import (
     LONG,
     LOW,
     MEDIUM,
+    PASSWORD,
     PER_BROKER,
     SHORT,
     STRING,
@@ -24,6 +26,7 @@ from odradek.cluster.configs.configtypes import (
     at_least,
     between,
     list_of,
+    not_empty,
     one_of,
     or_value,
 )
@@ -63,6 +66,12 @@ def _servers(value: str) -> str | None:
 # fmt: off
 BROKER_CONFIGS = (
     ConfigKey(
+        "authorizer.class.name", STRING, "", LOW,
+        "Class of Kafka's authorizer, for example kafka.security.authorizer.AclAuthorizer: the broker then checks each "
+        "request against the ACLs. Empty: every client may do everything.",
+        check=known_authorizer,
+    ),
+    ConfigKey(
         "zookeeper.connect", STRING, None, HIGH,
         "ZooKeeper servers as host:port,host:port/chroot. Without it, the broker keeps the metadata in a file in the "
         "first log directory.",
@@ -79,7 +88,63 @@ BROKER_CONFIGS = (
     ConfigKey(
         "zookeeper.set.acl", BOOLEAN, "false", HIGH,
         "Whether the znodes that brokers create get an ACL that lets only brokers change them. Needs "
-        "odradek.zookeeper.auth.",
+        "odradek.zookeeper.login.config, odradek.zookeeper.auth or zookeeper.ssl.keystore.location, and znodes "
+        "that no other client may change.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.client.enable", BOOLEAN, "false", MEDIUM,
+        "Whether the broker connects to ZooKeeper over TLS.",
+    ),
+    ConfigKey(
+        "zookeeper.clientCnxnSocket", STRING, None, MEDIUM,
+        "What Kafka needs for zookeeper.ssl.client.enable: org.apache.zookeeper.ClientCnxnSocketNetty. This "
+        "broker does not need it.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.keystore.location", STRING, None, MEDIUM,
+        "Key and certificates that the broker shows to ZooKeeper: a PEM or PKCS12 file.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.keystore.password", PASSWORD, None, MEDIUM,
+        "Password of zookeeper.ssl.keystore.location; of its key, if it is a PEM file.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.keystore.type", STRING, None, MEDIUM,
+        "PEM or PKCS12. Unset: by the ending of the file, .pem or .p12.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.truststore.location", STRING, None, MEDIUM,
+        "Certificates of the issuers that ZooKeeper's certificate may have: a PEM or PKCS12 file. Unset: those of the "
+        "system.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.truststore.password", PASSWORD, None, MEDIUM,
+        "Password of zookeeper.ssl.truststore.location, if it is a PKCS12 file.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.truststore.type", STRING, None, MEDIUM,
+        "PEM or PKCS12. Unset: by the ending of the file, .pem or .p12.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.protocol", STRING, "TLSv1.2", LOW,
+        "Version of TLS with ZooKeeper, if zookeeper.ssl.enabled.protocols is not set.",
+    ),
+    ConfigKey("zookeeper.ssl.enabled.protocols", LIST, None, LOW, "Versions of TLS with ZooKeeper."),
+    ConfigKey(
+        "zookeeper.ssl.cipher.suites", LIST, None, LOW,
+        "Cipher suites with ZooKeeper, by Java's names. Unset: those of OpenSSL.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS", LOW,
+        "HTTPS: ZooKeeper's certificate must have the host name in zookeeper.connect. Empty: any name.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.crl.enable", BOOLEAN, "false", LOW,
+        "Refused if true: revoked certificates cannot be recognized.",
+    ),
+    ConfigKey(
+        "zookeeper.ssl.ocsp.enable", BOOLEAN, "false", LOW,
+        "Refused if true: revoked certificates cannot be recognized.",
     ),
     ConfigKey(
         "broker.id.generation.enable", BOOLEAN, "true", MEDIUM,
@@ -158,19 +223,49 @@ BROKER_CONFIGS = (
     ConfigKey(
         "listeners", STRING, "PLAINTEXT://127.0.0.1:9092", HIGH,
         "Listeners as NAME://host:port, comma-separated. 0.0.0.0 or an empty host means all interfaces. Unlike "
-        "Kafka's, the default is loopback only: there is no authentication yet.",
-        mode=PER_BROKER, at_start=True,
+        "Kafka's, the default is loopback only: it needs no authentication.",
+        mode=PER_BROKER,
     ),
     ConfigKey(
         "advertised.listeners", STRING, None, HIGH,
         "Addresses that clients connect to, if they differ from listeners.",
-        mode=PER_BROKER, at_start=True,
+        mode=PER_BROKER,
     ),
     ConfigKey(
         "listener.security.protocol.map", STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", LOW,
         "Security protocol of each listener name, as NAME:PROTOCOL pairs.",
-        mode=PER_BROKER, at_start=True,
+        mode=PER_BROKER,
+    ),
+    ConfigKey(
+        "password.encoder.secret", PASSWORD, None, MEDIUM,
+        "Secret that encrypts passwords among the dynamic configs of this broker. Without it they cannot be changed "
+        "while the broker runs.",
+        check=not_empty,
+    ),
+    ConfigKey(
+        "password.encoder.old.secret", PASSWORD, None, MEDIUM,
+        "The secret before a change: at its start the broker encrypts with the new one what this one decrypts.",
+        check=not_empty,
+    ),
+    ConfigKey(
+        "password.encoder.keyfactory.algorithm", STRING, None, LOW,
+        "Derives the key from the secret: PBKDF2WithHmacSHA1, -SHA224, -SHA256, -SHA384 or -SHA512. Unset: the last "
+        "one.",
+    ),
+    ConfigKey(
+        "password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", LOW,
+        "Encrypts passwords: AES/CBC/PKCS5Padding or AES/GCM/NoPadding.",
+    ),
+    ConfigKey(
+        "password.encoder.key.length", INT, "128", LOW,
+        "Bits of the key: 128, 192 or 256.",
+        check=at_least(8),
+    ),
+    ConfigKey(
+        "password.encoder.iterations", INT, "4096", LOW,
+        "Iterations that derive the key from the secret.",
+        check=at_least(1024),
     ),
     ConfigKey(
         "controller.listener.names", STRING, None, HIGH,
@@ -285,6 +380,26 @@ BROKER_CONFIGS = (
     ConfigKey(
         "replication.quota.window.size.seconds", INT, "1", LOW,
         "Length of each sample of replication.quota.window.num.",
+        check=at_least(1),
+    ),
+    ConfigKey(
+        "quota.window.num", INT, "11", LOW,
+        "Number of samples over which the rates of client quotas are measured.",
+        check=at_least(1),
+    ),
+    ConfigKey(
+        "quota.window.size.seconds", INT, "1", LOW,
+        "Length of each sample of quota.window.num.",
+        check=at_least(1),
+    ),
+    ConfigKey(
+        "controller.quota.window.num", INT, "11", LOW,
+        "Number of samples over which the rates of controller mutation quotas are measured.",
+        check=at_least(1),
+    ),
+    ConfigKey(
+        "controller.quota.window.size.seconds", INT, "1", LOW,
+        "Length of each sample of controller.quota.window.num.",
         check=at_least(1),
     ),
     ConfigKey(
@@ -630,6 +745,29 @@ BROKER_CONFIGS = (
         "transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", LOW,
         "How often the coordinator checks for transactional ids that have been idle for "
         "transactional.id.expiration.ms.",
+        check=at_least(1),
+    ),
+    ConfigKey(
+        "delegation.token.master.key", PASSWORD, None, MEDIUM,
+        "Former name of delegation.token.secret.key.",
+    ),
+    ConfigKey(
+        "delegation.token.secret.key", PASSWORD, None, MEDIUM,
+        "Key that makes the secrets of delegation tokens; the same on all brokers. Without it there are no tokens.",
+    ),
+    ConfigKey(
+        "delegation.token.max.lifetime.ms", LONG, "604800000", MEDIUM,
+        "Longest lifetime of a delegation token; it cannot be renewed beyond it.",
+        check=at_least(1),
+    ),
+    ConfigKey(
+        "delegation.token.expiry.time.ms", LONG, "86400000", MEDIUM,
+        "How long a delegation token is valid before it must be renewed.",
+        check=at_least(1),
+    ),
+    ConfigKey(
+        "delegation.token.expiry.check.interval.ms", LONG, "3600000", LOW,
+        "How often the controller deletes expired delegation tokens.",
         check=at_least(1),
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.cluster.configs import configdef
+from odradek.cluster.configs import configdef, dynamic_passwords
 
 Layers = tuple[Mapping[str, str], ...]
 
@@ -81,9 +81,21 @@ def broken_at_start(static: Mapping[str, Any]) -> list[str]:
             0 < queued < request,
             f"queued.max.request.bytes must be at least socket.request.max.bytes, {request}, or -1 for no limit",
         ),
+        (
+            static["zookeeper.set.acl"] and not _authenticates(static),
+            "zookeeper.set.acl needs a user: set odradek.zookeeper.login.config, odradek.zookeeper.auth, or "
+            "zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location",
+        ),
     )
     lines = [line for is_broken, line in rules if is_broken]
+    lines += dynamic_passwords.faults(static)
     return lines + [line for group, what in _BOUNDED if (line := _out_of_bounds(group, what, static))]
+
+
+def _authenticates(static: Mapping[str, Any]) -> bool:
+    """Whether ZooKeeper knows this broker by more than its address."""
+    by_certificate = static["zookeeper.ssl.client.enable"] and static["zookeeper.ssl.keystore.location"]
+    return bool(static["odradek.zookeeper.login.config"] or static["odradek.zookeeper.auth"] or by_certificate)
 
 
 def _out_of_bounds(group: str, what: str, static: Mapping[str, Any]) -> str | None:

@@ -1,9 +1,10 @@
 """All configuration keys by name: Kafka 3.9's topic and broker configs, and ours under `odradek.`.
 
-The tables are in topic_configs, broker_configs (configs that this broker reads), known_configs (configs that it does
-not read) and own_configs; a test compares them with the configs that the source reads. Precedence of a broker config,
-as in Kafka: dynamic for the broker, dynamic for the cluster, static (server.properties), default. A topic config falls
-back to its broker synonyms by the same precedence.
+The tables are in topic_configs, broker_configs (configs that this broker reads), security_configs, authorizer_configs,
+known_configs (configs that it does not read) and own_configs; a test compares them with the configs that the source
+reads. Precedence of a broker config, as in Kafka: dynamic for the broker, dynamic for the cluster, static
+(server.properties), default. A
+topic config falls back to its broker synonyms by the same precedence.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from odradek.cluster.configs.authorizer_configs import AUTHORIZER_CONFIGS
 from odradek.cluster.configs.broker_configs import BROKER_CONFIGS
 from odradek.cluster.configs.configtypes import (
     CLUSTER_WIDE,
@@ -26,6 +28,7 @@ from odradek.cluster.configs.configtypes import (
 )
 from odradek.cluster.configs.known_configs import KNOWN_CONFIGS
 from odradek.cluster.configs.own_configs import OWN_CONFIGS
+from odradek.cluster.configs.security_configs import SECURITY_CONFIGS
 from odradek.cluster.configs.topic_configs import TOPIC_CONFIGS
 
 __all__ = [
@@ -40,7 +43,9 @@ __all__ = [
     "to_text",
 ]
 
-BROKER: dict[str, ConfigKey] = {key.name: key for key in (*BROKER_CONFIGS, *KNOWN_CONFIGS, *OWN_CONFIGS)}
+BROKER: dict[str, ConfigKey] = {
+    key.name: key for key in (*BROKER_CONFIGS, *SECURITY_CONFIGS, *AUTHORIZER_CONFIGS, *KNOWN_CONFIGS, *OWN_CONFIGS)
+}
 TOPIC: dict[str, ConfigKey] = {key.name: key for key in TOPIC_CONFIGS}
 
 LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")  # the first must not exceed the second
@@ -81,7 +86,9 @@ _FAMILIES = (
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
+LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")  # the listeners come from these
 _LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_SECURITY = {key.name for key in SECURITY_CONFIGS}
 _OF_A_LISTENER = ("max.connections", "max.connection.creation.rate")  # the configs that are read with that prefix
 
 
@@ -94,8 +101,14 @@ def broker_key(name: str) -> ConfigKey | None:
     base = _listener_base(prefixed[1]) if prefixed else None
     if not prefixed or not base:
         return None
-    read = prefixed[1] in _OF_A_LISTENER
-    return BROKER[base]._replace(name=name, mode=CLUSTER_WIDE if read else PER_BROKER, works=read)
+    limit, secures = prefixed[1] in _OF_A_LISTENER, base in _SECURITY
+    return BROKER[base]._replace(name=name, mode=CLUSTER_WIDE if limit else PER_BROKER, works=limit or secures)
+
+
+def secures(name: str) -> bool:
+    """Whether a config of TLS or SASL, with or without a `listener.name.X.` prefix, is read."""
+    prefixed = _LISTENER.fullmatch(name)
+    return (_listener_base(prefixed[1]) if prefixed else name) in _SECURITY
 
 
 def _listener_base(name: str) -> str | None:
@@ -170,9 +183,7 @@ def _refuse(why: str, names: list[str], hint: str = "") -> None:
 
 def _why_fixed(key: ConfigKey) -> str:
     """Why this broker cannot change a config that Kafka can change, and what to do instead."""
-    if not key.works:
-        return f"{key.name} has no effect in this broker: leave it out"
-    return f"{key.name} is read only at startup: set it in server.properties and restart the broker"
+    return f"{key.name} has no effect in this broker: leave it out"
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
@@ -244,9 +255,9 @@ def broker_value(name: str, dynamic: tuple[Mapping[str, str], ...], static: Mapp
 
 
 def in_force(layer: Mapping[str, str]) -> dict[str, str]:
-    """Dynamic broker configs without those that a broker reads only at its start.
+    """Dynamic broker configs without those that Kafka reads only at a start.
 
-    Other brokers or an older release may have written those. Configs without effect stay visible, to be removed.
+    Another tool may have written those. Configs without effect stay visible, to be removed.
     """
     keys = {name: broker_key(name) for name in layer}
     return {name: layer[name] for name, key in keys.items() if key is None or not key.works or key.change != READ_ONLY}

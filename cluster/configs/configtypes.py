@@ -43,7 +43,6 @@ class ConfigKey(NamedTuple):
     mode: str = READ_ONLY  # how Kafka's brokers can change it at run time
     works: bool = True  # False: known from Kafka, accepted and shown, but never read here
     internal: bool = False  # accepted, but listed only where it is set
-    at_start: bool = False  # this broker reads it only at its start, regardless of `mode`
 
     @property
     def sensitive(self) -> bool:
@@ -53,7 +52,7 @@ class ConfigKey(NamedTuple):
     @property
     def change(self) -> str:
         """How this broker can change it at run time: as in Kafka, unless a change would have no effect here."""
-        return self.mode if self.works and not self.at_start else READ_ONLY
+        return self.mode if self.works else READ_ONLY
 
     @property
     def documentation(self) -> str:
@@ -75,12 +74,13 @@ def parse_value(key: ConfigKey, text: str | None) -> Any:
         if key.default is not None:
             raise invalid(key.name, "null", "a value is required")
         return None
+    shown = "[hidden]" if key.sensitive else text.strip()
     if "\0" in text:  # invalid in file names
-        raise invalid(key.name, text, "must not contain NUL")
+        raise invalid(key.name, shown, "must not contain NUL")
     value = _convert(key, text)
     problem = key.check(value) if key.check is not None else None
     if problem is not None:
-        raise invalid(key.name, text.strip(), problem)
+        raise invalid(key.name, shown, problem)
     return value
 
 

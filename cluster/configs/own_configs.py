@@ -30,6 +30,13 @@ def _networks(value: Any) -> str | None:
     return None
 
 
+def _host_and_port(value: Any) -> str | None:
+    host, _, port = value.rpartition(":")
+    if not value or (host and port.isdecimal() and int(port) <= 65535):
+        return None
+    return "must be host:port, for example 127.0.0.1:9404"
+
+
 # fmt: off
 OWN_CONFIGS = (
     ConfigKey(
@@ -44,6 +51,11 @@ OWN_CONFIGS = (
     ConfigKey(
         "odradek.zookeeper.auth", PASSWORD, None, MEDIUM,
         "Credentials for ZooKeeper as scheme:credential, for example digest:user:password. Unset: none.",
+    ),
+    ConfigKey(
+        "odradek.zookeeper.login.config", STRING, None, MEDIUM,
+        "JAAS file, as java.security.auth.login.config of Kafka: its section Client has user and password for "
+        "ZooKeeper (org.apache.zookeeper.server.auth.DigestLoginModule, SASL by DIGEST-MD5). Unset: none.",
     ),
     ConfigKey(
         admitted.ALLOWED, STRING, None, MEDIUM,
@@ -73,6 +85,11 @@ OWN_CONFIGS = (
         "Microseconds for which an idle worker polls for the next request, if requests arrive at such intervals. "
         "Raises the throughput of clients that wait for each response, for about the same CPU. 0: no polling.",
         check=between(0, 1000),
+    ),
+    ConfigKey(
+        "odradek.authentication.timeout.ms", INT, "30000", MEDIUM,
+        "Time that a client has for its TLS handshake and its SASL exchange; then the broker closes its connection.",
+        check=at_least(100),
     ),
     ConfigKey(
         "odradek.visible.after.flush", BOOLEAN, "false", MEDIUM,
@@ -117,6 +134,12 @@ OWN_CONFIGS = (
         "odradek.drain.timeout.ms", LONG, "30000", LOW,
         "How long a stopping or removed worker waits until its connections have received their last responses.",
         check=at_least(0),
+    ),
+    ConfigKey(
+        "odradek.metrics.listener", STRING, "", MEDIUM,
+        "Address at which the exporter process serves metrics, as host:port, for example 127.0.0.1:9404. Whoever can "
+        "connect can read them. Empty: no exporter.",
+        check=_host_and_port,
     ),
     ConfigKey(
         "odradek.log.file", STRING, None, LOW,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
-from odradek.cluster.decisions.controller_state import Change, ControllerContext
+from odradek.cluster.decisions.controller_state import ControllerContext, StateChange
 from odradek.cluster.decisions.elections import ElectionResult
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree.znodes import Partition
@@ -32,7 +32,7 @@ UNKNOWN_EPOCH = -1  # in request versions before broker epochs (KIP-380)
 class ElectionResults(NamedTuple):
     """The outcome for each requested partition: a change, or the error for the client."""
 
-    changes: list[Change]
+    changes: list[StateChange]
     refused: dict[Partition, ApiError]
 
 

@@ -1,9 +1,9 @@
 """The elected controller's state of every partition, and its decisions when brokers start, stop or fail.
 
-The caller records facts (`put`, `died`, `written`, …); decisions change nothing: each is a list of `Change`, at most
-one per partition, for a conditional write (by version) to its state node. After a successful write, call `written`;
-after a refused one, read the node again (`put`) and repeat the decision. Decisions depend on facts alone, so a repeated
-decision returns nothing for changes that were written.
+The caller records facts (`put`, `died`, `written`, …); decisions change nothing: each is a list of `StateChange`, at
+most one per partition, for a conditional write (by version) to its state node. After a successful write, call
+`written`; after a refused one, read the node again (`put`) and repeat the decision. Decisions depend on facts alone, so
+a repeated decision returns nothing for changes that were written.
 
 The rules are those of kafka.controller.PartitionStateMachine and ReplicaStateMachine, in one step instead of two: a
 new leader starts with the live members of the isr. Where Kafka's result varies (which members stay in an isr that dies
@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
+from odradek.cluster.decisions.broker_epochs import BrokerEpochs
 from odradek.cluster.decisions.elections import NO_LEADER
-from odradek.cluster.decisions.lives import Lives
 from odradek.cluster.tree.znodes import Partition, PartitionState, TopicNode
 
 Unclean = Callable[[str], bool]  # unclean.leader.election.enable of a topic
@@ -43,7 +43,7 @@ class LeaderIsrAndControllerEpoch(NamedTuple):
         return PartitionState(self.leader, self.leader_epoch, list(self.isr), self.controller_epoch)
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """A decision to write: create the node when `before` is None, else replace it if it has `before.version`."""
 
     partition: Partition
@@ -54,17 +54,17 @@ class Change(NamedTuple):
 class Shutdown(NamedTuple):
     """A controlled shutdown's decisions: `changes`, and partitions whose follower on that broker must stop."""
 
-    changes: list[Change]
+    changes: list[StateChange]
     stopped: list[Partition]
 
 
 class ControllerContext:
     """All topics, partitions and brokers as known to the controller of `controller_epoch`."""
 
-    def __init__(self, controller_epoch: int, lives: Lives | None = None) -> None:
-        """`lives`: this controller's knowledge of broker lives from before it reloaded the state."""
+    def __init__(self, controller_epoch: int, broker_epochs: BrokerEpochs | None = None) -> None:
+        """`broker_epochs`: what this controller knew of them before it reloaded the state."""
         self.controller_epoch = controller_epoch
-        self.lives = Lives() if lives is None else lives
+        self.broker_epochs = BrokerEpochs() if broker_epochs is None else broker_epochs
         self.topics: dict[str, TopicNode] = {}
         self.partition_states: dict[Partition, LeaderIsrAndControllerEpoch] = {}
         self.live: dict[int, int] = {}  # registered brokers, also those shutting down, and their epochs
@@ -102,7 +102,7 @@ class ControllerContext:
     def _forget(self, name: str, node: TopicNode) -> None:
         """Drop its partitions' state. Another topic of that name may have replicas where this one's were offline."""
         partitions = [(name, index) for index in node.replicas]
-        self.lives.forget(partitions)
+        self.broker_epochs.forget(partitions)
         for partition in partitions:
             self.partition_states.pop(partition, None)
         for replicas in self.offline.values():
@@ -112,25 +112,25 @@ class ControllerContext:
         """Record the contents of a state node."""
         self.partition_states[partition] = state
 
-    def written(self, change: Change, version: int) -> LeaderIsrAndControllerEpoch:
+    def written(self, change: StateChange, version: int) -> LeaderIsrAndControllerEpoch:
         """Record that `change` is in the tree, as `version` of its node; returns the new state."""
         state = change.after._replace(version=version)
         self.partition_states[change.partition] = state
         if change.before is None or change.before.leader_epoch < state.leader_epoch:
             receivers = self.live.keys() - self.shutting_down
-            self.lives.epoch_begun(change.partition, set(self.replicas(change.partition)) - receivers)
+            self.broker_epochs.epoch_begun(change.partition, set(self.replicas(change.partition)) - receivers)
         return state
 
     def started(self, brokers: Mapping[int, int]) -> None:
         """Record registrations: broker ids and epochs. Call `died` first for a broker known with another epoch."""
         self.live.update(brokers)
         self.suspected.difference_update(brokers)
-        unheard = {broker: self.lives.take_unsent(broker) for broker in brokers}
-        again = [broker for broker, epoch in brokers.items() if self.lives.begin(broker, epoch)]
+        unheard = {broker: self.broker_epochs.take_unsent(broker) for broker in brokers}
+        again = [broker for broker, epoch in brokers.items() if self.broker_epochs.begin(broker, epoch)]
         for partition, now in self.partition_states.items() if again else ():
             for broker in set(again).intersection(self.replicas(partition)).difference(now.isr):
                 if partition not in unheard[broker]:
-                    self.lives.mark_outlived(partition, now.leader_epoch, broker)
+                    self.broker_epochs.mark_stale(partition, now.leader_epoch, broker)
 
     def died(self, brokers: Iterable[int], suspected: bool = False) -> None:
         """Record lost registrations; or, if `suspected`, brokers that are registered but seem dead.
@@ -185,7 +185,7 @@ class ControllerContext:
 
     def registered(self, broker: int) -> int | None:
         """The epoch of a registered broker, even if it is suspected to be dead; None if it is unknown."""
-        return self.lives.epoch(broker) if broker in self.suspected else self.live.get(broker)
+        return self.broker_epochs.epoch(broker) if broker in self.suspected else self.live.get(broker)
 
     def has_live_leader(self, partition: Partition) -> bool:
         """Whether it has a live leader (a leader that shuts down counts until another can take over)."""
@@ -206,24 +206,24 @@ class ControllerContext:
 
     # -- decisions
 
-    def new_partitions(self, topic: str) -> list[Change]:
+    def new_partitions(self, topic: str) -> list[StateChange]:
         """First states for a topic's partitions without one; skips partitions without a live replica."""
         return _not_none(self._first_state(partition) for partition in self.partitions([topic]))
 
-    def brokers_failed(self, unclean: Unclean) -> list[Change]:
+    def brokers_failed(self, unclean: Unclean) -> list[StateChange]:
         """After `died`, `log_dirs`, or a controller election: replace lost leaders, and remove lost brokers from isrs.
 
         If no broker can lead, the leader becomes NO_LEADER, and the last isr members stay in it.
         """
         return _not_none(self._after_loss(partition, unclean) for partition in self.partitions())
 
-    def brokers_started(self, unclean: Unclean, topics: Iterable[str] | None = None) -> list[Change]:
+    def brokers_started(self, unclean: Unclean, topics: Iterable[str] | None = None) -> list[StateChange]:
         """After `started`, or when `unclean` has changed for `topics`: elect leaders for partitions without one, and
-        raise the leader epoch where a former life of a started broker may be about to join the isr.
+        raise the leader epoch where a late write may add a started broker to the isr by its former fetches.
         """
         return _not_none(self._election(one, unclean) or self._epoch_bump(one) for one in self.partitions(topics))
 
-    def raise_epochs(self, epochs: Mapping[Partition, int]) -> list[Change]:
+    def raise_epochs(self, epochs: Mapping[Partition, int]) -> list[StateChange]:
         """Raise the leader epoch, under the same leader, of each partition that still has the epoch in `epochs`."""
         states = {one: now for one, now in self.partition_states.items() if epochs.get(one) == now.leader_epoch}
         return _not_none(self.change(one, now.leader, now.isr, new_epoch=True) for one, now in states.items())
@@ -240,14 +240,14 @@ class ControllerContext:
             changes.append(self._shutdown_change(partition, now, broker))
         return Shutdown(_not_none(changes), stopped)
 
-    def _first_state(self, partition: Partition) -> Change | None:
+    def _first_state(self, partition: Partition) -> StateChange | None:
         online = self.online_replicas(partition)
         isr = tuple(broker for broker in self.replicas(partition) if broker in online)
         if partition in self.partition_states or partition in self.malformed_states or not isr:
             return None
-        return Change(partition, None, LeaderIsrAndControllerEpoch(isr[0], isr, 0, self.controller_epoch))
+        return StateChange(partition, None, LeaderIsrAndControllerEpoch(isr[0], isr, 0, self.controller_epoch))
 
-    def _after_loss(self, partition: Partition, unclean: Unclean) -> Change | None:
+    def _after_loss(self, partition: Partition, unclean: Unclean) -> StateChange | None:
         change, now = self._election(partition, unclean), self.partition_states.get(partition)
         if change or now is None:
             return change
@@ -260,7 +260,7 @@ class ControllerContext:
         change = self.change(partition, now.leader if now.leader in there else NO_LEADER, isr or members)
         return change or self._epoch_bump(partition)
 
-    def _election(self, partition: Partition, unclean: Unclean) -> Change | None:
+    def _election(self, partition: Partition, unclean: Unclean) -> StateChange | None:
         now = self.partition_states.get(partition)
         if now is None:
             return self._first_state(partition)
@@ -271,19 +271,23 @@ class ControllerContext:
         elected = elections.offline(replicas, self._current_isr(partition, now), online, lossy)
         return self.change(partition, elected.leader, elected.isr) if elected else None
 
-    def _epoch_bump(self, partition: Partition) -> Change | None:
-        """Raise the leader epoch where followers may be about to join the isr by fetches of their former lives."""
+    def _epoch_bump(self, partition: Partition) -> StateChange | None:
+        """Raise the leader epoch where followers may be about to join the isr by fetches before their restart."""
         now = self.partition_states.get(partition)
-        if now is None or not self.has_live_leader(partition) or not self.lives.outlived(partition, now.leader_epoch):
+        if now is None or not self.has_live_leader(partition):
+            return None
+        if not self.broker_epochs.stale_followers(partition, now.leader_epoch):
             return None
         return self.change(partition, now.leader, self._current_isr(partition, now), new_epoch=True)
 
     def _current_isr(self, partition: Partition, now: LeaderIsrAndControllerEpoch) -> Sequence[int]:
-        """The isr without members that joined by fetches of a former life; the full isr if no others are in it."""
-        outlived = self.lives.outlived(partition, now.leader_epoch) - {now.leader}
-        return tuple(broker for broker in now.isr if broker not in outlived) or now.isr
+        """The isr without members that joined by fetches before their restart; the full isr if no others are in it."""
+        stale = self.broker_epochs.stale_followers(partition, now.leader_epoch) - {now.leader}
+        return tuple(broker for broker in now.isr if broker not in stale) or now.isr
 
-    def _shutdown_change(self, partition: Partition, now: LeaderIsrAndControllerEpoch, broker: int) -> Change | None:
+    def _shutdown_change(
+        self, partition: Partition, now: LeaderIsrAndControllerEpoch, broker: int
+    ) -> StateChange | None:
         if now.leader != broker:
             isr = tuple(other for other in now.isr if other != broker)
             return self.change(partition, now.leader, isr or now.isr)
@@ -293,7 +297,9 @@ class ControllerContext:
         )
         return self.change(partition, elected.leader, elected.isr) if elected else None
 
-    def change(self, partition: Partition, leader: int, isr: Sequence[int], new_epoch: bool = False) -> Change | None:
+    def change(
+        self, partition: Partition, leader: int, isr: Sequence[int], new_epoch: bool = False
+    ) -> StateChange | None:
         """The next state, with the next leader epoch; None when nothing changes, except with `new_epoch`.
 
         None, too, for a state that a later controller wrote: this controller was superseded without noticing.
@@ -304,8 +310,8 @@ class ControllerContext:
         after = LeaderIsrAndControllerEpoch(
             leader, tuple(isr), now.leader_epoch + 1, self.controller_epoch, now.version
         )
-        return Change(partition, now, after) if new_epoch or after[:2] != now[:2] else None
+        return StateChange(partition, now, after) if new_epoch or after[:2] != now[:2] else None
 
 
-def _not_none(changes: Iterable[Change | None]) -> list[Change]:
+def _not_none(changes: Iterable[StateChange | None]) -> list[StateChange]:
     return [change for change in changes if change is not None]

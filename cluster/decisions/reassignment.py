@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from odradek.cluster.decisions import elections
 from odradek.cluster.decisions.broker_request_batch import Replica
-from odradek.cluster.decisions.controller_state import Change, ControllerContext, LeaderIsrAndControllerEpoch
+from odradek.cluster.decisions.controller_state import ControllerContext, LeaderIsrAndControllerEpoch, StateChange
 from odradek.cluster.decisions.elections import NO_LEADER
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_REPLICAS
@@ -79,7 +79,7 @@ class Step(NamedTuple):
 
     partition: Partition
     assignment: Assignment | None
-    change: Change | None
+    change: StateChange | None
     new: set[Replica]
     stop: dict[Replica, bool]
     completes: bool = False
@@ -153,7 +153,7 @@ def begin(state: ControllerContext, partition: Partition, planned: Assignment) -
 
 def _compared(
     state: ControllerContext, partition: Partition, planned: Assignment, now: LeaderIsrAndControllerEpoch
-) -> Change | None:
+) -> StateChange | None:
     isr = tuple(broker for broker in now.isr if broker in planned.replicas) or now.isr
     leader = now.leader
     if leader not in planned.replicas:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from odradek.cluster.configs import configdef
 from odradek.cluster.configs.admitted import NOBODY, Admitted
+from odradek.cluster.tree import quota_nodes
+from odradek.security.quotas.entities import Entity
 
 ControllerProgress = tuple[
     int, int
@@ -93,7 +96,7 @@ class Topics(Mapping[str, Topic]):
         return len(self._raw)
 
 
-class Mark:
+class SnapshotIdentity:
     """Identity of a snapshot: an object that outlives it, such as an idle connection, keeps this and not the data."""
 
     __slots__ = ()
@@ -103,12 +106,14 @@ class Snapshot:
     """The cluster's metadata at one version; immutable."""
 
     def __init__(self, raw: dict[str, Any], static: Mapping[str, Any] | None = None) -> None:
-        self.mark = Mark()
+        self.identity = SnapshotIdentity()
         self.version: int = raw["version"]
         self.cluster_id: str = raw["cluster_id"]
         self.controller_id: int = raw["controller_id"]
+        self.security: int = raw.get("security", 0)  # the version of the security metadata that belongs to it
         self.controller_progress: ControllerProgress = tuple(raw.get("heard", NO_PROGRESS))
         self.brokers = {b["id"]: _broker(b) for b in raw["brokers"]}
+        self.protocols: dict[str, str] = raw.get("protocols", {})  # of this broker's listeners, by name
         self.topics = Topics(raw["topics"])
         self.admitted = _admitted(raw)
         self._dynamic: dict[str, dict[str, str]] = raw["dynamic"]["brokers"]
@@ -116,6 +121,7 @@ class Snapshot:
         self._ids: dict[str, str] | None = None
         self._static = static or {}
         self._resolved: dict[str, dict[str, Any]] = {}
+        self._quotas: Mapping[Entity, Mapping[str, float]] | None = None
         self._raw = raw
 
     @classmethod
@@ -141,6 +147,19 @@ class Snapshot:
     def partition(self, topic: str, index: int) -> PartitionInfo | None:
         """One partition, None when topic or partition is unknown."""
         return self.topics[topic].partition(index) if topic in self.topics else None
+
+    @property
+    def quota_paths(self) -> dict[str, dict[str, float]]:
+        """Client quotas by path (cluster.tree.quota_nodes): equal in two snapshots between which no quota changed."""
+        found: dict[str, dict[str, float]] = self._raw.get("quotas", {})
+        return found
+
+    @property
+    def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
+        """Client quotas by entity."""
+        if self._quotas is None:
+            self._quotas = quota_nodes.by_entity(self.quota_paths)
+        return self._quotas
 
     def overrides(self, name: str) -> dict[str, str]:
         """topic -> value as text, for the topics that override the config `name`; builds no Topic."""
@@ -235,12 +254,17 @@ def raw_snapshot(
     dynamic: dict[str, dict[str, str]],
     admitted: Admitted = NOBODY,
     progress: ControllerProgress = NO_PROGRESS,
+    security: int = 0,
+    quotas: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    protocols: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The JSON object of a snapshot.
 
     A topic is {"id": 32 hex, "internal": bool, "config": {name: text}, "partitions": rows of PartitionInfo};
     a broker {"id", "rack", "endpoints": {listener: [host, port]}}; `dynamic` maps "" (the cluster-wide default)
-    and broker ids to dynamic broker configs as text. `progress` is for the next controller process.
+    and broker ids to dynamic broker configs as text. `progress` is for the next controller process. `security` is the
+    version of the security metadata that belongs to it. `quotas` has client quotas by path (cluster.tree.quota_nodes).
+    `protocols` has the listeners of this broker, with their security protocols; none: they are as at the start.
     """
     return {
         "version": version,
@@ -251,6 +275,9 @@ def raw_snapshot(
         "dynamic": {"brokers": dynamic, "topics_default": {}},
         "admitted": admitted.raw,
         "heard": progress,
+        "security": security,
+        "quotas": dict(quotas),
+        "protocols": dict(protocols),
     }
 
 

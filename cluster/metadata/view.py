@@ -78,8 +78,8 @@ class ControllerTerm(NamedTuple):
         name, _, number = (client_id or "").rpartition("-")
         counted = int(number) if name == CONTROLLER and number.isdecimal() else -1
         full = getattr(request, "type", None) == FULL
-        life = getattr(request, "broker_epoch", -1)
-        return cls(request.controller_id, request.controller_epoch, life, counted, full, size)
+        broker_epoch = getattr(request, "broker_epoch", -1)
+        return cls(request.controller_id, request.controller_epoch, broker_epoch, counted, full, size)
 
 
 def raw_broker(broker: int, node: BrokerNode) -> dict[str, Any]:
@@ -102,7 +102,10 @@ class View:
         self.brokers: dict[int, dict[str, Any]] = {}
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
+        self.quotas: dict[str, dict[str, float]] = {}
+        self.protocols: dict[str, str] = {}  # of this broker's listeners (broker.controller.dynamic_listeners)
         self.admitted = NOBODY  # broker.controller.member.broker_addresses enters it
+        self.security = 0  # the version of the security metadata that belongs to the next snapshot
         self.controller_progress = NO_PROGRESS  # broker.controller.replicas.controller_requests does
         self._incomplete: dict[str, int] = {}  # the number of visible partitions of each incomplete topic
 
@@ -112,7 +115,7 @@ class View:
         topics = first_partitions(self.topics, self._incomplete)
         raw = raw_snapshot(
             version, self.cluster_id, self.controller_id, brokers, topics, self.dynamic, self.admitted,
-            self.controller_progress,
+            self.controller_progress, self.security, self.quotas, self.protocols,
         )  # fmt: skip
         return Snapshot(raw, static)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek.protocol import errors
-from odradek.protocol.fetch import FetchPart
+from odradek.protocol.fetch import FetchPartition
 from odradek.protocol.wire import INT32_MAX
 
 Key = tuple[bytes, int]  # topic id, partition
@@ -23,14 +23,14 @@ class FetchSessionHandler:
     def __init__(self) -> None:
         self.id = NO_SESSION
         self.epoch = INITIAL
-        self.sent: dict[Key, FetchPart] = {}
-        self._changed: dict[Key, FetchPart | None] = {}
+        self.sent: dict[Key, FetchPartition] = {}
+        self._changed: dict[Key, FetchPartition | None] = {}
 
-    def change(self, key: Key, part: FetchPart | None) -> None:
+    def change(self, key: Key, part: FetchPartition | None) -> None:
         """Fetch a partition as in `part` from now on; None: no longer."""
         self._changed[key] = part
 
-    def build(self, partitions: Iterable[tuple[Key, FetchPart]]) -> tuple[list[FetchPart], list[Key]]:
+    def build(self, partitions: Iterable[tuple[Key, FetchPartition]]) -> tuple[list[FetchPartition], list[Key]]:
         """The partitions that the next request names and forgets; only a full request iterates over `partitions`."""
         changed, self._changed = self._changed, {}
         if self.epoch == INITIAL:

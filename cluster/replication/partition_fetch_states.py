@@ -23,7 +23,7 @@ from odradek.cluster.replication import pipelined_fetch
 from odradek.cluster.replication.fetch_session import FetchSessionHandler, Key
 from odradek.cluster.replication.pipelined_fetch import PendingAppend
 from odradek.protocol import errors
-from odradek.protocol.fetch import FetchPart, FetchRequest
+from odradek.protocol.fetch import FetchPartition, FetchRequest
 from odradek.protocol.fetch_client import EARLIEST, LATEST
 
 APPEND, DIVERGED, OUT_OF_RANGE, DELAY = "append", "diverged", "out of range", "delay"
@@ -81,7 +81,7 @@ class PartitionFetchStates:
 
     def __init__(self, config: FetcherConfig) -> None:
         self.config = config
-        self._parts: dict[Key, FetchPart] = {}  # all partitions, with the fetch part to request
+        self._parts: dict[Key, FetchPartition] = {}  # all partitions, with the fetch part to request
         self._held: set[Key] = set()
         self._truncating: set[Key] = set()
         self._delayed: dict[Key, int] = {}  # left out until (ms)
@@ -100,7 +100,7 @@ class PartitionFetchStates:
     def assign(self, key: Key, position: Position) -> None:
         """Fetch a partition from `position` on; drops all earlier state."""
         self.remove(key)
-        self._parts[key] = FetchPart(*key, *position, self.config.part_bytes)
+        self._parts[key] = FetchPartition(*key, *position, self.config.part_bytes)
         self._fetch_again(key)
 
     def remove(self, key: Key) -> None:
@@ -182,7 +182,7 @@ class PartitionFetchStates:
         self._session_errors = self._not_before = 0
         self._lookups = dict.fromkeys(self._lookups)
 
-    def requested(self, key: Key) -> FetchPart | None:
+    def requested(self, key: Key) -> FetchPartition | None:
         """The request part that the response's part for `key` answers; None when it is no longer fetched."""
         part = self._parts.get(key)
         return part if part is not None and not self._is_excluded(key) and part == self._session.sent.get(key) else None
@@ -218,7 +218,7 @@ class PartitionFetchStates:
     def set_position(self, key: Key, position: Position) -> None:
         """Record the log's position; the partition's state stays."""
         if key in self._parts:
-            self._parts[key] = FetchPart(*key, *position, self.config.part_bytes)
+            self._parts[key] = FetchPartition(*key, *position, self.config.part_bytes)
 
     def succeeded(self, key: Key) -> None:
         """Reset the failures in a row: the leader's data were usable."""

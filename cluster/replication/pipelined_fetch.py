@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek.cluster.replication.fetch_session import Key
-from odradek.protocol.fetch import FetchPart
+from odradek.protocol.fetch import FetchPartition
 
 
 class PendingAppend(NamedTuple):
@@ -32,7 +32,7 @@ class PendingAppend(NamedTuple):
     hw: int
 
 
-def beyond(sent: FetchPart, pending: PendingAppend) -> FetchPart | None:
+def beyond(sent: FetchPartition, pending: PendingAppend) -> FetchPartition | None:
     """The next fetch, after the records in response to `sent`; None when they must be in the log first."""
     if not sent.offset < pending.end < pending.hw or pending.last_epoch < 0:
         return None

@@ -52,3 +52,14 @@ def decode_log_dir_event(data: bytes) -> int | None:
 def encode_config_change(kind: str, name: str) -> bytes:
     """For a node under CONFIG_CHANGES: `/config/<kind>/<name>` was written."""
     return to_json({"version": 2, "entity_path": f"{kind}/{name}"})
+
+
+def decode_config_change(data: bytes) -> str | None:
+    """`<kind>/<name>` of a node under CONFIG_CHANGES, of its first version too; None when it is malformed."""
+    try:
+        change = json.loads(data)
+        if change["version"] == 1:
+            return f"{change['entity_type']}/{change['entity_name']}"
+        return str(change["entity_path"])
+    except MALFORMED:
+        return None

@@ -24,6 +24,9 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+USER_CONFIGS = "/config/users"
+CLIENT_CONFIGS = "/config/clients"
+IP_CONFIGS = "/config/ips"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"  # the prefix of sequence nodes
 ISR_CHANGES = "/isr_change_notification"
@@ -35,10 +38,12 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PRODUCER_IDS = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
+OWN = "/odradek"
 STARTS = "/odradek/starts"  # number of controller starts: the upper half of slot incarnations
 ADOPTION = "/odradek/adoption"  # exists while logs of another broker remain to be adopted
 UNRENAMED = "/odradek/unrenamed"  # its children: ids of deleted topics that still have directories to rename
-LIVES = "/odradek/lives"  # registrations that controllers have handled (broker.controller.elected.settled_lives)
+DECOY_KEY = "/odradek/scram_decoy_key"  # a secret of the cluster (cluster.user_store)
+SETTLED_EPOCHS = "/odradek/lives"  # registrations that controllers have handled (broker/controller/elected)
 CLUSTER_WIDE = "<default>"  # the name of the cluster-wide broker config
 
 PERSISTENT = (
@@ -48,21 +53,22 @@ PERSISTENT = (
     CONFIG_CHANGES,
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
-    "/config/clients",
-    "/config/users",
-    "/config/ips",
+    CLIENT_CONFIGS,
+    USER_CONFIGS,
+    IP_CONFIGS,
     DELETE_TOPICS,
     "/brokers/seqid",
     ISR_CHANGES,
     LOG_DIR_EVENTS,
     PRODUCER_IDS,
     "/cluster",
-    "/odradek",
+    OWN,
 )
 
 
 Partition = tuple[str, int]  # a topic's name and the partition's index
 # Before listeners had names (Kafka 0.9 to 0.10.1), the protocol's name stood for the listener.
+_BETWEEN_BROKERS = "odradek_inter_broker_listener"
 _OLD_LISTENERS = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)]?:(-?[0-9]+)")
 
@@ -124,11 +130,15 @@ class TopicNode(NamedTuple):
 
 
 class BrokerNode(NamedTuple):
-    """The contents of `/brokers/ids/<n>`: host and port and security protocol by listener name, and the rack."""
+    """The contents of `/brokers/ids/<n>`: host and port and security protocol by listener name, and the rack.
+
+    `between_brokers`: inter.broker.listener.name, which Apache Kafka's brokers do not register.
+    """
 
     endpoints: dict[str, tuple[str, int]]
     protocols: dict[str, str]
     rack: str | None
+    between_brokers: str | None = None
 
 
 class PartitionState(NamedTuple):
@@ -243,13 +253,13 @@ def decode_state(data: bytes) -> PartitionState:
     return PartitionState(leader, epoch, _brokers(value["isr"]), controller)
 
 
-def encode_lives(epochs: Mapping[int, int]) -> bytes:
+def encode_settled_epochs(epochs: Mapping[int, int]) -> bytes:
     """The czxids of broker registrations."""
     return to_json({"version": 1, "brokers": {str(broker): epoch for broker, epoch in sorted(epochs.items())}})
 
 
 @_strict
-def decode_lives(data: bytes) -> dict[int, int]:
+def decode_settled_epochs(data: bytes) -> dict[int, int]:
     """MalformedNode."""
     return {int(broker): int(epoch) for broker, epoch in json.loads(data)["brokers"].items()}
 
@@ -292,8 +302,9 @@ def decode_broker_id(name: str) -> int:
 
 
 def encode_broker(
-    endpoints: dict[str, tuple[str, int]], protocols: dict[str, str], rack: str | None, now_ms: int
-) -> bytes:
+    endpoints: dict[str, tuple[str, int]], protocols: dict[str, str], rack: str | None, now_ms: int,
+    between_brokers: str | None = None,
+) -> bytes:  # fmt: skip
     """`/brokers/ids/<n>`, version 5; host and port are those of the first plaintext listener, for old clients."""
     host, port = next((end for name, end in endpoints.items() if protocols.get(name) == "PLAINTEXT"), ("", -1))
     value: dict[str, Any] = {
@@ -306,7 +317,8 @@ def encode_broker(
         "listener_security_protocol_map": protocols,
         "features": {},
     }
-    return to_json(value | ({"rack": rack} if rack else {}))
+    own = {_BETWEEN_BROKERS: between_brokers} if between_brokers else {}  # other brokers ignore it
+    return to_json(value | ({"rack": rack} if rack else {}) | own)
 
 
 def _host_text(host: str) -> str:
@@ -325,7 +337,9 @@ def decode_broker(data: bytes) -> BrokerNode:
     endpoints = dict(map(_endpoint, value["endpoints"]))
     if not endpoints:
         raise MalformedNode("a broker without endpoints")
-    return BrokerNode(endpoints, {name: known[name] for name in endpoints}, rack)
+    between_brokers = value.get(_BETWEEN_BROKERS)
+    own = between_brokers if isinstance(between_brokers, str) else None
+    return BrokerNode(endpoints, {name: known[name] for name in endpoints}, rack, own)
 
 
 def _endpoint(text: str) -> tuple[str, tuple[str, int]]:

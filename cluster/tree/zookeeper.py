@@ -18,8 +18,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import (
     CHANGED,
     CHILDREN,
@@ -47,13 +49,21 @@ from odradek.cluster.tree.tree import (
 )
 
 if TYPE_CHECKING:
+    import ssl
+
     from kazoo.client import KazooClient, TransactionRequest
     from kazoo.interfaces import IAsyncResult
 
+    from odradek.cluster.tree.zookeeper_security import AuthScheme, Login, TlsHandler
+    from odradek.security.sasl.digest_md5 import DigestMd5Client
+
 _OPEN = "/consumers"  # 0.8 consumers create their nodes below it, under any identity
 _LARGEST = 0xFFFFF - 256  # bytes: jute.maxbuffer less the request header; a server closes the connection above it
+_LOOK_S = 0.05  # between looks whether a connection cannot succeed
 _PER_OPERATION = 128  # bytes besides path and data: its header, an ACL, the version
-_SECRET = ("/config/users", "/config/brokers", "/kafka-acl", "/delegation_token")  # Kafka's, and the ACLs
+_SECRET = (  # Kafka's, the ACLs, and a key of ours
+    "/config/users", "/config/brokers", "/kafka-acl", "/delegation_token", znodes.DECOY_KEY,
+)  # fmt: skip
 _KINDS = {"CREATED": CREATED, "DELETED": DELETED, "CHANGED": CHANGED, "CHILD": CHILDREN}
 
 
@@ -82,7 +92,9 @@ class ZooKeeperTree(Tree):
 
     `hosts` as in `zookeeper.connect`; times in ms: of the session (`zookeeper.session.timeout.ms`), and how long to
     wait for a first connection (`zookeeper.connection.timeout.ms`). `auth` is `scheme:credential`, for example
-    `digest:user:password`; `set_acl` as in `zookeeper.set.acl`. `former` are the `credentials` of a session that an
+    `digest:user:password`; `set_acl` as in `zookeeper.set.acl`; `tls` gives the context of each connection over TLS,
+    `login` the mechanism of each authentication by SASL. Unless it is `patient`, TLS that cannot succeed ends the wait.
+    `former` are the `credentials` of a session that an
     earlier process left behind: this one resumes it if it still exists, and a failure to connect leaves it again unless
     `ends` is set. Raises ConnectError.
     """
@@ -90,57 +102,93 @@ class ZooKeeperTree(Tree):
     def __init__(
         self, hosts: str, session_ms: int = 18_000, connect_ms: int = 18_000, auth: str | None = None,
         set_acl: bool = False, former: tuple[int, bytes] | None = None, ends: bool = False,
+        tls: Callable[[], ssl.SSLContext] | None = None, login: Callable[[], DigestMd5Client] | None = None,
+        patient: bool = True,
     ) -> None:  # fmt: skip
         self._timeout = session_ms / 1000
         self.session_ms = session_ms  # later the timeout that the server negotiates
         self._former = former
         self._keeps_session = former is not None and not ends
         self._set_acl = set_acl
+        self._tls, self._user = tls, _user(auth, login)
         self._events: deque[Event] = deque()
         self._last_state = DISCONNECTED
+        self._patient = patient
+        self._opening = False  # a connection whose user is not known yet
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
-            self._client = self._connect(hosts, connect_ms / 1000, auth)
+            self._client = self._connect(hosts, connect_ms / 1000)
         except BaseException:
             if not self._keeps_session:  # else kazoo's threads keep running and signal it: see `_give_up`
                 os.close(self._bell)
             raise
 
-    def _connect(self, hosts: str, timeout: float, auth: str | None) -> KazooClient:
+    def _connect(self, hosts: str, timeout: float) -> KazooClient:
         from kazoo.client import KazooClient
         from kazoo.exceptions import KazooException
 
-        credentials = [tuple(auth.split(":", 1))] if auth else None
         retry = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
+        handler = self._handler()
         client = KazooClient(
-            hosts, timeout=self._timeout, auth_data=credentials, connection_retry=retry, client_id=self._former
+            hosts, timeout=self._timeout, connection_retry=retry, client_id=self._former, handler=handler
         )
+        for one in self._user:
+            one.attach(client)
         client.add_listener(self._state_changed)
         self._record_session_ms(client)
+        self._count_authenticated(client)
         try:
-            if not _began(client, timeout):
-                raise NoAnswer(f"ZooKeeper at {hosts} (zookeeper.connect) does not respond")
+            hopeless = partial(handler.refuse, client.hosts) if handler is not None and not self._patient else None
+            if not _began(client, timeout, self._acl("/"), hopeless):
+                why = f": {handler.failure}" if handler is not None and handler.failure else ""
+                raise NoAnswer(f"ZooKeeper at {hosts} (zookeeper.connect) does not respond{why}")
         except BaseException as error:
             self._give_up(client)
             if isinstance(error, KazooException):
-                raise ConnectError(
-                    f"ZooKeeper at {hosts} refused the connection: {type(error).__name__} {error}"
-                ) from None
+                refused = [one.refusals.failure for one in self._user if one.refusals.failure]
+                why = "; ".join(refused) or f"{type(error).__name__} {error}"
+                raise ConnectError(f"ZooKeeper at {hosts} refused the connection: {why}") from None
             raise
         return client
 
+    def _handler(self) -> TlsHandler | None:
+        """kazoo's threads; None for its own, without TLS."""
+        if self._tls is None:
+            return None
+        from odradek.cluster.tree.zookeeper_security import TlsHandler
+
+        return TlsHandler(self._tls)
+
     def _record_session_ms(self, client: KazooClient) -> None:
-        """Record the session timeout that the server negotiates; kazoo itself only logs it."""
+        """Record the session timeout that the server negotiates; kazoo itself only logs it.
+
+        A server that starts can take the first request and never answer it. kazoo waits for a whole session then, which
+        is over afterwards; a third of it leaves time for other tries.
+        """
         connection = client._connection
         invoke = connection._invoke
 
         def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
-            answer = invoke(timeout, request, xid)
-            if xid is None:  # only for the first request of a connection
-                self.session_ms = answer[0].time_out or self.session_ms  # 0: the session is over
+            if xid is not None:  # not the first request of a connection
+                return invoke(timeout, request, xid)
+            answer = invoke(min(timeout, self.session_ms / 3000), request, xid)
+            self.session_ms = answer[0].time_out or self.session_ms  # 0: the session is over
             return answer
 
         connection._invoke = noting
+
+    def _count_authenticated(self, client: KazooClient) -> None:
+        """A connection counts once its user is known; for kazoo it does before."""
+        connect = client._connection._connect
+
+        def connecting(*where: Any) -> Any:
+            self._opening = True  # also after a failure: for kazoo the connection counts until it handles that
+            found = connect(*where)
+            self._opening = False
+            self._state_changed("CONNECTED")
+            return found
+
+        client._connection._connect = connecting
 
     def _give_up(self, client: KazooClient) -> None:
         """End the session, unless an earlier process left it behind: the next process resumes that one.
@@ -155,7 +203,7 @@ class ZooKeeperTree(Tree):
 
     def _state_changed(self, state: str) -> None:
         """A lost connection followed by a lost session is one event; `session` shows the latter."""
-        kind = CONNECTED if state == "CONNECTED" else DISCONNECTED
+        kind = CONNECTED if state == "CONNECTED" and not self._opening else DISCONNECTED
         if kind != self._last_state:
             self._last_state = kind
             self._put_event(Event(kind, "/"))
@@ -232,6 +280,20 @@ class ZooKeeperTree(Tree):
             return list(security.OPEN_ACL_UNSAFE)
         return [*security.CREATOR_ALL_ACL, *(() if path.startswith(_SECRET) else security.READ_ACL_UNSAFE)]
 
+    def is_open(self, path: str) -> bool:
+        """Whether any client may change the node, or what is below it. NoNode."""
+        check_path(path)
+        from kazoo.security import Permissions
+
+        acls, _ = self._await(self._connected(path).get_acls_async(path), path)
+        return any(acl.id.scheme == "world" and acl.perms & ~Permissions.READ for acl in acls)
+
+    def close_off(self, path: str) -> None:
+        """Give `path` and all below it the ACL that it would have if it were created now. NoNode."""
+        self._await(self._connected(path).set_acls_async(path, self._acl(path)), path)
+        for name in self.children(path):
+            self.close_off(f"{path}/{name}")
+
     def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
         check_path(path)
         return self._found(self._connected(path).get_async(path, self._watch(path, watch)), path)
@@ -280,7 +342,7 @@ class ZooKeeperTree(Tree):
 
     def _connected(self, path: str) -> KazooClient:
         """The client, if it is connected. NotDone."""
-        if not self._client.connected:
+        if not self._client.connected or self._opening:
             raise NotDone(f"{path}: not connected to ZooKeeper")
         return self._client
 
@@ -301,22 +363,43 @@ class ZooKeeperTree(Tree):
             return None
 
 
-def _began(client: KazooClient, timeout: float) -> bool:
-    """Connect and ensure the chroot; False when no server answers both within `timeout` seconds.
+def _user(auth: str | None, begin: Callable[[], DigestMd5Client] | None) -> list[AuthScheme | Login]:
+    """What authenticates each connection."""
+    if not auth and begin is None:
+        return []
+    from odradek.cluster.tree.zookeeper_security import AuthScheme, Login
 
+    return [*([AuthScheme(auth)] if auth else []), *([Login(begin)] if begin is not None else [])]
+
+
+def _began(client: KazooClient, timeout: float, acl: list[Any], hopeless: Callable[[], bool] | None) -> bool:
+    """Connect and ensure the chroot, created with `acl`; False when no server answers both within `timeout` seconds.
+
+    `hopeless` ends the wait for a connection.
     A connection lost in between counts as no answer: kazoo opens the next.
     """
     from kazoo.exceptions import ConnectionLoss, SessionExpiredError
 
     until = time.monotonic() + timeout
     connected = client.start_async()
-    while connected.wait(max(0.0, until - time.monotonic())):
+    while _await(connected, until, hopeless):
         try:
-            client.ensure_path("/")
+            client.ensure_path("/", acl)
             return True
         except (ConnectionLoss, SessionExpiredError):
             if time.monotonic() >= until:
                 break
+    return False
+
+
+def _await(connected: Any, until: float, hopeless: Callable[[], bool] | None) -> bool:
+    """Wait for the event; True when it happened."""
+    while hopeless is None or not hopeless():
+        left = max(0.0, until - time.monotonic())
+        if connected.wait(left if hopeless is None else min(left, _LOOK_S)):
+            return True
+        if not left:
+            break
     return False
 
 

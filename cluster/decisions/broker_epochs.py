@@ -1,4 +1,4 @@
-"""Partitions whose ISR a broker's former life may still be about to join (KIP-903, for ZooKeeper mode). Pure.
+"""Partitions whose ISR a restarted broker may join by fetches from before its restart (KIP-903, for ZooKeeper). Pure.
 
 A leader adds a follower to the ISR by its fetches. If that follower then loses power, its log may end earlier when it
 returns; and the leader's conditional write to the state node may land late, after the follower's next registration. The
@@ -6,20 +6,21 @@ controller's write that removes a dead broker from ISRs does not prevent this: w
 broker is out of sync, it has nothing to write.
 
 A new leader epoch prevents it. It changes the node, so that the late write fails, and the leader drops the positions of
-out-of-sync followers: a follower can join only by fetches in that epoch, which a former life does not know unless the
-controller sent it. So when a broker returns, each partition in which it is an out-of-sync replica gets a new epoch,
-except where the current epoch began after the last one sent to the broker: after a crash, every partition in which it
-was in sync; after a controlled shutdown, all partitions. This leaves the partitions that it was still catching up with:
-no write in a healthy cluster, and at most one per partition and return, as many as the crash of an in-sync broker
-costs. A newly elected controller does not know which broker got which epoch, and does the same for all live brokers.
+out-of-sync followers: a follower can join only by fetches in that epoch, which a former registration does not know
+unless the controller sent it. So when a broker returns, each partition in which it is an out-of-sync replica gets a new
+epoch, except where the current epoch began after the last one sent to the broker: after a crash, every partition in
+which it was in sync; after a controlled shutdown, all partitions. This leaves the partitions that it was still catching
+up with: no write in a healthy cluster, and at most one per partition and return, as many as the crash of an in-sync
+broker costs. A newly elected controller does not know which broker got which epoch, and does the same for all live
+brokers.
 
 If a late write puts a broker into an ISR after the controller has read the opposite, the new epoch also removes it from
 the ISR, provided that others are in it. `epoch` of a broker is its registration's czxid.
 
 A controller may die before it sees the registration, and the late write may land before the next controller reads. So
-the tree records which lives controllers have handled, written after the epochs that those required
-(broker.controller.elected.settled_lives). A broker in any other life has no fetch instructions, or only very recent
-ones: it leaves the ISRs that it follows in, where others stay (broker.controller.elected.state_loader:
+the tree records which broker epochs controllers have handled, written after the leader epochs that those required
+(broker.controller.elected.settled_epochs). A broker with any other epoch has no fetch instructions, or only very recent
+ones: it leaves the ISRs in which it is a follower and others stay (broker.controller.elected.state_loader:
 restarted_members). Not covered:
 - A broker that shuts down receives the epoch in which another broker leads its partitions, and could fetch in it before
   the new leader learns, at the same moment, that the broker is offline. It syncs its log when it stops.
@@ -34,47 +35,47 @@ from typing import NamedTuple
 from odradek.cluster.tree.znodes import Partition
 
 
-class Outlived(NamedTuple):
-    """Former lives of `brokers` may have fetched in leader epochs up to `epoch`."""
+class StaleFollowers(NamedTuple):
+    """`brokers` may have fetched in leader epochs up to `epoch` before they restarted."""
 
     epoch: int
     brokers: frozenset[int]
 
 
-class Lives:
-    """A controller's knowledge of broker lives, for one controller epoch."""
+class BrokerEpochs:
+    """What a controller knows of the brokers' epochs, for one controller epoch."""
 
     def __init__(self) -> None:
         self._epochs: dict[int, int] = {}  # the last known epoch of each broker
         self._unsent: defaultdict[int, set[Partition]] = defaultdict(set)  # epochs not sent to a broker
-        self._outlived: dict[Partition, Outlived] = {}
+        self._stale: dict[Partition, StaleFollowers] = {}
 
     def begin(self, broker: int, epoch: int) -> bool:
-        """Record a live broker, which receives the full state; whether this is a new life of it."""
+        """Record a live broker, which receives the full state; whether it has registered again."""
         another, self._epochs[broker] = self._epochs.get(broker) != epoch, epoch
         return another
 
     def epoch(self, broker: int) -> int | None:
-        """The epoch of a broker's last known life."""
+        """A broker's last known epoch."""
         return self._epochs.get(broker)
 
     def take_unsent(self, broker: int) -> Collection[Partition]:
-        """Take the partitions whose epochs were not sent to any former life of a broker; they are sent now."""
+        """Take the partitions whose epochs were not sent to any former registration of a broker; they are sent now."""
         return self._unsent.pop(broker, ())
 
-    def mark_outlived(self, partition: Partition, epoch: int, broker: int) -> None:
-        """Record that former lives of a broker may have received this epoch."""
-        known = self._outlived.get(partition, Outlived(epoch, frozenset()))
-        self._outlived[partition] = Outlived(epoch, known.brokers | {broker})
+    def mark_stale(self, partition: Partition, epoch: int, broker: int) -> None:
+        """Record that a broker may have received this epoch before it restarted."""
+        known = self._stale.get(partition, StaleFollowers(epoch, frozenset()))
+        self._stale[partition] = StaleFollowers(epoch, known.brokers | {broker})
 
-    def outlived(self, partition: Partition, epoch: int) -> frozenset[int]:
-        """Brokers whose present lives cannot be in an ISR of this epoch by their own fetches."""
-        known = self._outlived.get(partition)
+    def stale_followers(self, partition: Partition, epoch: int) -> frozenset[int]:
+        """Brokers that have not fetched in this epoch since they restarted, so that an ISR has them by a late write."""
+        known = self._stale.get(partition)
         return frozenset() if known is None or known.epoch < epoch else known.brokers
 
     def epoch_begun(self, partition: Partition, unsent_to: Iterable[int]) -> None:
         """Record that a partition's next epoch is in the tree and is not sent to the brokers in `unsent_to`."""
-        self._outlived.pop(partition, None)
+        self._stale.pop(partition, None)
         for broker in unsent_to:
             self._unsent[broker].add(partition)
 
@@ -82,6 +83,6 @@ class Lives:
         """Drop partitions that no longer exist."""
         partitions = list(partitions)
         for partition in partitions:
-            self._outlived.pop(partition, None)
+            self._stale.pop(partition, None)
         for unheard in self._unsent.values():
             unheard.difference_update(partitions)
