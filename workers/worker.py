@@ -11,15 +11,18 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from odradek.cluster.configs import quota_windows
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.ipc import slots
+from odradek.ipc import latencies, slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
+from odradek.ipc.quotas import QuotaTable
+from odradek.ipc.region import RegionError
 from odradek.ipc.shm import META_VERSION, Shared
 from odradek.storage.log import opening
 from odradek.storage.log.partition import Partition
@@ -34,11 +37,13 @@ from odradek.workers.fetch import nearest_replica
 from odradek.workers.fetch.fetch_sessions import FetchSessionCache
 from odradek.workers.fetch.fetch_targets import FetchTargets
 from odradek.workers.fetch.follower_progress import FollowerProgress
-from odradek.workers.net import time_slices
+from odradek.workers.net import connection_state, time_slices
 from odradek.workers.net.acceptor_channel import AcceptorChannel
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.loop import Loop
 from odradek.workers.net.pager import Pager
+from odradek.workers.net.removed_listeners import RemovedListeners
+from odradek.workers.net.request_times import RequestTimes
 from odradek.workers.produce.acks_all import AcksAll
 from odradek.workers.produce.batching import Batching
 from odradek.workers.produce.fsync import Syncer
@@ -47,14 +52,19 @@ from odradek.workers.produce.produce_targets import ProduceTargets
 from odradek.workers.produce.producer_ids import ProducerIds
 from odradek.workers.produce.record_check import RecordCheck
 from odradek.workers.produce.verification import Verification
+from odradek.workers.quotas.muting import Muting
+from odradek.workers.quotas.quota_manager import QuotaManager
+from odradek.workers.quotas.request_quotas import RequestQuotas
 
 if TYPE_CHECKING:
+    from odradek.workers.authentication.authentication import Authentication
     from odradek.workers.fetch.fetch_services import FetchServices
     from odradek.workers.produce.produce_services import ProduceServices
 
 log = logging.getLogger(__name__)
 
 IDLE_TICK_S = 0.5
+_PRODUCE = 0  # its api key
 TICK_S = 0.1  # the safety net: a lost ring delays a waiter by this much at most
 RETRY_S = 0.001
 RECOVER_LOOK_S = 0.01
@@ -86,10 +96,12 @@ class Worker:
         self._stopping = False
         config = process.config
         self.catalog = Catalog(self.shared, process.run_dir, self.role, config, config.log_dirs, config.clean)
+        self.authorization = self.catalog.authorization
         self.snapshot: Snapshot = self.catalog.snapshot
         self.catalog.log.ring = self._ring_through(self.catalog.log.ring)
         self.bell = Doorbell(process.run_dir, self.role)
-        self.loop = Loop(self, config["socket.request.max.bytes"], config["odradek.worker.spin.us"])
+        self.times = RequestTimes(self._histograms(), _PRODUCE)
+        self.loop = Loop(self, config["socket.request.max.bytes"], config["odradek.worker.spin.us"], self.times)
         self.sender = self.loop.sender
         self.purgatory = Purgatory(self.role)
         self.pager = Pager(self.sender.answer_pieces, self.again)
@@ -99,7 +111,12 @@ class Worker:
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")
         self.controller = Upstream(process.run_dir / "controller.sock")
         self.acceptance = AcceptorChannel(self, process.run_dir)
+        self.listeners = RemovedListeners(config.protocols)
+        self.authentication = self._authentication()
         self.draining = False
+        self.muting = Muting(self.purgatory, self.loop.framing.resume)
+        self.quotas: RequestQuotas | None = None
+        self._quota_paths: dict[str, dict[str, float]] = {}
         self._serve_produce()
         self._serve_fetch()
         self._woken = False
@@ -112,9 +129,32 @@ class Worker:
         self._idle_ms = config["connections.max.idle.ms"]
         self._parts: dict[tuple[bytes, int, bool], Partition] = {}
 
+    def _histograms(self) -> memoryview:
+        """Its region; or other memory, without readers: a worker must start although /dev/shm is full."""
+        try:
+            return latencies.open_own(self.shared.prefix, self.role, self.shared.incarnation)
+        except RegionError as error:
+            log.warning("%s; the times of this worker's requests are not in the metrics", error)
+            return memoryview(bytearray(latencies.SIZE)).cast("q")
+
+    def _authentication(self) -> Authentication | None:
+        """None while every listener is PLAINTEXT: then nothing of OpenSSL is loaded."""
+        config = self.process.config
+        if set(self.listeners.protocols.values()) == {"PLAINTEXT"}:
+            return None
+        from odradek.cluster import user_store
+        from odradek.ipc.notices import Notices
+        from odradek.workers.apis import k18_api_versions
+        from odradek.workers.authentication.authentication import Authentication
+        from odradek.workers.dispatch.credentials import LiveCredentials
+
+        versions = partial(k18_api_versions.body, config.clustered)
+        live = LiveCredentials(self.catalog, user_store.token_settings(config))
+        return Authentication(self, config, live.credentials, versions, Notices(self.process.run_dir).is_first)
+
     def _serve_produce(self) -> None:
         """The services for Produce (workers.produce.produce_services)."""
-        self.batching = Batching()
+        self.batching = Batching(self.times)
         self.targets = ProduceTargets()
         self.record_check = RecordCheck()
         self.producer_ids = ProducerIds(self.forward)
@@ -154,6 +194,7 @@ class Worker:
             self._stopping = signalled() or self._stopping
 
         self._recover(ask)
+        self._follow_listeners()
         self.loop.watch(signal_fd, ask)
         self.load()
         self.loop.watch(self.bell.fileno(), lambda _: self._bell())
@@ -168,7 +209,7 @@ class Worker:
     def load(self) -> None:
         """Import the API files."""
         self.requests.load(table.served(bool(self.config["zookeeper.connect"])))
-        self.loop.framing.pipelined = self.requests.pipelined()
+        self._follow_quotas()
 
     def _recover(self, ask: Callable[[], None]) -> None:
         """Help to open the log, until no process has anything left to recover."""
@@ -196,7 +237,7 @@ class Worker:
         if not self.draining:
             self._begin_drain()
         if not self.loop.connections and self.acceptance.ended:
-            return True
+            return self.authentication is None or not self.authentication.unauthenticated.peers
         return time.monotonic() > self._drain_until
 
     def _begin_drain(self) -> None:
@@ -206,9 +247,13 @@ class Worker:
         self.process.draining()
         self.acceptance.drain()
         self.purgatory.answer_all()
+        if self.authentication is not None:
+            self.authentication.drain()
 
     def finish(self) -> None:
         """Close the remaining connections and the worker's descriptors."""
+        if self.authentication is not None:
+            self.authentication.close()
         for connection in list(self.loop.connections.values()):
             self.drop(connection, "closed: the worker is stopping")
         self.loop.finish_round()
@@ -227,7 +272,40 @@ class Worker:
         if self._meta[META_VERSION] != self.snapshot.version and self.catalog.follow():
             self.snapshot = self.catalog.snapshot
             self._parts.clear()
+            if self.snapshot.quota_paths != self._quota_paths:
+                self._follow_quotas()
             self.purgatory.all_changed()
+            self._follow_listeners()
+
+    def _follow_listeners(self) -> None:
+        """Apply the listeners of the snapshot and their settings, before any of their connections is taken."""
+        protocols = self.snapshot.protocols or self.process.config.protocols
+        if self.listeners.follow(protocols, self.loop.connections.values(), time.monotonic()):
+            self._next_tick = 0.0
+            if self.authentication is None:
+                self.authentication = self._authentication()
+        if self.authentication is not None:
+            self.authentication.follow(self.snapshot, protocols)
+
+    def _follow_quotas(self) -> None:
+        """Apply the client quotas of the snapshot. Without any, requests are taken as if there were no such thing."""
+        self._quota_paths = self.snapshot.quota_paths
+        take, pipelined = self.requests.take, self.requests.pipelined()
+        self.quotas = None
+        if self._quota_paths:
+            window = quota_windows.client_window(self.config)
+            manager = QuotaManager(self.snapshot.quotas, self._quota_table, window)
+            self.quotas = quotas = RequestQuotas(manager, self.muting.mute)
+            take, pipelined = quotas.timed(take), pipelined._replace(take=quotas.counted(pipelined.take))
+        self.take, self.loop.framing.pipelined, self._answering.quotas = take, pipelined, self.quotas
+
+    @cached_property
+    def _quota_table(self) -> QuotaTable | None:
+        try:
+            return QuotaTable(self.shared.prefix, self.process.run_dir)
+        except RegionError as error:
+            log.warning("%s; this worker applies quotas alone", error)
+            return None
 
     def _after_events(self) -> float:
         """Run after each batch of events; returns how long the loop may sleep (seconds)."""
@@ -289,11 +367,16 @@ class Worker:
     def _tick(self, now: float) -> None:
         """Periodic work, ten times a second; less often while there are no clients and all peer processes are up."""
         links = (self.coordinator.channel, self.controller.channel, self.acceptance.channel)
-        self._next_tick = now + (TICK_S if self.loop.connections or None in links else IDLE_TICK_S)
+        waits = self.authentication is not None and self.authentication.unauthenticated.peers
+        self._next_tick = now + (TICK_S if self.loop.connections or waits or None in links else IDLE_TICK_S)
         self.process.beat()
         self._count()
         self.purgatory.compare()
         self.followers.tick()
+        if self.authentication is not None:
+            self.authentication.tick(now)
+            self._row[COLUMN["certificate_expires"]] = int(self.authentication.expires_s)
+        self.listeners.tick(now, self.drop)
         for name in ("coordinator", "controller"):
             self._connect(getattr(self, name))
         self.acceptance.tick()
@@ -314,6 +397,7 @@ class Worker:
         row[COLUMN["messages_in"]] = self.batching.messages
         row[COLUMN["lock_waits"]] = self.batching.lock_waits
         row[COLUMN["delayed_operations"]] = len(self.purgatory)
+        self.times.store()
 
     def _connect(self, process: Upstream) -> None:
         if process.connect():
@@ -356,7 +440,7 @@ class Worker:
         limit = now - self._idle_ms // 1000
         for connection in list(self.loop.connections.values()):
             trickles = connection.trickles()
-            if connection.waits or (connection.active and not trickles):
+            if connection.waits or connection.throttled or (connection.active and not trickles):
                 connection.active, connection.last_active = False, now
             elif connection.last_active < limit:
                 self.drop(connection, "closed: idle for more than connections.max.idle.ms")
@@ -364,7 +448,9 @@ class Worker:
     # -- connections
 
     def accept(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
-        """Serve a connection that the acceptor handed over."""
+        """Serve a connection that the acceptor handed over. Raises OSError."""
+        if listener not in self.listeners.protocols:
+            raise ConnectionRefusedError(f"there is no listener {listener} any more")
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -372,7 +458,33 @@ class Worker:
         log.debug("%r: connected", connection)
         if not self.loop.connections:
             self._next_tick = 0.0
-        self.loop.add(connection)
+        if self.authentication is None or not self.authentication.takes(connection):
+            self.loop.add(connection)
+
+    def admit(self, connection: Connection, data: bytes) -> None:
+        """Take the requests of a peer that is authenticated now; `data` has come already."""
+        assert self.authentication is not None
+        connection.state = connection_state.READY
+        try:
+            self.loop.add(connection)
+        except OSError as error:
+            self.acceptance.cannot_serve(connection, error)
+            connection.sock.close()
+            self.refuse(connection)
+            return
+        self.authentication.authenticated(connection)
+        if data:
+            connection.backlog = memoryview(bytearray(data)), 0, len(data)
+        self.loop.framing.resume(connection)
+
+    def refuse(self, connection: Connection) -> None:
+        """A connection was closed before its peer was known."""
+        self.acceptance.closed(connection)
+
+    def served(self) -> list[Connection]:
+        """All connections, authenticated or not."""
+        others = self.authentication.connections if self.authentication is not None else ()
+        return [*self.loop.connections.values(), *others]
 
     def drop(self, connection: Connection, why: str) -> None:
         """End a connection."""
@@ -383,6 +495,7 @@ class Worker:
         if connection.delayed is not None:
             self.purgatory.remove(connection.delayed)
             connection.delayed = None
+        self.muting.forget(connection)
         self.loop.remove(connection)
         self.acceptance.closed(connection)
 

@@ -13,14 +13,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.cluster.configs import configdef
+from odradek.cluster.configs import configdef, quota_windows
 from odradek.cluster.configs.admitted import Admitted
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
-from odradek.ipc import region, slots
+from odradek.ipc import quotas, region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import worker_role
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
+from odradek.security.quotas.rates import Rate
 from odradek.workers.worker import Worker
 
 from ..harness.wire import decode_response, header
@@ -31,6 +32,10 @@ BROKERS = [{"id": 0, "rack": None, "endpoints": {"PLAINTEXT": ["h", 1]}}]
 
 class _Config(dict[str, Any]):
     log_dirs: tuple[str, ...] = ()
+    protocols: dict[str, str] = {"PLAINTEXT": "PLAINTEXT"}
+    originals: dict[str, str] = {}
+    between_brokers = "PLAINTEXT"
+    clustered = False
     clean: tuple[bool, ...] = (True,)
 
 
@@ -110,7 +115,8 @@ class Client:
 class Bench:
     """The worker, and what its controller and other processes would do."""
 
-    def __init__(self, root: Path, prefix: str, **config: Any) -> None:
+    def __init__(self, root: Path, prefix: str, originals: dict[str, str] | None = None, **config: Any) -> None:
+        """`originals`: settings as text, for each security protocol a listener of that name."""
         self.root = root
         self._run = root / "run"
         self._run.mkdir(mode=0o700)
@@ -118,8 +124,13 @@ class Bench:
         self.values = _Config({name: configdef.broker_default(name) for name in configdef.BROKER})
         self.values.update({"broker.id": 0, **{name.replace("_", "."): value for name, value in config.items()}})
         self.values.log_dirs = (str(root),)
+        if originals is not None:
+            self.values.originals = originals
+            self.values.protocols = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
         self._topics: dict[str, Any] = {}
         self._dynamic: dict[str, dict[str, str]] = {}
+        self._quotas: dict[str, dict[str, float]] = {}
+        quotas.create(prefix, 5, Rate.size(quota_windows.client_window(self.values)))
         self.admitted = Admitted("PLAINTEXT", ["h"])
         self._version = 0
         self._next = 0
@@ -171,6 +182,13 @@ class Bench:
         self._dynamic = {"": {key.replace("_", "."): value for key, value in config.items()}}
         self._publish()
 
+    def limit(self, path: str, **limits: float) -> None:
+        """Set the quotas of an entity by its path, `clients/c`; without limits it has none."""
+        self._quotas = {**self._quotas, path: limits}
+        if not limits:
+            del self._quotas[path]
+        self._publish()
+
     def delete(self, name: str) -> None:
         """Delete a topic as the controller does: slots first, then the directory, then the metadata."""
         for index, row in enumerate(self._topics.pop(name, {"partitions": []})["partitions"]):
@@ -180,7 +198,9 @@ class Bench:
 
     def _publish(self) -> None:
         self._version += 1
-        raw = raw_snapshot(self._version, "x", 0, BROKERS, self._topics, self._dynamic, self.admitted)
+        raw = raw_snapshot(
+            self._version, "x", 0, BROKERS, self._topics, self._dynamic, self.admitted, quotas=self._quotas
+        )
         self.shared.metadata.publish(self._version, Snapshot(raw, self.values).encode())
 
     def id_of(self, name: str) -> bytes:
@@ -193,11 +213,11 @@ class Bench:
 
     # -- the worker's part
 
-    def connect(self, host: str = "h") -> Client:
+    def connect(self, host: str = "h", listener: str = "PLAINTEXT") -> Client:
         """A new client; who comes from `h` may be a broker."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self.worker.accept(theirs, "PLAINTEXT", host, len(self._clients))
+        self.worker.accept(theirs, listener, host, len(self._clients))
         self._clients.append(Client(ours, self))
         return self._clients[-1]
 
@@ -232,11 +252,11 @@ class Bench:
 
 
 @contextmanager
-def bench(root: Path, **config: Any) -> Iterator[Bench]:
-    """A worker with a topic `t` of one partition; config with `_` for `.`."""
+def bench(root: Path, *, originals: Any = None, **config: Any) -> Iterator[Bench]:
+    """A worker with a topic `t` of one partition; config with `_` for `.`; `originals`: see Bench."""
     prefix = f"/odradek-test{secrets.token_hex(4)}-"
     try:
-        made = Bench(root, prefix, **config)
+        made = Bench(root, prefix, originals, **config)
         try:
             made.topic("t")
             yield made

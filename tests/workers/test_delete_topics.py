@@ -15,6 +15,7 @@ from odradek.broker.process.timeouts import Timeouts
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from odradek.security.quotas.mutations import MutationQuota
 from odradek.workers.apis import k20_delete_topics
 from odradek.workers.dispatch.context import at_once
 
@@ -31,6 +32,14 @@ class _Context:
     def __init__(self, answers: list[Any]) -> None:
         self._answers = answers
         self.begin = at_once
+
+    def allows(self, *_: Any) -> bool:
+        return True
+
+    sees = allows
+
+    def changed(self, what: str) -> None:
+        """There is no log."""
 
     def reply(self, answer: Any) -> None:
         self._answers.append([(topic.name, topic.error_code) for topic in answer.responses])
@@ -51,6 +60,9 @@ class _Controller:
         self.deletions.append(done)
         return lambda: self.deletions.remove(done) if done in self.deletions else None
 
+    def mutations(self, _context: object) -> MutationQuota:
+        return MutationQuota(None, lambda: 0, strict=True)
+
     def after(self, milliseconds: int, action: Callable[[], None]) -> Callable[[], object]:
         return self.timeouts.add(milliseconds, action)
 
@@ -66,7 +78,7 @@ def controller() -> _Controller:
 def _ask(controller: _Controller, name: str, answers: list[Any]) -> weakref.ref[_Context]:
     context = _Context(answers)
     request = SimpleNamespace(topic_names=[name], timeout_ms=FOR_EVER_MS)
-    at_once(k20_delete_topics.handle(controller, request, context))  # type: ignore[arg-type]
+    at_once(k20_delete_topics.handle(controller, request, context))  # type: ignore[arg-type]  # a test double
     return weakref.ref(context)
 
 
@@ -87,7 +99,7 @@ def test_a_topic_that_another_request_deletes_first(controller: _Controller, top
     request = SimpleNamespace(topics=[SimpleNamespace(name=None, topic_id=UUID(TOPICS["t"]["id"]))], timeout_ms=0)
     context: Any = _Context(answers)
     context.version = k20_delete_topics.BY_ID
-    work = k20_delete_topics.handle(controller, request, context)  # type: ignore[arg-type]
+    work = k20_delete_topics.handle(controller, request, context)  # type: ignore[arg-type]  # a test double
     for _ in range(3):
         next(work)
     controller.snapshot = Snapshot(raw_snapshot(2, "x", 0, [], topics, {}))

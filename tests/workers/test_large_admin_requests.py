@@ -14,6 +14,7 @@ from odradek.cluster.decisions.planning import TopicDefaults, TopicPlan
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree.embedded import EmbeddedTree
 from odradek.protocol.library import message_class
+from odradek.security.quotas.mutations import MutationQuota
 from odradek.workers.apis.table import load_rows
 from odradek.workers.dispatch.context import Context
 
@@ -36,7 +37,7 @@ class Controller:
         state.create_topic(TopicPlan(TOPIC, {index: [0] for index in range(MANY)}, {}))
         values: Any = _Config({name: configdef.broker_default(name) for name in configdef.BROKER})
         self.config = values
-        self.owner = MetadataOwner(state, None, None, values, lambda _: None)  # type: ignore[arg-type]
+        self.owner = MetadataOwner(state, None, None, values, lambda _: None)  # type: ignore[arg-type]  # a test double
         self.cancelled = 0
 
     @property
@@ -45,6 +46,9 @@ class Controller:
 
     def defaults(self) -> TopicDefaults:
         return TopicDefaults()
+
+    def mutations(self, _context: object) -> MutationQuota:
+        return MutationQuota(None, lambda: 0, strict=True)
 
     def when_published(self, action: Callable[[], None]) -> None:
         action()
@@ -132,6 +136,18 @@ def reassign(replicas: list[int] | None) -> Any:
     return request(topics=topics, timeout_ms=1000, allow_replication_factor_change=False)
 
 
+def describe_users() -> Any:
+    request = message_class("DescribeUserScramCredentialsRequest")
+    return request(users=[request.UserName(name=name) for name in NAMES])
+
+
+def alter_users() -> Any:
+    request = message_class("AlterUserScramCredentialsRequest")
+    row = request.ScramCredentialUpsertion
+    rows = [row(name=name, mechanism=1, iterations=4096, salt=b"s", salted_password=b"p") for name in NAMES]
+    return request(upsertions=rows, deletions=[])
+
+
 def steps(controller: Controller, key: int, version: int, request: Any) -> tuple[list[int], Any]:
     """The lines of code of each step, and the answer."""
     answers: list[Any] = []
@@ -164,6 +180,8 @@ def steps(controller: Controller, key: int, version: int, request: Any) -> tuple
         (45, 1, lambda: reassign([0]), lambda answer: [one.error_code for one in answer.responses[0].partitions]),
         (45, 1, lambda: reassign([0, 0]), lambda answer: [one.error_code for one in answer.responses[0].partitions]),
         (45, 1, lambda: reassign(None), lambda answer: [one.error_code for one in answer.responses[0].partitions]),
+        (50, 0, describe_users, lambda answer: [one.error_code for one in answer.results]),
+        (51, 0, alter_users, lambda answer: [one.error_code for one in answer.results]),
     ],
 )
 def test_no_step_is_much(

@@ -81,11 +81,6 @@ def configs() -> Any:
     return request[1](resources=resources, include_synonyms=False)
 
 
-def users() -> Any:
-    request = message_class("DescribeUserScramCredentialsRequest")
-    return request[0](users=[request.UserName(name=name) for name in NAMES])
-
-
 def several() -> Any:
     """A Produce to many partitions, of which there is one."""
     request = message_class("ProduceRequest")
@@ -110,7 +105,7 @@ def turns(bench: Bench, client: Client, frame: bytes) -> list[int]:
     "request_",
     [
         list_offsets(0), list_offsets(7), metadata(), topic_partitions(), leader_epochs(), delete_records(),
-        producers(), configs(), users(),
+        producers(), configs(),
     ],
     ids=lambda one: f"{one.name}-{one.API_VERSION}",
 )  # fmt: skip
@@ -173,7 +168,7 @@ def test_a_fetch_of_many_partitions(
     bench.topic("many", 90)
     parts = [calls.part(at, 0) for at in range(90)]
     known, unknown = [("many", parts)], [("many", parts), ("no", parts)]
-    asked = calls.session_request(unknown, version=version, wait_ms=60_000)
+    asked = calls.session_request(unknown, version=version, wait_ms=100)
     found = turns(bench, client, client.frame(asked))
     assert len(found) >= 2
     monkeypatch.setattr(k01_fetch, "_MANY", 1)

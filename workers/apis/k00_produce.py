@@ -14,7 +14,9 @@ INVALID_TOPIC_EXCEPTION. A transactional batch that would open a transaction in 
 coordinator confirms that the partition is part of it (KIP-890, workers.produce.verification). A transactional batch in
 a request without a transactional id fails the whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-A request with the same target as the connection's last one is not decoded (workers.produce.produce_targets).
+A request with the same target as the connection's last one is not decoded (workers.produce.produce_targets). A target
+is what the client may write to by the ACLs in force: when these change, so does the metadata, and no target outlives
+it.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from odradek.protocol.wire import uvarint
 from odradek.storage.log.log_batch import NOT_ASKED
 from odradek.workers.dispatch import partition_check
 from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.authorization import TOPIC, TRANSACTIONAL_ID, WRITE, Rights
 from odradek.workers.net import connection_state, time_slices
 from odradek.workers.produce.batching import PendingBatch
 from odradek.workers.produce.produce_responses import MultiPartitionProduce
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_KEY = 0
 _I32 = struct.Struct(">i")
 _ZSTD = 4
 _ADMIN = struct.Struct(">h14s").pack(14, b"__admin_client")
@@ -73,7 +77,7 @@ def take(
         target is None
         or buffer.obj.find(target.prefix, head, head + target.size) != head  # type: ignore[attr-defined]  # no slice
         or target.version != version
-        or target.metadata is not services.snapshot.mark
+        or target.metadata is not services.snapshot.identity
     ):
         target = _known_target(services, connection, version, buffer, head)
     if target is not None:
@@ -104,10 +108,11 @@ def _known_target(
     last = connection.target
     if last is None:
         return None
-    target = services.targets.get(version, bytes(buffer[head : head + last.size]), services.snapshot.mark)
+    rights, identity = services.authorization.of_connection(connection), services.snapshot.identity
+    target = services.targets.get(rights, version, bytes(buffer[head : head + last.size]), identity)
     if target is None and last.follower is not None:  # another length: the target that came after this one before
         size = last.follower.size
-        target = services.targets.get(version, bytes(buffer[head : head + size]), services.snapshot.mark)
+        target = services.targets.get(rights, version, bytes(buffer[head : head + size]), identity)
     if target is not None:
         connection.target = target
     return target
@@ -119,38 +124,48 @@ def _parse(
 ) -> None:  # fmt: skip
     """The slow path, which remembers the prefix of a request with one partition."""
     request = produce.parse(buffer, start, end, version)
+    rights = services.authorization.of_connection(connection)
     if len(request.parts) == 1:
         part = request.parts[0]
-        partition = _place(services, part, request.acks, version, _is_admin(buffer, head))
+        partition = _place(services, rights, part, request.acks, version, _is_admin(buffer, head))
         if partition is not None and part.size > 0:
-            target = _target(partition, part, request, version)
-            target.remember(bytes(buffer[head : request.prefix_end]), services.snapshot.mark)
-            _remember(services, connection, target)
+            target = _target(partition, part, request, version, _named(rights, request))
+            target.remember(bytes(buffer[head : request.prefix_end]), services.snapshot.identity)
+            _remember(services, connection, target, rights)
             batch = _batch(services, connection, correlation, target, buffer, part.start, part.size)
             connection.in_flight.append(batch)
             return
-    _take_several(services, connection, request, version, correlation, buffer, head)
+    _take_several(services, connection, request, version, correlation, buffer, head, rights)
 
 
 def _target(
-    partition: Partition | None, part: produce.ProducePart, request: produce.ProduceRequest, version: int
-) -> ProduceTarget:
+    partition: Partition | None, part: produce.ProducePart, request: produce.ProduceRequest, version: int,
+    transactional_id: bytes | None,
+) -> ProduceTarget:  # fmt: skip
     return ProduceTarget(
-        partition, part.topic, part.partition, request.acks, request.timeout_ms, version, request.transactional_id
+        partition, part.topic, part.partition, request.acks, request.timeout_ms, version, transactional_id
     )
 
 
-def _remember(services: ProduceServices, connection: Connection, target: ProduceTarget) -> None:
+def _named(rights: Rights, request: produce.ProduceRequest) -> bytes | None:
+    """The transactional id of a request; None also for one that the client may not use: transactional batches fail."""
+    named = request.transactional_id
+    if named is None or rights.session is None:
+        return named
+    return named if rights.allows(_KEY, WRITE, TRANSACTIONAL_ID, named.decode("utf-8", "replace")) else None
+
+
+def _remember(services: ProduceServices, connection: Connection, target: ProduceTarget, rights: Rights) -> None:
     last, connection.target = connection.target, None
     if target.size <= _LONGEST_PREFIX:
-        services.targets.keep(target, services.snapshot.mark)
+        services.targets.keep(rights, target, services.snapshot.identity)
         connection.target = target
         if last is not None:
             last.follower = target
 
 
 def _place(
-    services: ProduceServices, part: produce.ProducePart, acks: int, version: int, admin: bool
+    services: ProduceServices, rights: Rights, part: produce.ProducePart, acks: int, version: int, admin: bool
 ) -> Partition | None:
     """The partition of a part; None when the part must be refused.
 
@@ -159,9 +174,9 @@ def _place(
     if not _acks_allowed(acks, version):
         return None
     partition = services.partition_of(part.topic, part.partition, version >= produce.TOPIC_IDS)
-    if partition is not None and partition.topic in topicnames.INTERNAL and not admin:
+    if partition is None or (partition.topic in topicnames.INTERNAL and not admin):
         return None
-    return partition
+    return partition if rights.sees(WRITE, TOPIC, partition.topic) else None
 
 
 def _is_admin(buffer: memoryview, head: int) -> bool:
@@ -267,11 +282,11 @@ def _attributes_sound(services: ProduceServices, pending: PendingBatch, attribut
 
 def _take_several(
     services: ProduceServices, connection: Connection, request: produce.ProduceRequest, version: int, correlation: int,
-    buffer: memoryview, head: int,
+    buffer: memoryview, head: int, rights: Rights,
 ) -> None:  # fmt: skip
     """Take a request for several partitions, or with a part to refuse."""
     taking = _TakenParts(
-        services, connection, request, MultiPartitionProduce(version, correlation, request.acks), buffer, head
+        services, connection, request, MultiPartitionProduce(version, correlation, request.acks), buffer, head, rights
     )
     connection.in_flight.append(taking.several)
     if not taking.run():
@@ -285,16 +300,18 @@ class _TakenParts:
 
     def __init__(
         self, services: ProduceServices, connection: Connection, request: produce.ProduceRequest,
-        several: MultiPartitionProduce, buffer: memoryview, head: int,
+        several: MultiPartitionProduce, buffer: memoryview, head: int, rights: Rights,
     ) -> None:  # fmt: skip
         self.several = several
+        self._rights = rights
         self._services = services
         self._connection = connection
         self._request = request
         self._buffer = buffer
         self._moved = 0  # how far the parts moved towards the start, in bytes, since the request was parsed
         self._admin = _is_admin(buffer, head)
-        self._unnamed = _is_unnamed(buffer, request)
+        self._named = _named(rights, request)
+        self._unnamed = self._named is None and _is_transactional_request(buffer, request)
         self._left = deque(_once(request.parts))
 
     def keep(self) -> None:
@@ -322,12 +339,13 @@ class _TakenParts:
     def _take(self, part: produce.ProducePart) -> PendingBatch:
         services, connection, request, several = self._services, self._connection, self._request, self.several
         version, correlation = several.version, several.correlation
-        partition = None if self._unnamed else _place(services, part, request.acks, version, self._admin)
-        target, start = _target(partition, part, request, version), part.start - self._moved
+        rights = self._rights
+        partition = None if self._unnamed else _place(services, rights, part, request.acks, version, self._admin)
+        target, start = _target(partition, part, request, version, self._named), part.start - self._moved
         if partition is not None:
             return _batch(services, connection, correlation, target, self._buffer, start, max(part.size, 0))
         batch = PendingBatch(self._buffer[start:start], connection, correlation, target)
-        batch.refuse(UNNAMED if self._unnamed else _why(services, batch, request, version, self._admin))
+        batch.refuse(UNNAMED if self._unnamed else _why(services, rights, batch, request, version, self._admin))
         services.batching.finish((batch,))
         return batch
 
@@ -337,10 +355,8 @@ def _once(parts: list[produce.ProducePart]) -> list[produce.ProducePart]:
     return list({(part.topic, part.partition): part for part in parts}.values())
 
 
-def _is_unnamed(buffer: memoryview, request: produce.ProduceRequest) -> bool:
-    """Whether it has whole transactional batches but no transactional id: Kafka refuses the whole request."""
-    if request.transactional_id is not None:
-        return False
+def _is_transactional_request(buffer: memoryview, request: produce.ProduceRequest) -> bool:
+    """Whether it has whole transactional batches: without a transactional id Kafka refuses the whole request."""
     return any(_is_transactional(buffer, part.start, part.size) for part in request.parts)
 
 
@@ -353,19 +369,24 @@ def _is_transactional(buffer: memoryview, at: int, size: int) -> bool:
 
 
 def _why(
-    services: ProduceServices, pending: PendingBatch, request: produce.ProduceRequest, version: int, admin: bool
-) -> int:
+    services: ProduceServices, rights: Rights, pending: PendingBatch, request: produce.ProduceRequest, version: int,
+    admin: bool,
+) -> int:  # fmt: skip
     """The error of a part that `_place` refused; clients may not write to internal topics, whichever broker leads."""
     topic, by_id = pending.target.topic, version >= produce.TOPIC_IDS
     error = partition_check.elsewhere(services.snapshot, topic, pending.target.index, by_id)
+    name = services.snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
+    if name is not None and not rights.allows(_KEY, WRITE, TOPIC, name):
+        return errors.TOPIC_AUTHORIZATION_FAILED
     if error in (errors.UNKNOWN_TOPIC_ID, errors.UNKNOWN_TOPIC_OR_PARTITION):
         return error
     if not _acks_allowed(request.acks, version):
         return errors.INVALID_REQUIRED_ACKS
-    name = services.snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
     if name in topicnames.INTERNAL and not admin:
         return errors.INVALID_TOPIC_EXCEPTION
     return error
 
 
-API = Api(key=0, name="Produce", versions=produce.VERSIONS, fast_path=take, pipelined=True, flexible=produce.FLEXIBLE)
+API = Api(
+    key=_KEY, name="Produce", versions=produce.VERSIONS, fast_path=take, pipelined=True, flexible=produce.FLEXIBLE
+)

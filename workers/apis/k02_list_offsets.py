@@ -27,6 +27,7 @@ from odradek.protocol.library import message_class
 from odradek.storage.files import names
 from odradek.storage.log import timestamp_queries
 from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.authorization import DESCRIBE, TOPIC
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch.fetching import SegmentsChanged, tried
@@ -51,9 +52,9 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[None]
     twice = _twice(request) if context.version else frozenset()
     topics = []
     for name, requested in _requested_topics(request, context.version):
-        parts = []
+        parts, allowed = [], context.allows(DESCRIBE, TOPIC, name)
         for part in requested:
-            found = _refused(part, context.version, (name, part.partition_index) in twice)
+            found = _refused(part, context.version, (name, part.partition_index) in twice, allowed)
             found = found or (yield from _answer(services, name, part, request, context))
             parts.append(topic_class.ListOffsetsPartitionResponse(**found))
             yield
@@ -79,8 +80,10 @@ def _requested_topics(request: Any, version: int) -> Iterator[tuple[str, list[An
     yield from ((name, list(parts.values())) for name, parts in once.items())
 
 
-def _refused(part: Any, version: int, twice: bool) -> dict[str, Any] | None:
+def _refused(part: Any, version: int, twice: bool, allowed: bool) -> dict[str, Any] | None:
     """The answer to an invalid query."""
+    if not allowed:
+        return _error(part.partition_index, errors.TOPIC_AUTHORIZATION_FAILED, version)
     if twice:
         return _error(part.partition_index, errors.INVALID_REQUEST, version)
     if part.timestamp < 0 and version < _SINCE.get(part.timestamp, _NEVER):
@@ -95,7 +98,8 @@ def _answer(
     partition = services.partition_of(topic.encode(), index, False)
     if partition is None:
         return _error(index, elsewhere(services.snapshot, topic.encode(), index, False), version)
-    if services.unregistered.refuses(request.replica_id, context.listener, context.client_host):
+    known = services.authorization.knows(context.principal)
+    if not known and services.unregistered.refuses(request.replica_id, context.listener, context.client_host):
         return _error(index, errors.TOPIC_AUTHORIZATION_FAILED, version)
     search = _search(part.timestamp, version)
     try:

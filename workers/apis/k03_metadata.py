@@ -1,13 +1,13 @@
 """Metadata (key 3), versions 0 to 13: brokers, and the leaders of topics.
 
-In v0 an empty list, in v1+ a null one asks for all topics. v4+ can forbid the creation of missing topics (lower
-versions allow it), which also needs auto.create.topics.enable; as in Kafka the first answer is LEADER_NOT_AVAILABLE and
-the client asks again, but here every worker knows the topic by then. v8-10 have cluster operations, v8+ topic
-operations (all: there is no authorizer). v10+ have topic ids in answers, v12+ in requests, where topics by name count
-only if none is named by id. v0 leaves out replicas on unavailable brokers, with REPLICA_NOT_AVAILABLE; v5+ lists them
-separately.
-Equal requests on one listener get equal answers: they are encoded once for each snapshot. Each topic is a step
-(Services.begin), and so is each piece of the encoding.
+In v0 an empty list, in v1+ a null one asks for all topics; those that the client may not describe are left out. v4+ can
+forbid the creation of missing topics (lower versions allow it), which also needs auto.create.topics.enable; as in Kafka
+the first answer is LEADER_NOT_AVAILABLE and the client asks again, but here every worker knows the topic by then. v8-10
+have cluster operations, v8+ topic operations. v10+ have topic ids in answers, v12+ in requests, where topics by name
+count only if none is named by id. v0 leaves out replicas on unavailable brokers, with REPLICA_NOT_AVAILABLE; v5+ lists
+them separately.
+Equal requests on one listener, from clients with the same rights, get equal answers: they are encoded once for each
+snapshot. Each topic is a step (Services.begin), and so is each piece of the encoding.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from odradek.protocol import errors, requests, responses
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch import topology
 from odradek.workers.dispatch.api import WAIT, Api
+from odradek.workers.dispatch.authorization import CLUSTER, CREATE, DESCRIBE, TOPIC, Rights
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class _Codec:
         return response if isinstance(response, bytes) else responses.encoded(response, version)
 
 
-Key = tuple[int, str, bytes]  # version, listener, the request
+Key = tuple[int, str, Rights, bytes]  # version, listener, what the client may do, the request
 
 
 class _Cache:
@@ -69,7 +70,7 @@ class _Cache:
         """Cache `answer`, which must be complete, unless it was made from older metadata."""
         if snapshot is self._snapshot:
             self._answers[key] = answer
-            self._bytes += len(key[2]) + len(answer)
+            self._bytes += len(key[3]) + len(answer)
 
     def of(self, snapshot: Snapshot) -> dict[Key, bytes]:
         """The answers for `snapshot`; drops those for another one."""
@@ -94,16 +95,20 @@ _cache = _Cache()
 def handle(services: Services, query: Query, context: Context) -> Any:
     if _names_badly(query.request, context.version):
         return _refused(query.request)
-    key = (context.version, context.listener, query.body)
+    key = _key(query, context)
     answer = _cache.of(services.snapshot).get(key)
     if answer is not None:
         return answer
     return _cache.making(key, _made(services, query, context))
 
 
+def _key(query: Query, context: Context) -> Key:
+    return context.version, context.listener, context.rights, query.body
+
+
 def _made(services: Services, query: Query, context: Context) -> Iterator[None]:
     """Answer, after creating missing topics."""
-    missing = yield from _to_create(services, query.request, context.version)
+    missing = yield from _to_create(services, query.request, context)
     if not missing:
         yield from _cached(services, query, context, {})
         return
@@ -143,10 +148,10 @@ def _created(services: Services, query: Query, context: Context, flags: int, bod
 def _cached(services: Services, query: Query, context: Context, codes: dict[str, int]) -> Iterator[None]:
     """Reply, and cache the answer unless it contains errors."""
     snapshot = services.snapshot
-    key = (context.version, context.listener, query.body)
+    key = _key(query, context)
     encoded = _cache.of(snapshot).get(key)
     if encoded is None:
-        response = yield from _answer(snapshot, query.request, context, codes)
+        response = yield from _answer(services, query.request, context, codes)
         encoded = yield from responses.encoding(response, context.version)
         if not any(topic.error_code for topic in response.topics):
             _cache.keep(snapshot, key, encoded)
@@ -157,8 +162,9 @@ def _wants_all(request: Any, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)
 
 
-def _to_create(services: Services, request: Any, version: int) -> Generator[None, None, set[str]]:
+def _to_create(services: Services, request: Any, context: Context) -> Generator[None, None, set[str]]:
     """The requested topics that do not exist, have a valid name, and are to be created."""
+    version = context.version
     allowed = version < CAN_FORBID_CREATION or request.allow_auto_topic_creation
     if not allowed or _wants_all(request, version) or not services.config["auto.create.topics.enable"]:
         return set()
@@ -166,27 +172,41 @@ def _to_create(services: Services, request: Any, version: int) -> Generator[None
     for topic in request.topics:
         name = topic.name
         unknown = name is not None and not topology.requested_id(topic) and name not in services.snapshot.topics
-        if unknown and topicnames.problem(name) is None:
+        if unknown and topicnames.problem(name) is None and _may_create(context, name):
             missing.add(name)
         yield
     return missing
 
 
+def _may_create(context: Context, name: str) -> bool:
+    """Whether the client may have this missing topic created."""
+    return context.sees(DESCRIBE, TOPIC, name) and (
+        context.sees(CREATE, CLUSTER) or context.allows(CREATE, TOPIC, name)
+    )
+
+
 def _answer(
-    snapshot: Snapshot, request: Any, context: Context, codes: dict[str, int]
+    services: Services, request: Any, context: Context, codes: dict[str, int]
 ) -> Generator[None, None, Any]:  # fmt: skip
     response = message_class("MetadataResponse")
-    version, listener = context.version, context.listener
-    operations = topology.TOPIC_OPERATIONS if version >= OPERATIONS and _asks(request, "topic") else None
+    snapshot, version, listener = services.snapshot, context.version, context.listener
     topics = []
     if _wants_all(request, version):
         for name in snapshot.topics:
-            topics.append(_topic(snapshot, name, listener, version, operations))
+            if context.sees(DESCRIBE, TOPIC, name):
+                topics.append(_topic(snapshot, name, listener, version))
             yield
     else:
+        creates = services.config["auto.create.topics.enable"] and (
+            version < CAN_FORBID_CREATION or request.allow_auto_topic_creation
+        )
         for topic in _once(request.topics):
-            topics.append(_requested_topic(snapshot, topic, context, operations, codes))
+            topics.append(_requested_topic(snapshot, topic, context, creates, codes))
             yield
+    if version >= OPERATIONS and _asks(request, "topic"):
+        for topic in topics:
+            if topic.error_code != errors.TOPIC_AUTHORIZATION_FAILED and topic.name is not None:
+                topic.authorized_operations = set(context.rights.operations(TOPIC, topic.name))
     brokers = [
         response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
         for node in topology.nodes(snapshot, listener)
@@ -195,7 +215,7 @@ def _answer(
         brokers=brokers, cluster_id=snapshot.cluster_id, controller_id=snapshot.controller_id, topics=topics
     )
     if OPERATIONS <= version <= LAST_CLUSTER_OPERATIONS and _asks(request, "cluster"):
-        answer.authorized_operations = set(topology.CLUSTER_OPERATIONS)
+        answer.authorized_operations = set(topology.cluster_operations(context))
     return answer
 
 
@@ -210,19 +230,29 @@ def _once(topics: list[Any]) -> list[Any]:
 
 
 def _requested_topic(
-    snapshot: Snapshot, requested: Any, context: Context, operations: Any, codes: dict[str, int]
-) -> Any:
+    snapshot: Snapshot, requested: Any, context: Context, creates: bool, codes: dict[str, int]
+) -> Any:  # fmt: skip
     topic_id = topology.requested_id(requested) if context.version >= IDS_IN_REQUESTS else None
-    name = snapshot.by_id(topic_id) if topic_id else requested.name
-    if name is not None and name in snapshot.topics and name not in codes:
-        return _topic(snapshot, name, context.listener, context.version, operations)
+    name = snapshot.by_id(topic_id) if topic_id else requested.name or ""
+    if name is None:
+        return _missing(None, errors.UNKNOWN_TOPIC_ID, UUID(bytes=topic_id))
+    if not context.allows(DESCRIBE, TOPIC, name):
+        return _hidden(name, topic_id)
+    if name in snapshot.topics and name not in codes:
+        return _topic(snapshot, name, context.listener, context.version)
     if topic_id:
         return _missing(None, errors.UNKNOWN_TOPIC_ID, UUID(bytes=topic_id))
-    name = name or ""
-    missing = _missing(name, codes.get(name) or topology.unknown_topic(name), topology.NO_ID)
-    if operations is not None:
-        missing.authorized_operations = set(operations)
-    return missing
+    code = codes.get(name)
+    if not code and creates and not _may_create(context, name):
+        code = errors.TOPIC_AUTHORIZATION_FAILED
+    return _missing(name, code or topology.unknown_topic(name), topology.NO_ID)
+
+
+def _hidden(name: str, topic_id: bytes | None) -> Any:
+    """A topic that the client may not describe: the answer has only what the request names it by."""
+    found = _missing(None if topic_id else name, errors.TOPIC_AUTHORIZATION_FAILED, UUID(bytes=topic_id or bytes(16)))
+    found.is_internal = False
+    return found
 
 
 def _missing(name: str | None, code: int, topic_id: UUID) -> Any:
@@ -231,10 +261,10 @@ def _missing(name: str | None, code: int, topic_id: UUID) -> Any:
     return topic_class(error_code=code, name=name, topic_id=topic_id, is_internal=internal_, partitions=[])
 
 
-def _topic(snapshot: Snapshot, name: str, listener: str, version: int, operations: Any) -> Any:
+def _topic(snapshot: Snapshot, name: str, listener: str, version: int) -> Any:
     topic_class = message_class("MetadataResponse").MetadataResponseTopic
     topic = snapshot.topics[name]
-    described = topic_class(
+    return topic_class(
         error_code=errors.NONE,
         name=name,
         topic_id=UUID(bytes=topic.id),
@@ -243,9 +273,6 @@ def _topic(snapshot: Snapshot, name: str, listener: str, version: int, operation
             _partition(snapshot, index, info, listener, version) for index, info in enumerate(topic.partitions)
         ],
     )
-    if operations is not None:
-        described.authorized_operations = set(operations)
-    return described
 
 
 def _partition(snapshot: Snapshot, index: int, info: Any, listener: str, version: int) -> Any:

@@ -22,6 +22,7 @@ from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.protocol.wire import INT64_MAX
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
+from odradek.workers.dispatch.authorization import GROUP, READ, TOPIC
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, answered, exists, topic_name
 
@@ -32,10 +33,17 @@ LATEST_MS = INT64_MAX  # the latest time that a record can hold
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     rows: list[tuple[str | None, Any]] = []
     requested: dict[TopicPartition, Any] = {}
+    denied: PartitionErrors = {}
+    if not context.allows(READ, GROUP, request.group_id):
+        context.reply(_refused(request, Error.GROUP_AUTHORIZATION_FAILED))
+        return
     for topic in request.topics:
         name = topic_name(coordinator.snapshot, topic, context.version >= TOPIC_IDS)
         rows.append((name, topic))
         if name is None:
+            continue
+        if not context.allows(READ, TOPIC, name):
+            denied.update({(name, row.partition_index): Error.TOPIC_AUTHORIZATION_FAILED for row in topic.partitions})
             continue
         for piece in pieces(topic.partitions):
             requested.update(((name, partition.partition_index), partition) for partition in piece)
@@ -43,7 +51,8 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
     existing = {tp: partition for tp, partition in requested.items() if exists(coordinator.snapshot, tp)}
 
     def answer(errors: PartitionErrors) -> None:
-        context.begin(_answering(coordinator, rows, {**dict.fromkeys(requested, UNKNOWN), **errors}, context))
+        found = {**dict.fromkeys(requested, UNKNOWN), **errors, **denied}
+        context.begin(_answering(coordinator, rows, found, context))
 
     if not existing:
         answer({})
@@ -51,6 +60,22 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
         _commit_to_tree(coordinator, request.group_id, existing, answer)
     else:
         coordinator.groups.commit(_commit(request, existing, context.version, coordinator.now), answer, coordinator.now)
+
+
+def _refused(request: Any, error: Error) -> Any:
+    """The answer to a request of which nothing is committed."""
+    response = message_class("OffsetCommitResponse")
+    topic_class = response.OffsetCommitResponseTopic
+    part_class = topic_class.OffsetCommitResponsePartition
+    topics = [
+        topic_class(
+            name=topic.name or "",
+            topic_id=topic.topic_id or NO_ID,
+            partitions=[part_class(partition_index=row.partition_index, error_code=error) for row in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return response(topics=topics)
 
 
 def _commit(request: Any, existing: dict[TopicPartition, Any], version: int, now: Now) -> Commit:
@@ -107,7 +132,7 @@ def _answering(
 
     topics = []
     for name, topic in rows:
-        if not answered(coordinator.snapshot, name, topic):
+        if not answered(coordinator.snapshot, name, topic) and context.sees(READ, TOPIC, name or ""):
             continue
         partitions: list[Any] = []
         for piece in pieces(topic.partitions):

@@ -20,11 +20,13 @@ from odradek.groups.records import OffsetValue
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
+from odradek.workers.dispatch.authorization import DESCRIBE, GROUP, TOPIC
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
 
 GROUPS, TOPIC_IDS = 8, 10
 NOTHING = -1
+DENIED = Error.TOPIC_AUTHORIZATION_FAILED
 
 
 class FetchedOffset(NamedTuple):
@@ -55,7 +57,7 @@ def _fetch_groups(coordinator: Coordinator, request: Any, context: Context) -> I
         once.setdefault(group.group_id, group)
     groups = []
     for name, group in once.items():
-        error, found = yield from _fetch(coordinator, group, request.require_stable, context.version)
+        error, found = yield from _fetch(coordinator, group, request.require_stable, context)
         topics = yield from _topics(found, topic_class, topic_class.OffsetFetchResponsePartitions)
         groups.append(group_class(group_id=name, topics=topics, error_code=error))
         yield
@@ -64,7 +66,7 @@ def _fetch_groups(coordinator: Coordinator, request: Any, context: Context) -> I
 
 def _fetch_group(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     stable = context.version >= 7 and request.require_stable
-    error, found = yield from _fetch(coordinator, request, stable, context.version)
+    error, found = yield from _fetch(coordinator, request, stable, context)
     if error and context.version < 2:  # there is no top-level error: each partition has it
         found = [
             FetchedOffset(t.name, NO_ID, index, None, error) for t in request.topics for index in t.partition_indexes
@@ -73,15 +75,23 @@ def _fetch_group(coordinator: Coordinator, request: Any, context: Context) -> It
 
 
 def _fetch(
-    coordinator: Coordinator, group: Any, stable: bool, version: int
+    coordinator: Coordinator, group: Any, stable: bool, context: Context
 ) -> Generator[None, None, tuple[Error, list[FetchedOffset]]]:
-    """One group's offsets, in the order of the request."""
+    """One group's offsets, in the order of the request, but for topics that the client may not describe: these last."""
+    version = context.version
+    if not context.allows(DESCRIBE, GROUP, group.group_id):
+        return Error.GROUP_AUTHORIZATION_FAILED, []
     if group.topics is None:
-        return (yield from _fetch_all(coordinator, group.group_id, stable, version))
+        return (yield from _fetch_all(coordinator, group.group_id, stable, context))
     requested: list[tuple[str | None, Any, int]] = []
+    hidden: list[FetchedOffset] = []
     for topic in group.topics:
         yield
         name = topic_name(coordinator.snapshot, topic, version >= TOPIC_IDS)
+        if name is not None and not context.allows(DESCRIBE, TOPIC, name):
+            topic_id = topic.topic_id if version >= TOPIC_IDS else NO_ID
+            hidden += [FetchedOffset(name, topic_id, index, None, DENIED) for index in topic.partition_indexes]
+            continue
         requested += [(name, topic, index) for index in topic.partition_indexes]
     named = [(name, index) for name, _, index in requested if name is not None]
     error, offsets = coordinator.groups.fetch(group.group_id, named, stable)
@@ -89,20 +99,24 @@ def _fetch(
     for piece in pieces(requested if not error else ()):
         yield
         found += [_found(offsets, name, topic, index, version) for name, topic, index in piece]
-    return error, found
+    return error, found if error else found + hidden
 
 
 def _fetch_all(
-    coordinator: Coordinator, group: str, stable: bool, version: int
+    coordinator: Coordinator, group: str, stable: bool, context: Context
 ) -> Generator[None, None, tuple[Error, list[FetchedOffset]]]:
-    """All offsets of a group; in versions with topic ids, without those of deleted topics."""
-    topics = coordinator.snapshot.topics
+    """All offsets of a group that the client may see; in versions with topic ids, without those of deleted topics."""
+    topics, version = coordinator.snapshot.topics, context.version
     error, offsets = coordinator.groups.fetch(group, None, stable)
     found: list[FetchedOffset] = []
     for piece in pieces(list(offsets.items())):
         yield
         ids = {name: UUID(bytes=topics[name].id) for name in {name for (name, _), _ in piece} if name in topics}
-        rows = [FetchedOffset(name, ids.get(name, NO_ID), index, *answer) for (name, index), answer in piece]
+        rows = [
+            FetchedOffset(name, ids.get(name, NO_ID), index, *answer)
+            for (name, index), answer in piece
+            if context.sees(DESCRIBE, TOPIC, name)
+        ]
         found += [row for row in rows if version < TOPIC_IDS or row.name in ids]
     return error, found
 
@@ -116,20 +130,29 @@ def _found(offsets: dict[TopicPartition, Any], name: str | None, topic: Any, ind
 
 def _fetch_from_tree(coordinator: Coordinator, request: Any, context: Context) -> None:
     partitions = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    denied = _denied(partitions, request.group_id, context)
 
     def done(offsets: dict[TopicPartition, int] | None) -> None:
-        coordinator.begin(_answer_from_tree(coordinator, partitions, offsets, context))
+        coordinator.begin(_answer_from_tree(coordinator, partitions, offsets, denied, context))
 
-    coordinator.tree_fetch(request.group_id, partitions, done)
+    coordinator.tree_fetch(request.group_id, [tp for tp in partitions if tp not in denied], done)
+
+
+def _denied(partitions: list[TopicPartition], group: str, context: Context) -> dict[TopicPartition, Error]:
+    """The errors of partitions whose offsets the client may not see."""
+    if not context.allows(DESCRIBE, GROUP, group):
+        return dict.fromkeys(partitions, Error.GROUP_AUTHORIZATION_FAILED)
+    return {tp: DENIED for tp in partitions if not context.allows(DESCRIBE, TOPIC, tp[0])}
 
 
 def _answer_from_tree(
-    coordinator: Coordinator,
-    partitions: list[TopicPartition],
-    offsets: dict[TopicPartition, int] | None,
-    context: Context,
-) -> Iterator[None]:
-    found = [_from_tree(coordinator, tp, offsets) for tp in partitions]
+    coordinator: Coordinator, partitions: list[TopicPartition], offsets: dict[TopicPartition, int] | None,
+    denied: dict[TopicPartition, Error], context: Context,
+) -> Iterator[None]:  # fmt: skip
+    found = [
+        FetchedOffset(tp[0], NO_ID, tp[1], None, denied[tp]) if tp in denied else _from_tree(coordinator, tp, offsets)
+        for tp in partitions
+    ]
     yield
     context.reply((yield from _flat_response(Error.NONE, found)))
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from odradek.cluster.rules.topicnames import OFFSETS, TRANSACTIONS
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
+from odradek.security.acls.acl_types import ResourceType
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
+from odradek.workers.dispatch.authorization import DESCRIBE
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 
 GROUP, TRANSACTION = 0, 1
-OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 MANY_KEYS = 4
 
 
@@ -37,30 +39,43 @@ NO_SUCH_TYPE = CoordinatorNode(Error.INVALID_REQUEST, "This broker only coordina
 NO_ID = CoordinatorNode(Error.INVALID_REQUEST, "A transactional id must not be empty.")
 
 
+RESOURCE = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+DENIED = {
+    GROUP: CoordinatorNode(Error.GROUP_AUTHORIZATION_FAILED),
+    TRANSACTION: CoordinatorNode(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
+
+
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     keys = request.coordinator_keys if context.version >= MANY_KEYS else [request.key]
     kind = request.key_type if context.version >= 1 else GROUP
     if kind not in (GROUP, TRANSACTION):
         return _answering(keys, lambda _: NO_SUCH_TYPE, context)
+    denied = {key for key in keys if not context.allows(DESCRIBE, RESOURCE[kind], key)}
+    if keys and len(denied) == len(set(keys)):
+        return _answering(keys, lambda _: DENIED[kind], context)
 
     def ready(exists: bool) -> None:
         def find(key: str) -> CoordinatorNode:
+            if key in denied:
+                return DENIED[kind]
             return LEADER[kind](coordinator, key, context.listener) if exists else NOT_AVAILABLE
 
         context.begin(_answering(keys, find, context))
 
-    (coordinator.when_offsets_topic if kind == GROUP else coordinator.when_transactions_topic)(ready, keys)
+    wait = coordinator.when_offsets_topic if kind == GROUP else coordinator.when_transactions_topic
+    wait(ready, [key for key in keys if key not in denied])
     return None
 
 
 def _of_group(coordinator: Coordinator, group: str, listener: str) -> CoordinatorNode:
-    return _leader(coordinator, OFFSETS_TOPIC, coordinator.groups.partition_of(group), listener)
+    return _leader(coordinator, OFFSETS, coordinator.groups.partition_of(group), listener)
 
 
 def _of_transactions(coordinator: Coordinator, transactional_id: str, listener: str) -> CoordinatorNode:
     if not transactional_id:
         return NO_ID
-    return _leader(coordinator, TRANSACTIONS_TOPIC, coordinator.transactions.partition_of(transactional_id), listener)
+    return _leader(coordinator, TRANSACTIONS, coordinator.transactions.partition_of(transactional_id), listener)
 
 
 LEADER = {GROUP: _of_group, TRANSACTION: _of_transactions}

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.groups.events import Join, JoinResult
+from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api
+from odradek.workers.dispatch.authorization import GROUP, READ
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator, client_host
 
@@ -22,6 +24,9 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
     def answer(result: JoinResult) -> None:
         context.reply(_response(result, version))
 
+    if not context.allows(READ, GROUP, request.group_id):
+        answer(JoinResult(Error.GROUP_AUTHORIZATION_FAILED, ""))
+        return
     coordinator.groups.join(_join(request, context), answer, coordinator.now)
 
 

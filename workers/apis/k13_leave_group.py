@@ -12,6 +12,7 @@ from odradek.groups.events import LeavingMember
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
+from odradek.workers.dispatch.authorization import GROUP, READ
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 
@@ -20,6 +21,10 @@ MANY = 3
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     version = context.version
+    if not context.allows(READ, GROUP, request.group_id):
+        denied = Error.GROUP_AUTHORIZATION_FAILED
+        context.reply(message_class("LeaveGroupResponse")(error_code=denied, members=[]))
+        return
     rows: list[Any] = []
     error = Error.NONE
     for some in [*pieces(request.members if version >= MANY else [request])] or [()]:

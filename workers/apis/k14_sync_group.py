@@ -12,6 +12,7 @@ from odradek.groups.events import Sync, SyncResult
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api
+from odradek.workers.dispatch.authorization import GROUP, READ
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 
@@ -24,6 +25,9 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
 
     if context.version >= NAMED and None in (request.protocol_type, request.protocol_name):
         answer(SyncResult(Error.INCONSISTENT_GROUP_PROTOCOL))
+        return
+    if not context.allows(READ, GROUP, request.group_id):
+        answer(SyncResult(Error.GROUP_AUTHORIZATION_FAILED))
         return
     coordinator.groups.sync(_sync(request, context.version), answer, coordinator.now)
 

@@ -43,6 +43,13 @@ def _response(error: int, clustered: bool | None) -> Any:
     return response(error_code=error, api_keys=keys, throttle_time_ms=0)
 
 
+def body(clustered: bool, version: int, error: int) -> bytes:
+    """The body of the answer before the client is authenticated, or with an error."""
+    if error == errors.UNSUPPORTED_VERSION:
+        return unsupported()
+    return encoded(_response(error, clustered if error == errors.NONE else None), version)
+
+
 @cache
 def unsupported() -> bytes:
     """The body of the answer to a version that is not served."""

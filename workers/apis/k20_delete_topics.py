@@ -2,7 +2,8 @@
 
 Answered when the logs are unreachable and every live worker knows of the deletion, or with REQUEST_TIMED_OUT when that
 takes longer than the request allows; the deletion continues. v5+ have error messages. With delete.topic.enable=false:
-INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from v3 on. Many topics take many steps (broker.process.steps).
+INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from v3 on. v5+ may answer THROTTLING_QUOTA_EXCEEDED (KIP-599). Many
+topics take many steps (broker.process.steps).
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from odradek.protocol.errors import (
     INVALID_REQUEST,
     NONE,
     REQUEST_TIMED_OUT,
+    TOPIC_AUTHORIZATION_FAILED,
     TOPIC_DELETION_DISABLED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from odradek.protocol.library import message_class
-from odradek.workers.dispatch.administration import Controller
+from odradek.workers.dispatch.administration import Controller, mutate, throttled
 from odradek.workers.dispatch.api import CONTROLLER, Api, pieces
+from odradek.workers.dispatch.authorization import DELETE, DESCRIBE, TOPIC
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.topology import NO_ID, requested_id, topic_uuid
 
@@ -41,6 +44,7 @@ class RequestedTopic(NamedTuple):
     name: str | None
     topic_id: UUID
     refusal: str | None = None  # the error message if it is named in an invalid way
+    by_id: bool = False
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
@@ -79,7 +83,7 @@ def _meant(one: NameAndId, named: Counter[NameAndId], snapshot: Snapshot) -> Req
 
 def _by_id(topic_id: UUID, named: Counter[NameAndId], snapshot: Snapshot) -> RequestedTopic | None:
     name = snapshot.by_id(topic_id.bytes)
-    return None if name is not None and named[name, NO_ID] == 1 else RequestedTopic(name, topic_id)
+    return None if name is not None and named[name, NO_ID] == 1 else RequestedTopic(name, topic_id, by_id=True)
 
 
 def _by_name(name: str, named: Counter[NameAndId], snapshot: Snapshot) -> RequestedTopic:
@@ -97,6 +101,7 @@ class _Deletion:
         self._controller = controller
         self._requested = requested
         self._context = context
+        self._quota = controller.mutations(context)
         self._errors: dict[RequestedTopic, ApiError | None] = {}  # of the finished deletions
         self._begun = False  # all deletions have begun
         self._answered = False
@@ -122,9 +127,15 @@ class _Deletion:
             return ApiError(INVALID_REQUEST, topic.refusal)
         if topic.name is None:
             return ApiError(UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        if self._is_hidden(topic) or not self._context.allows(DELETE, TOPIC, topic.name):
+            return ApiError(TOPIC_AUTHORIZATION_FAILED, None)
         if topic.name not in self._controller.snapshot.topics:
             return ApiError(UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         return None
+
+    def _is_hidden(self, topic: RequestedTopic) -> bool:
+        """Whether it is named by its id, and the client may not describe it, nor learn its name."""
+        return topic.by_id and topic.name is not None and not self._context.sees(DESCRIBE, TOPIC, topic.name)
 
     def _delete(self, topic: RequestedTopic) -> None:
         """Delete a topic, unless another request has deleted, and perhaps recreated, it meanwhile."""
@@ -132,6 +143,7 @@ class _Deletion:
             self._errors[topic] = error
             return
         try:
+            mutate(self._quota, len(self._controller.snapshot.topics[str(topic.name)]))
             self._cancels.append(self._controller.owner.delete_topic(str(topic.name), self._done(topic)))
         except ApiError as error:
             self._errors[topic] = error
@@ -145,6 +157,8 @@ class _Deletion:
     def _done(self, topic: RequestedTopic) -> Callable[[ApiError | None], None]:
         def done(error: ApiError | None) -> None:
             self._errors[topic] = error
+            if error is None:
+                self._context.changed(f"deleted topic {topic.name}")
             self._maybe_answer()
 
         return done
@@ -168,13 +182,15 @@ class _Deletion:
         for requested in pieces(self._requested):
             results += [self._result(topic) for topic in requested]
             yield
-        self._context.reply(message_class("DeleteTopicsResponse")(responses=results))
+        response = message_class("DeleteTopicsResponse")(responses=results)
+        self._context.reply(throttled(response, self._quota))
 
     def _result(self, topic: RequestedTopic) -> Any:
         error = self._errors.get(topic, ApiError(REQUEST_TIMED_OUT, None))
+        denied = error is not None and error.code == TOPIC_AUTHORIZATION_FAILED
         return message_class("DeleteTopicsResponse").DeletableTopicResult(
-            name=topic.name,
-            topic_id=topic.topic_id,
+            name=None if self._is_hidden(topic) else topic.name,
+            topic_id=NO_ID if denied and not topic.by_id else topic.topic_id,
             error_code=error.code if error else NONE,
             error_message=error.message if error else None,
         )

@@ -16,9 +16,10 @@ from odradek.ipc import replicas, slots
 from odradek.protocol import errors
 from odradek.protocol.library import message_class
 from odradek.storage.log import trim
-from odradek.storage.log.partition import Gone, Partition
+from odradek.storage.log.partition import Partition, PartitionRemoved
 from odradek.workers.dispatch import retry_busy
 from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.authorization import DELETE, TOPIC
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch.fetching import storage_failed
@@ -40,8 +41,11 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[objec
     offsets = {(topic.name, part.partition_index): part.offset for topic in request.topics for part in topic.partitions}
     done: dict[Place, Outcome] = {}
 
+    allowed = {topic.name: context.allows(DELETE, TOPIC, topic.name) for topic in request.topics}
+
     def delete(place: Place) -> None:
-        done[place] = _delete(services, *place, offsets[place])
+        denied = -1, errors.TOPIC_AUTHORIZATION_FAILED
+        done[place] = _delete(services, *place, offsets[place]) if allowed[place[0]] else denied
 
     yield from retry_busy.each(offsets, delete)
 
@@ -146,7 +150,7 @@ def low_watermark(partition: Partition, snapshot: Snapshot) -> Outcome:
 
 
 def delete_below(partition: Partition, offset: int) -> tuple[int, int]:
-    """Make `offset` the log start: (log start, error). Raises Busy when another process has the lock."""
+    """Make `offset` the log start: (log start, error). Raises LockNotAvailable when another process has the lock."""
     try:
         with partition.locked() as values:
             error = refusal(partition, tuple(values), -1)  # may be a follower since the check without the lock
@@ -157,7 +161,7 @@ def delete_below(partition: Partition, offset: int) -> tuple[int, int]:
                 return -1, errors.OFFSET_OUT_OF_RANGE
             trim.advance(partition, values, target)
             return values[slots.F_LOG_START], errors.NONE
-    except Gone:
+    except PartitionRemoved:
         return -1, errors.UNKNOWN_TOPIC_OR_PARTITION
     except OSError as problem:
         storage_failed(partition, partition.slot.read(), problem)

@@ -17,6 +17,7 @@ from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.protocol.wire import uvarint
 from odradek.workers.dispatch.api import COORDINATOR, WORKER, Api
+from odradek.workers.dispatch.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator, for_old_producers
 
@@ -35,11 +36,23 @@ def route(version: int, body: bytes) -> str:
 
 def handle(services: Any, request: Any, context: Context) -> Any:
     """Runs in a worker or the coordinator, as `route` selects."""
+    if error := _refusal(request.transactional_id, context):
+        return _response(InitResult(error), context)
     if context.version >= OWN_EPOCH and (request.producer_id == -1) != (request.producer_epoch == -1):
         return _response(InitResult(Error.INVALID_REQUEST), context)
     if request.transactional_id is None:
         return _give(services, context)
     return _init(services, request, context)
+
+
+def _refusal(transactional_id: str | None, context: Context) -> Error:
+    """The error of a client that may not have a producer id: any topic that it may write to is enough (KIP-679)."""
+    if transactional_id is not None:
+        allowed = context.allows(WRITE, TRANSACTIONAL_ID, transactional_id)
+        return Error.NONE if allowed else Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if context.rights.allows_any(WRITE, TOPIC) or context.allows(IDEMPOTENT_WRITE, CLUSTER):
+        return Error.NONE
+    return Error.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _give(services: ProduceServices, context: Context) -> None:

@@ -13,6 +13,7 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.authorization import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch import leader_epochs
@@ -26,30 +27,36 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[None]
     """One answer for each requested partition; each reads a file, and is a step (Services.begin)."""
     response = message_class("OffsetForLeaderEpochResponse")
     topic_class = response.OffsetForLeaderTopicResult
+    is_broker = context.sees(CLUSTER_ACTION, CLUSTER)
     topics = []
     for topic in request.topics:
         rows = []
+        allowed = is_broker or context.allows(DESCRIBE, TOPIC, topic.topic)
         for part in topic.partitions:
-            rows.append(topic_class.EpochEndOffset(**_answer(services, topic.topic, part)))
+            found = _answer(services, topic.topic, part) if allowed else _error(part, errors.TOPIC_AUTHORIZATION_FAILED)
+            rows.append(topic_class.EpochEndOffset(**found))
             yield
         topics.append(topic_class(topic=topic.topic, partitions=rows))
     context.reply(response(throttle_time_ms=0, topics=topics))
 
 
+def _error(part: Any, error: int) -> dict[str, int]:
+    return {"error_code": error, "partition": part.partition, "leader_epoch": -1, "end_offset": -1}
+
+
 def _answer(services: Services, topic: str, part: Any) -> dict[str, int]:
-    unknown = {"partition": part.partition, "leader_epoch": -1, "end_offset": -1}
     partition = services.partition_of(topic.encode(), part.partition, False)
     if partition is None:
-        return {"error_code": elsewhere(services.snapshot, topic.encode(), part.partition, False), **unknown}
+        return _error(part, elsewhere(services.snapshot, topic.encode(), part.partition, False))
     values = partition.slot.read()
     error = refusal(partition, values, part.current_leader_epoch)
     if error:
-        return {"error_code": error, **unknown}
+        return _error(part, error)
     try:
         epoch, end = leader_epochs.of(partition, values).end_offset(part.leader_epoch, values[slots.F_LEO])
     except Exception as problem:
         storage_failed(partition, values, problem)
-        return {"error_code": errors.KAFKA_STORAGE_ERROR, **unknown}
+        return _error(part, errors.KAFKA_STORAGE_ERROR)
     return {"error_code": errors.NONE, "partition": part.partition, "leader_epoch": epoch, "end_offset": end}
 
 

@@ -19,6 +19,7 @@ from odradek.groups.transactions.events import Producer
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
+from odradek.workers.dispatch.authorization import TOPIC, TRANSACTIONAL_ID, WRITE
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, exists, for_old_producers
 
@@ -50,7 +51,11 @@ def _one(coordinator: Coordinator, request: Any, context: Context) -> Iterator[N
     def answer(errors: Errors, empty: Iterable[str] = ()) -> None:
         context.finish(answering(errors, empty), len(errors))
 
-    yield from _add(coordinator, producer, request.v3_and_below_topics, answer, is_client=True)
+    if not context.allows(WRITE, TRANSACTIONAL_ID, producer.transactional_id):
+        partitions = yield from _partitions(request.v3_and_below_topics)
+        answer(dict.fromkeys(partitions, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return
+    yield from _add(coordinator, producer, request.v3_and_below_topics, answer, context)
 
 
 def _partitions(topics: Any) -> Generator[None, None, list[TopicPartition]]:
@@ -63,24 +68,29 @@ def _partitions(topics: Any) -> Generator[None, None, list[TopicPartition]]:
 
 
 def _refused(
-    coordinator: Coordinator, partitions: list[TopicPartition], is_client: bool = False
+    coordinator: Coordinator, partitions: list[TopicPartition], client: Context | None = None
 ) -> Generator[None, None, Errors]:  # fmt: skip
-    """The errors of all partitions, if one does not exist or a client names one of an internal topic."""
+    """The errors of all partitions, if one does not exist or a client names one that it may not write to."""
     wrong: Errors = {}
     for some in pieces(partitions):
         wrong |= {tp: UNKNOWN for tp in some if not exists(coordinator.snapshot, tp)}
-        if is_client:
-            wrong |= {tp: Error.TOPIC_AUTHORIZATION_FAILED for tp in some if tp[0] in topicnames.INTERNAL}
+        if client is not None:
+            wrong |= {tp: Error.TOPIC_AUTHORIZATION_FAILED for tp in some if not _may_write(client, tp[0])}
         yield
     return {tp: wrong.get(tp, Error.OPERATION_NOT_ATTEMPTED) for tp in partitions} if wrong else {}
 
 
+def _may_write(client: Context, topic: str) -> bool:
+    """Whether a client may write to a topic; only the coordinators write to internal ones."""
+    return topic not in topicnames.INTERNAL and client.allows(WRITE, TOPIC, topic)
+
+
 def _add(
-    coordinator: Coordinator, producer: Producer, topics: Any, answer: Callable[..., None], is_client: bool
+    coordinator: Coordinator, producer: Producer, topics: Any, answer: Callable[..., None], client: Context | None
 ) -> Iterator[None]:  # fmt: skip
     """Add partitions and call `answer(errors, topics that are named without partitions)`."""
     partitions = yield from _partitions(topics)
-    if errors := (yield from _refused(coordinator, partitions, is_client)):
+    if errors := (yield from _refused(coordinator, partitions, client)):
         answer(errors)
         return
 
@@ -107,7 +117,7 @@ def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> Gene
 
 def _many(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     transactions = request.transactions
-    is_client = not coordinator.snapshot.admitted.allows(context.listener, context.client_host)
+    is_broker = context.is_broker(coordinator.snapshot.admitted)
     results: dict[int, tuple[Errors, Iterable[str]]] = {}
 
     def answer(place: int, errors: Errors, empty: Iterable[str] = ()) -> None:
@@ -122,7 +132,8 @@ def _many(coordinator: Coordinator, request: Any, context: Context) -> Iterator[
             partitions = yield from _partitions(transaction.topics)
             answer(place, (yield from _verified(coordinator, producer, partitions, context.version)))
         else:
-            yield from _add(coordinator, producer, transaction.topics, partial(answer, place), is_client)
+            client = None if is_broker else context
+            yield from _add(coordinator, producer, transaction.topics, partial(answer, place), client)
         yield
     if not transactions:
         yield from _answering_many(transactions, results, context)

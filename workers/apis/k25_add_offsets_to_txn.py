@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from odradek.cluster.rules.topicnames import OFFSETS
 from odradek.groups.transactions.events import Producer
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
-from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
 from odradek.workers.dispatch.api import COORDINATOR, Api
+from odradek.workers.dispatch.authorization import GROUP, READ, TRANSACTIONAL_ID, WRITE
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator, for_old_producers
 
@@ -27,11 +28,18 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
         code = for_old_producers(error, context.version, FENCED)
         context.reply(message_class("AddOffsetsToTxnResponse")(throttle_time_ms=0, error_code=code))
 
+    if not context.allows(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        answer(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
+    if not context.allows(READ, GROUP, request.group_id):
+        answer(Error.GROUP_AUTHORIZATION_FAILED)
+        return
+
     def ready(exists: bool) -> None:
         if not exists:
             answer(Error.COORDINATOR_NOT_AVAILABLE)
             return
-        partition = OFFSETS_TOPIC, coordinator.groups.partition_of(request.group_id)
+        partition = OFFSETS, coordinator.groups.partition_of(request.group_id)
         coordinator.transactions.add(producer, [partition], answer, coordinator.now)
 
     coordinator.when_offsets_topic(ready)

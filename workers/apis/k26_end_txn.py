@@ -13,6 +13,7 @@ from odradek.groups.transactions.events import Producer
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api
+from odradek.workers.dispatch.authorization import TRANSACTIONAL_ID, WRITE
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator, for_old_producers
 
@@ -27,6 +28,9 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
         code = for_old_producers(error, context.version, FENCED)
         context.reply(message_class("EndTxnResponse")(throttle_time_ms=0, error_code=code))
 
+    if not context.allows(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        answer(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
     coordinator.transactions.end(producer, request.committed, answer, coordinator.now)
 
 

@@ -6,8 +6,8 @@ this process knows that its coordinator has replaced the connection since: such 
 next transactions (broker.coordinator.broker_channels). A marker with an id or epoch below 0, which no producer has, is
 refused too.
 
-Only brokers may commit (cluster.configs.admitted), administrators may also abort (`kafka-transactions.sh abort`): Kafka
-requires ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end an open
+Only brokers may commit (cluster.configs.admitted), administrators may also abort (`kafka-transactions.sh abort`): with
+an authorizer these need ClusterAction and Alter on the cluster. An administrator's abort must end an open
 transaction, with the epochs from DescribeProducers, in a few partitions at a time: each one takes the partition's lock,
 and a log line if it is refused. Other senders get an error on which coordinators retry: Apache's lets a transaction
 hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new. The brokers are looked up again at once,
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     """See above. Many markers take many steps (broker.process.steps)."""
-    is_broker = coordinator.snapshot.admitted.allows(context.listener, context.client_host)
+    is_broker = context.is_broker(coordinator.snapshot.admitted)
     if is_broker and not coordinator.admits_markers(context.client_id):
         late = [dict.fromkeys(_entry(one).partitions, GIVEN_UP) for one in request.markers]
         yield from _answering(request, late, context)
@@ -58,7 +58,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
 
     for place, marker in enumerate(request.markers):
         entry = _entry(marker)._replace(only_open=not is_broker)
-        if error := _nobody(marker):
+        if error := _negative_id(marker):
             done(place, (yield from _refusals(coordinator, list(entry.partitions), error)))
         elif is_broker or (named <= MOST_OF_ADMINISTRATORS and not entry.commit):
             coordinator.write_markers(entry, partial(done, place))
@@ -82,7 +82,7 @@ def _refusals(
     return refused
 
 
-def _nobody(marker: Any) -> Error:
+def _negative_id(marker: Any) -> Error:
     """The error of a marker with a producer id or epoch that no producer has; else NONE."""
     if marker.producer_id < 0:
         return Error.INVALID_PRODUCER_ID_MAPPING

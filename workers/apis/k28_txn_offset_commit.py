@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from odradek.cluster.rules.topicnames import OFFSETS
 from odradek.groups.events import Commit, Now
 from odradek.groups.groups import PartitionErrors
 from odradek.groups.offsets import TopicPartition
@@ -19,13 +20,14 @@ from odradek.groups.records import OffsetValue
 from odradek.groups.transactions.events import Producer
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
-from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
+from odradek.workers.dispatch.authorization import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, answered, exists
 
 EPOCHS, MEMBERS, ABORTABLE = 2, 3, 4
 
+DENIED = Error.TOPIC_AUTHORIZATION_FAILED
 SAID_AS = {
     Error.PRODUCER_FENCED: Error.INVALID_PRODUCER_EPOCH,
     Error.NETWORK_EXCEPTION: Error.COORDINATOR_LOAD_IN_PROGRESS,
@@ -36,17 +38,29 @@ SAID_AS = {
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     """See above."""
+    if error := _refusal(request, context):
+        everything = {(topic.name, row.partition_index): error for topic in request.topics for row in topic.partitions}
+        yield from _answering(request.topics, everything, context)
+        return
     requested: dict[TopicPartition, Any] = {}
+    denied: PartitionErrors = {}
     for topic in request.topics:
+        if not context.allows(READ, TOPIC, topic.name):
+            denied.update({(topic.name, row.partition_index): DENIED for row in topic.partitions})
+            continue
         for piece in pieces(topic.partitions):
             requested.update({(topic.name, row.partition_index): row for row in piece})
             yield
     existing = {tp: row for tp, row in requested.items() if exists(coordinator.snapshot, tp)}
-    topics = [topic for topic in request.topics if answered(coordinator.snapshot, topic.name, topic)]
+    topics = [
+        topic
+        for topic in request.topics
+        if answered(coordinator.snapshot, topic.name, topic) or not context.sees(READ, TOPIC, topic.name)
+    ]
 
     def answer(errors: PartitionErrors) -> None:
         answers = {tp: _for_version(error, context.version) for tp, error in errors.items()}
-        context.begin(_answering(topics, {**dict.fromkeys(requested, UNKNOWN), **answers}, context))
+        context.begin(_answering(topics, {**dict.fromkeys(requested, UNKNOWN), **answers, **denied}, context))
 
     def verified(error: Error) -> None:
         if error:
@@ -57,7 +71,17 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
             commit = _commit(request, existing, context.version, coordinator.now)
             coordinator.groups.commit(commit, answer, coordinator.now)
 
-    _verify(coordinator, request, verified)
+    if existing or not denied:
+        _verify(coordinator, request, verified)
+    else:
+        answer({})
+
+
+def _refusal(request: Any, context: Context) -> Error:
+    """The error of a client that may not commit at all."""
+    if not context.allows(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return Error.NONE if context.allows(READ, GROUP, request.group_id) else Error.GROUP_AUTHORIZATION_FAILED
 
 
 def _verify(coordinator: Coordinator, request: Any, verified: Callable[[Error], None]) -> None:
@@ -66,7 +90,7 @@ def _verify(coordinator: Coordinator, request: Any, verified: Callable[[Error], 
         verified(refusal)
         return
     producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
-    partition = OFFSETS_TOPIC, coordinator.groups.partition_of(request.group_id)
+    partition = OFFSETS, coordinator.groups.partition_of(request.group_id)
     coordinator.verify(producer, partition, lambda error: verified(SAID_AS.get(error, error)))
 
 

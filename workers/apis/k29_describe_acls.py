@@ -1,20 +1,27 @@
-"""DescribeAcls (key 29), versions 0 to 3: answers SECURITY_DISABLED, as a broker without an authorizer does."""
+"""DescribeAcls (key 29), versions 0 to 3: the ACLs that a filter finds, those of a resource pattern together.
+
+Without an authorizer it is refused with SECURITY_DISABLED. Versions below 1 know only literal patterns.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from odradek.protocol.errors import SECURITY_DISABLED
-from odradek.protocol.library import message_class
-from odradek.workers.dispatch.api import Api
+from odradek.security.acls import acl_requests
+from odradek.workers.dispatch.acl_changes import CheckedCodec
+from odradek.workers.dispatch.administration import Controller
+from odradek.workers.dispatch.api import CONTROLLER, Api
 from odradek.workers.dispatch.context import Context
 
-NO_AUTHORIZER = "No Authorizer is configured on the broker"
+
+def handle(controller: Controller, request: Any, context: Context) -> Any:
+    """Needs Describe on the cluster."""
+    if not controller.authorization.enabled:
+        return acl_requests.refuse_describe(*acl_requests.NO_AUTHORIZER_TO_DESCRIBE)
+    return acl_requests.describe(controller.owner.acls, request)
 
 
-def handle(worker: Any, request: Any, context: Context) -> Any:
-    response = message_class("DescribeAclsResponse")
-    return response(error_code=SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[])
-
-
-API = Api(key=29, name="DescribeAcls", versions=(0, 3), handle=handle)
+API = Api(
+    key=29, name="DescribeAcls", versions=(0, 3), runs_in=CONTROLLER, handle=handle,
+    codec=CheckedCodec("DescribeAcls", acl_requests.check_describe),
+)  # fmt: skip

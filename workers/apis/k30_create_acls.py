@@ -1,20 +1,26 @@
-"""CreateAcls (key 30), versions 0 to 3: refuses each with SECURITY_DISABLED, as a broker without an authorizer does."""
+"""CreateAcls (key 30), versions 0 to 3: adds ACLs; each one that is not valid is refused on its own.
+
+Any broker of a cluster writes them into the tree. Without an authorizer it is refused with SECURITY_DISABLED.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from odradek.protocol.errors import SECURITY_DISABLED
-from odradek.protocol.library import message_class
-from odradek.workers.apis.k29_describe_acls import NO_AUTHORIZER
-from odradek.workers.dispatch.api import Api
+from odradek.security.acls import acl_requests
+from odradek.workers.dispatch import acl_changes
+from odradek.workers.dispatch.administration import Controller
+from odradek.workers.dispatch.api import CONTROLLER, Api
 from odradek.workers.dispatch.context import Context
 
 
-def handle(worker: Any, request: Any, context: Context) -> Any:
-    response = message_class("CreateAclsResponse")
-    refused = response.AclCreationResult(error_code=SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return response(results=[refused] * len(request.creations))
+def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
+    """Needs Alter on the cluster. Answered when every live worker decides by the new ACLs."""
+    return acl_changes.change(controller, request, context, acl_requests.create, acl_requests.refuse_create)
 
 
-API = Api(key=30, name="CreateAcls", versions=(0, 3), handle=handle)
+API = Api(
+    key=30, name="CreateAcls", versions=(0, 3), runs_in=CONTROLLER, handle=handle,
+    codec=acl_changes.CheckedCodec("CreateAcls", acl_requests.check_create),
+)  # fmt: skip

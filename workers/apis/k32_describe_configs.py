@@ -22,6 +22,7 @@ from odradek.protocol import errors
 from odradek.protocol.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.authorization import DESCRIBE_CONFIGS, config_refusal, config_resource
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
@@ -40,10 +41,15 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[None]
     once: dict[tuple[int, str | int], Any] = {}
     for resource in request.resources:
         once.setdefault(_key(resource), resource)
-    results = []
+    results: list[Any] = []
+    denied: list[Any] = []
     for resource in once.values():
-        results.append(_resource(services, resource, request, context.version))
+        if context.allows(DESCRIBE_CONFIGS, *config_resource(resource.resource_type, resource.resource_name)):
+            results.append(_resource(services, resource, request, context.version))
+        else:
+            denied.append(_denied(resource))
         yield
+    results += denied  # last, as in Kafka
     context.reply(response(results=results))
 
 
@@ -60,6 +66,17 @@ def _unexpected(unknown: Any, resource: Any) -> Any:
     return message_class("DescribeConfigsResponse").DescribeConfigsResult(
         error_code=INVALID_REQUEST,
         error_message=f"Unexpected resource type {unknown.resource_type}",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )
+
+
+def _denied(resource: Any) -> Any:
+    """The answer to a resource whose configs the client may not see."""
+    return message_class("DescribeConfigsResponse").DescribeConfigsResult(
+        error_code=config_refusal(resource.resource_type),
+        error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[],

@@ -13,8 +13,11 @@ from typing import Any
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, PIECE, Api, pieces
+from odradek.workers.dispatch.authorization import DELETE, GROUP
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
+
+DENIED = Error.GROUP_AUTHORIZATION_FAILED
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
@@ -30,7 +33,12 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
 
 
 def _delete(coordinator: Coordinator, names: list[str], context: Context) -> Iterator[None]:
-    errors: dict[str, Error] = {}
+    errors = {name: DENIED for name in names if not context.allows(DELETE, GROUP, name)}
+    if len(errors) == len(names):
+        context.reply(_response(names, errors))
+        return
+
+    denied = frozenset(errors)
 
     def deleted(name: str, error: Error) -> None:
         errors[name] = error
@@ -38,7 +46,7 @@ def _delete(coordinator: Coordinator, names: list[str], context: Context) -> Ite
             context.reply(_response(names, errors))
 
     for piece in pieces(names):
-        for name in piece:
+        for name in [name for name in piece if name not in denied]:
             coordinator.groups.delete_group(name, partial(deleted, name), coordinator.now)
         yield
 

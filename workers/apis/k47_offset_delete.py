@@ -16,14 +16,24 @@ from odradek.groups.offsets import TopicPartition
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
+from odradek.workers.dispatch.authorization import DELETE, GROUP, READ, TOPIC
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import UNKNOWN, Coordinator, answered, exists
 
+DENIED = Error.TOPIC_AUTHORIZATION_FAILED
+
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
+    if not context.allows(DELETE, GROUP, request.group_id):
+        yield from _answering([], Error.GROUP_AUTHORIZATION_FAILED, {}, context)
+        return
     requested: list[TopicPartition] = []
     existing: list[TopicPartition] = []
+    denied: PartitionErrors = {}
     for topic in request.topics:
+        if not context.allows(READ, TOPIC, topic.name):
+            denied.update({(topic.name, row.partition_index): DENIED for row in topic.partitions})
+            continue
         for some in pieces(topic.partitions):
             named = [(topic.name, part.partition_index) for part in some]
             requested += named
@@ -32,8 +42,12 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
 
     def answer(result: tuple[Error, PartitionErrors]) -> None:
         error, errors = result
-        rows = [topic for topic in request.topics if answered(coordinator.snapshot, topic.name, topic)]
-        results = {**dict.fromkeys(requested, UNKNOWN), **errors}
+        rows = [
+            topic
+            for topic in request.topics
+            if answered(coordinator.snapshot, topic.name, topic) or not context.sees(READ, TOPIC, topic.name)
+        ]
+        results = {**dict.fromkeys(requested, UNKNOWN), **errors, **denied}
         context.finish(_answering([] if error else rows, error, results, context), len(requested) + len(rows))
 
     coordinator.groups.delete_offsets(request.group_id, existing, answer, coordinator.now)

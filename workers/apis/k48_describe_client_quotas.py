@@ -1,43 +1,44 @@
-"""DescribeClientQuotas (key 48), versions 0 and 1: none are set, as there are no quotas yet (KIP-546).
+"""DescribeClientQuotas (key 48), versions 0 and 1: the quotas of the entities that match a filter (KIP-546).
 
-Refuses the filters that Kafka refuses: an empty or repeated entity type, one other than user, client-id or ip, ip
-together with the others, or a match that contradicts its match type. Such an answer has null for entries.
+Refuses the filters that Kafka refuses (security.quotas.requests). Such an answer has null for entries.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from odradek.protocol.errors import INVALID_REQUEST, NONE, UNSUPPORTED_VERSION
+from odradek.protocol.errors import NONE
 from odradek.protocol.library import message_class
-from odradek.workers.dispatch.api import Api
+from odradek.security.quotas import requests
+from odradek.security.quotas.entities import Entity
+from odradek.security.quotas.requests import Component, QuotaError
+from odradek.workers.dispatch.api import Api, pieces
 from odradek.workers.dispatch.context import Context
-
-KNOWN = frozenset({"user", "client-id", "ip"})
-EXACT, DEFAULT, ANY = range(3)
+from odradek.workers.dispatch.services import Services
 
 
-def handle(worker: Any, request: Any, context: Context) -> Any:
+def handle(services: Services, request: Any, context: Context) -> Iterator[None]:
+    components = [Component(one.entity_type, one.match_type, one.match) for one in request.components]
     response = message_class("DescribeClientQuotasResponse")
-    code, message = _problem(request.components)
-    return response(error_code=code, error_message=message, entries=None if code else [])
+    try:
+        found = requests.describe(services.snapshot.quotas, components, request.strict)
+    except QuotaError as error:
+        context.reply(response(error_code=error.code, error_message=str(error), entries=None))
+        return
+    entries: list[Any] = []
+    for some in pieces(list(found.items())):
+        entries += [_entry(entity, quotas) for entity, quotas in some]
+        yield
+    context.reply(response(error_code=NONE, error_message=None, entries=entries))
 
 
-def _problem(components: list[Any]) -> tuple[int, str | None]:
-    seen: set[str] = set()
-    for component in components:
-        if not component.entity_type or component.entity_type in seen:
-            return INVALID_REQUEST, "An entity type is empty or appears more than once."
-        if component.entity_type not in KNOWN:
-            return UNSUPPORTED_VERSION, "An entity type must be user, client-id or ip."
-        if component.match_type not in (EXACT, DEFAULT, ANY):
-            return INVALID_REQUEST, f"Unknown match type {component.match_type}"
-        if (component.match is None) is (component.match_type == EXACT):
-            return INVALID_REQUEST, f"Match type {component.match_type} does not allow this match value."
-        seen.add(component.entity_type)
-    if "ip" in seen and len(seen) > 1:
-        return INVALID_REQUEST, "ip cannot be combined with user or client-id."
-    return NONE, None
+def _entry(entity: Entity, quotas: Mapping[str, float]) -> Any:
+    data = message_class("DescribeClientQuotasResponse").EntryData
+    return data(
+        entity=[data.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        values=[data.ValueData(key=key, value=value) for key, value in quotas.items()],
+    )
 
 
 API = Api(key=48, name="DescribeClientQuotas", versions=(0, 1), handle=handle)

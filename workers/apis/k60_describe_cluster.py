@@ -37,7 +37,7 @@ def handle(services: Services, request: Any, context: Context) -> Any:
         brokers=brokers,
     )
     if request.include_cluster_authorized_operations:
-        answer.authorized_operations = set(topology.CLUSTER_OPERATIONS)
+        answer.authorized_operations = set(topology.cluster_operations(context))
     return answer
 
 

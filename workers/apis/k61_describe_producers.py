@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
+from odradek.cluster.rules import topicnames
 from odradek.ipc import slots
 from odradek.ipc.producers import ProducerEntry, ProducerTable
 from odradek.protocol import errors
 from odradek.protocol.library import message_class
-from odradek.storage.log.partition import Busy, Gone
+from odradek.storage.log.partition import LockNotAvailable, PartitionRemoved
 from odradek.workers.dispatch import retry_busy
 from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.authorization import READ, TOPIC
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch.fetching import storage_failed
@@ -31,8 +33,10 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[objec
     """Answers once every partition has been read; each is a step (Services.begin), and so is each producer."""
     found: dict[Place, Found] = {}
 
+    allowed = {topic.name: _is_allowed(context, topic.name) for topic in request.topics}
+
     def look(place: Place) -> None:
-        found[place] = _look(services, *place)
+        found[place] = _look(services, *place) if allowed[place[0]] else (errors.TOPIC_AUTHORIZATION_FAILED, None)
 
     requested = dict.fromkeys((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
     topic_class = message_class("DescribeProducersResponse").TopicResponse
@@ -42,6 +46,11 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[objec
         row = yield from _partition(topic_class.PartitionResponse, place[1], found.pop(place))
         topics[place[0]].partitions.append(row)
     context.reply(message_class("DescribeProducersResponse")(throttle_time_ms=0, topics=list(topics.values())))
+
+
+def _is_allowed(context: Context, topic: str) -> bool:
+    """Whether the client may read the topic; an invalid name has another error."""
+    return topicnames.problem(topic) is not None or context.allows(READ, TOPIC, topic)
 
 
 def _look(services: Services, topic: str, index: int) -> Found:
@@ -56,9 +65,9 @@ def _look(services: Services, topic: str, index: int) -> Found:
         with partition.locked() as values:
             table = partition.producers.table(values[slots.F_PSTATE_GEN])
             return errors.NONE, None if table is None else table.copied()
-    except Busy:
+    except LockNotAvailable:
         raise
-    except Gone:
+    except PartitionRemoved:
         return errors.UNKNOWN_TOPIC_OR_PARTITION, None
     except Exception as problem:
         storage_failed(partition, seen, problem)

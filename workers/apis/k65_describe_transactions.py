@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
+from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api
+from odradek.workers.dispatch.authorization import DESCRIBE, TOPIC, TRANSACTIONAL_ID
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 
@@ -19,17 +21,20 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
     """An unused id gets TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST; their numeric fields are 0."""
     states = []
     for name in dict.fromkeys(request.transactional_ids):
-        states.append(_state(coordinator, name))
+        states.append(_state(coordinator, name, context))
         yield
     context.reply(message_class("DescribeTransactionsResponse")(throttle_time_ms=0, transaction_states=states))
 
 
-def _state(coordinator: Coordinator, transactional_id: str) -> Any:
+def _state(coordinator: Coordinator, transactional_id: str, context: Context) -> Any:
     row = message_class("DescribeTransactionsResponse").TransactionState
+    if not context.allows(DESCRIBE, TRANSACTIONAL_ID, transactional_id):
+        return row(error_code=Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id=transactional_id)
     error, found = coordinator.transactions.describe(transactional_id)
     if error:
         return row(error_code=error, transactional_id=transactional_id)
-    by_topic = groupby(sorted(found.partitions), lambda tp: tp[0])
+    seen = sorted(tp for tp in found.partitions if context.sees(DESCRIBE, TOPIC, tp[0]))
+    by_topic = groupby(seen, lambda tp: tp[0])
     return row(
         error_code=error,
         transactional_id=transactional_id,

@@ -13,6 +13,7 @@ from odradek.groups.transactions.events import Summary
 from odradek.protocol.errors import INVALID_REGULAR_EXPRESSION
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch.api import COORDINATOR, Api, pieces
+from odradek.workers.dispatch.authorization import DESCRIBE, TRANSACTIONAL_ID
 from odradek.workers.dispatch.context import Context
 from odradek.workers.dispatch.coordination import Coordinator
 from odradek.workers.dispatch.patterns import InvalidPattern, Pattern
@@ -32,7 +33,11 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator
         matches = _matcher(request.transactional_id_pattern if context.version >= PATTERN else None)
         for piece in pieces(found):
             yield
-            rows += [_row(response.TransactionState, row) for row in piece if matches(row.transactional_id)]
+            rows += [
+                _row(response.TransactionState, row)
+                for row in piece
+                if matches(row.transactional_id) and context.sees(DESCRIBE, TRANSACTIONAL_ID, row.transactional_id)
+            ]
     except InvalidPattern:
         refused = response(error_code=INVALID_REGULAR_EXPRESSION, unknown_state_filters=[], transaction_states=[])
         context.reply(refused)

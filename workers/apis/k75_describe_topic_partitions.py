@@ -18,6 +18,7 @@ from odradek.protocol import errors
 from odradek.protocol.library import message_class
 from odradek.workers.dispatch import topology
 from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.authorization import DESCRIBE, TOPIC
 from odradek.workers.dispatch.context import Context
 
 if TYPE_CHECKING:
@@ -31,11 +32,16 @@ def handle(services: Services, request: Any, context: Context) -> Iterator[None]
         context.reply(response(topics=[_failed(name) for name in requested], next_cursor=None))
         return
     limit = min(request.response_partition_limit, services.config["max.request.partition.size.limit"])
-    page = _Page(services.snapshot, context.listener, max(1, limit))
+    page = _Page(services.snapshot, context, max(1, limit))
+    hidden = []
     for name, first in _from_cursor(requested or list(services.snapshot.topics), cursor):
-        if not page.add(name, first, silent=not requested):
+        if not context.sees(DESCRIBE, TOPIC, name):
+            hidden.append(name)
+        elif not page.add(name, first, silent=not requested):
             break
         yield
+    if requested:
+        page.topics += [_hidden(name) for name in hidden if not context.allows(DESCRIBE, TOPIC, name)]
     context.reply(response(topics=page.topics, next_cursor=page.cursor))
 
 
@@ -44,10 +50,15 @@ def _is_sound(cursor: Any, requested: list[str]) -> bool:
     return cursor.partition_index >= 0 and (not requested or cursor.topic_name in requested)
 
 
-def _failed(name: str) -> Any:
+def _hidden(name: str) -> Any:
+    """A topic that the client may not describe."""
+    return _failed(name, errors.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _failed(name: str, error: int = errors.INVALID_REQUEST) -> Any:
     failed = message_class("DescribeTopicPartitionsResponse").DescribeTopicPartitionsResponseTopic
     return failed(
-        error_code=errors.INVALID_REQUEST,
+        error_code=error,
         name=name,
         topic_id=topology.NO_ID,
         is_internal=False,
@@ -68,9 +79,10 @@ def _from_cursor(names: list[str], cursor: Any) -> Iterator[tuple[str, int]]:
 class _Page:
     """One answer while it is filled."""
 
-    def __init__(self, snapshot: Snapshot, listener: str, limit: int) -> None:
+    def __init__(self, snapshot: Snapshot, context: Context, limit: int) -> None:
         self._snapshot = snapshot
-        self._listener = listener
+        self._listener = context.listener
+        self._rights = context.rights
         self._left = limit
         self._response = message_class("DescribeTopicPartitionsResponse")
         self.topics: list[Any] = []
@@ -96,7 +108,7 @@ class _Page:
                 topic_id=UUID(bytes=topic.id),
                 is_internal=topic.internal,
                 partitions=rows,
-                topic_authorized_operations=topology.bits(topology.TOPIC_OPERATIONS),
+                topic_authorized_operations=topology.bits(self._rights.operations(TOPIC, name)),
             )
         )
         self._left -= len(rows)
@@ -114,7 +126,7 @@ class _Page:
                 topic_id=topology.NO_ID,
                 is_internal=name in topicnames.INTERNAL,
                 partitions=[],
-                topic_authorized_operations=topology.bits(topology.TOPIC_OPERATIONS),
+                topic_authorized_operations=topology.bits(self._rights.operations(TOPIC, name)),
             )
         )
 

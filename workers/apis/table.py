@@ -26,6 +26,13 @@ def load_rows() -> dict[int, Api]:
 
 
 @cache
+def names() -> dict[int, str]:
+    """Kafka's name of every API by key, from the names of the files: no file is imported."""
+    files = (module.name for module in pkgutil.iter_modules(apis.__path__) if _FILE.fullmatch(module.name))
+    return {int(name[1:3]): name[4:].title().replace("_", "") for name in files}
+
+
+@cache
 def served(clustered: bool) -> dict[int, Api]:
     """The rows that a broker serves, as a member of a cluster or standalone."""
     return {key: row for key, row in load_rows().items() if clustered or not row.between_brokers}

@@ -11,7 +11,33 @@ from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules.errors import ApiError, Outcomes
 from odradek.cluster.tree.znodes import Partition
-from odradek.protocol.errors import INVALID_REQUEST, NONE
+from odradek.protocol.errors import INVALID_REQUEST, NONE, THROTTLING_QUOTA_EXCEEDED
+from odradek.security.acls.acl_requests import Changes
+from odradek.security.acls.acl_types import Acls
+from odradek.security.quotas.entities import Entity
+from odradek.security.quotas.mutations import MutationQuota
+from odradek.security.sasl.delegation_tokens import Answer, DelegationTokens
+from odradek.security.sasl.scram_admin import Credentials
+from odradek.security.sasl.scram_keys import ScramCredential, ScramMechanism
+from odradek.workers.dispatch.authorization import Authorization
+from odradek.workers.dispatch.context import Context
+
+
+class Users(Protocol):
+    """Users and delegation tokens. Changes raise ApiError and are in the tree when they return."""
+
+    @property
+    def tokens(self) -> DelegationTokens:
+        """The known tokens."""
+
+    def credentials(self, users: Iterable[str] | None) -> dict[str, Credentials]:
+        """The SCRAM credentials of these users, or of all."""
+
+    def alter(self, user: str, changes: Mapping[ScramMechanism, ScramCredential | None]) -> None:
+        """Set or delete (None) credentials of a user."""
+
+    def write(self, answer: Answer) -> None:
+        """Write the token that an answer of `tokens` has, or delete the one that it names."""
 
 
 class Owner(Protocol):
@@ -19,6 +45,13 @@ class Owner(Protocol):
 
     Large changes run in steps (broker.process.steps): the first step writes the change to the tree, so it will be done.
     """
+
+    @property
+    def users(self) -> Users:
+        """Users and delegation tokens."""
+
+    def require_controller(self) -> None:
+        """Raise ApiError NOT_CONTROLLER unless this broker is the elected controller."""
 
     def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
         """Create a topic; returns its id."""
@@ -35,6 +68,19 @@ class Owner(Protocol):
     def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
         """Replace the dynamic configs of a broker, or (None) of the cluster."""
 
+    def check_link(self, settings: Mapping[str, str]) -> None:
+        """Raise ValueError where connections to other brokers cannot go over to these settings of this broker."""
+
+    def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> None:
+        """Replace the client quotas of an entity."""
+
+    @property
+    def acls(self) -> Acls:
+        """The ACLs, published or not."""
+
+    def change_acls(self, decide: Callable[[Acls], tuple[Any, Changes]]) -> Generator[None, None, Any]:
+        """Change ACLs as `decide` says, from the ACLs there are; returns the answer that it gives."""
+
     def partitions(self) -> list[Partition]:
         """All partitions. Raises ApiError NOT_CONTROLLER."""
 
@@ -48,8 +94,24 @@ class Owner(Protocol):
         """The moves under way."""
 
 
+class Listeners(Protocol):
+    """The listeners of this broker as handlers change them."""
+
+    @property
+    def config(self) -> Any:
+        """This broker's configuration with the listeners in force."""
+
+    def changed(self, own: Mapping[str, str]) -> Any:
+        """The configuration with the listeners of these dynamic configs. ValueError: it cannot change to them."""
+
+    def prepare(self, config: Any, keep: bool) -> None:
+        """Bind new ports; without `keep`, only try it. ValueError: one cannot be bound."""
+
+
 class Controller(Protocol):
     """The controller process as its handlers see it."""
+
+    authorization: Authorization
 
     @property
     def owner(self) -> Owner:
@@ -63,8 +125,18 @@ class Controller(Protocol):
     def config(self) -> Any:
         """This broker's static configuration."""
 
+    def security_protocol(self, listener: str) -> str:
+        """The security protocol of the listener with this name (listener.security.protocol.map)."""
+
+    @property
+    def listeners(self) -> Listeners:
+        """The listeners of this broker."""
+
     def defaults(self) -> TopicDefaults:
         """num.partitions and default.replication.factor."""
+
+    def mutations(self, context: Context) -> MutationQuota:
+        """The controller mutation quota of a request."""
 
     def begin(self, work: Iterator[None]) -> None:
         """Run `work` in steps."""
@@ -83,6 +155,18 @@ def attempt(action: Callable[[], Any]) -> tuple[int, str | None]:
     except ApiError as error:
         return error.code, error.message
     return NONE, None
+
+
+def mutate(quota: MutationQuota, partitions: int) -> None:
+    """Count partitions that are created or deleted; ApiError when the client's quota does not allow it now."""
+    if not quota.accept(partitions):
+        raise ApiError(THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+
+
+def throttled(response: Any, quota: MutationQuota) -> Any:
+    """The response with the throttle time of a client that exceeds its quota; its worker mutes the connection."""
+    response.throttle_time_ms = quota.throttle_ms()
+    return response
 
 
 def twice(names: Iterable[Any]) -> set[Any]:

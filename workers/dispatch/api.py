@@ -16,6 +16,7 @@ from odradek.protocol.library import message_class
 WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
 PIECE = 128  # rows of an answer made in one step
 LARGE = 4096  # bytes above which a worker decodes a request in steps
+_FROM_END = -2
 WAIT = object()  # yielded by a step of a worker when the next one has to wait for a moment
 
 T = TypeVar("T")
@@ -95,6 +96,11 @@ class Api:
         """Whether responses of `version` have tagged fields in their header; ApiVersions never has (KIP-511)."""
         return self.key != 18 and self.is_flexible(version)
 
+    def throttle_at(self, version: int, size: int) -> int:
+        """The position of the throttle time in a response's body of `size` bytes; -1 when it has none."""
+        found = _throttle_at(self.name, version)
+        return found if found != _FROM_END else size - (5 if self.is_flexible(version) else 4)
+
     def _flexible_in_schema(self) -> int:
         return _first_flexible(self.name)
 
@@ -121,6 +127,19 @@ class Api:
         if self.codec is not None:
             return self.codec.encode(version, response)
         return (yield from responses.encoding(response, version))
+
+
+@cache
+def _throttle_at(name: str, version: int) -> int:
+    """It is the first field of most responses, the second of OffsetDelete, behind the error code, and else the last."""
+    at = 0
+    for field in message_class(name + "Response").fields.values():
+        if not field.for_version_q(version):
+            continue
+        if field.name == "throttle_time_ms":
+            return at
+        at = at + 2 if field.name == "error_code" and at != _FROM_END else _FROM_END
+    return -1
 
 
 @cache

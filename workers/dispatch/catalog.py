@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from odradek.cluster.metadata.security_metadata import NO_SECURITY_METADATA, SecurityMetadata
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc.shm import Shared
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import Log, PartitionLocation
 from odradek.storage.log.opening import LogDir
 from odradek.storage.log.partition import Partition
+from odradek.workers.dispatch.authorization import Authorization
 
 
 class Catalog:
@@ -31,6 +33,8 @@ class Catalog:
         self.paths = paths
         self._clean = clean
         self.snapshot = Snapshot.empty(config)
+        self.security = NO_SECURITY_METADATA
+        self.authorization = Authorization(config)
         self._configs: dict[str, LogConfig] = {}  # of the snapshot in force
         self.log = Log(shared, run_dir, role, self._resolve, self._configure)
 
@@ -45,6 +49,9 @@ class Catalog:
         if version == self.snapshot.version:
             return False
         self.snapshot = Snapshot.parse(blob, self._config)
+        if self.snapshot.security != self.security.version:
+            self.security = SecurityMetadata.parse(*self._shared.security.read())
+            self.authorization.adopt(self.security)
         self._configs.clear()
         self.log.refresh()
         self._shared.processes.set(self._role, "meta_version", version)

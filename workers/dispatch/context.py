@@ -6,8 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from odradek.cluster.configs.admitted import Admitted
+from odradek.security.acls.acl_types import CLUSTER_NAME, Operation, ResourceType
+from odradek.security.principal import ANONYMOUS
+from odradek.workers.dispatch import audit
+from odradek.workers.dispatch.authorization import CLUSTER, CLUSTER_ACTION, EVERYTHING, Rights
+
 FEW = 128  # elements of an answer that are encoded in one go
-PRINCIPAL = "User:ANONYMOUS"  # there is no authentication yet
 
 
 def at_once(work: Iterator[object]) -> None:
@@ -22,7 +27,10 @@ class Context:
     `begin(work)` does the rest of a request in steps; if it raises, the request is answered as failed.
     """
 
-    __slots__ = ("_reply", "api_key", "begin", "client_host", "client_id", "listener", "size", "version")
+    __slots__ = (
+        "_reply", "api_key", "begin", "by_token", "client_host", "client_id", "listener", "principal", "rights", "size",
+        "version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,8 +42,12 @@ class Context:
         reply: Callable[[Any], None],
         size: int = 0,
         begin: Callable[[Iterator[object]], None] = at_once,
+        principal: str = str(ANONYMOUS),
+        by_token: bool = False,
+        rights: Rights = EVERYTHING,
     ) -> None:
-        """`size`: bytes of the request's body."""
+        """`size`: bytes of the request's body. `by_token`: a delegation token authenticated the principal. `rights`:
+        what the principal may do."""
         self.api_key = api_key
         self.version = version
         self.client_id = client_id
@@ -44,10 +56,27 @@ class Context:
         self.size = size
         self._reply = reply
         self.begin = begin
+        self.principal = principal
+        self.by_token = by_token
+        self.rights = rights
 
-    @property
-    def principal(self) -> str:
-        return PRINCIPAL
+    def allows(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do this; a refusal goes to the audit log."""
+        return self.rights.allows(self.api_key, operation, kind, name)
+
+    def sees(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do this; for what an answer omits if it may not."""
+        return self.rights.sees(operation, kind, name)
+
+    def is_broker(self, admitted: Admitted) -> bool:
+        """Whether the client is a broker: an authenticated one by its ClusterAction, any other one by its address."""
+        if self.rights.session is not None and self.principal != str(ANONYMOUS):
+            return self.sees(CLUSTER_ACTION, CLUSTER)
+        return admitted.allows(self.listener, self.client_host)
+
+    def changed(self, what: str) -> None:
+        """The request has changed something: log it to the audit log."""
+        audit.changed(self.principal, self.client_host, what)
 
     @property
     def now_ms(self) -> int:

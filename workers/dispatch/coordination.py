@@ -13,6 +13,7 @@ from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.transactions import Transactions
 from odradek.protocol.errors import Error
+from odradek.workers.dispatch.authorization import Authorization
 from odradek.workers.dispatch.context import Context
 
 NO_ID = UUID(int=0)
@@ -22,6 +23,7 @@ UNKNOWN = Error.UNKNOWN_TOPIC_OR_PARTITION
 class Coordinator(Protocol):
     """The coordinator process as its handlers see it."""
 
+    authorization: Authorization
     groups: Groups
     transactions: Transactions
 

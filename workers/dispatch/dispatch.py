@@ -1,4 +1,7 @@
-"""Takes a request's bytes to its handler and returns the response's bytes, in whichever process handles it."""
+"""Takes a request's bytes to its handler and returns the response's bytes, in whichever process handles it.
+
+A right on the cluster that an API demands of every request is checked here, all other rights are in the handlers.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from typing import Any
 
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
-from odradek.protocol.wire import MALFORMED
+from odradek.protocol.wire import I32, MALFORMED
+from odradek.workers.dispatch import refusals
 from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.authorization import guarded
 from odradek.workers.dispatch.context import Context, at_once
 
 log = logging.getLogger(__name__)
@@ -62,9 +67,10 @@ def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: A
     def begin(work: Iterator[object]) -> None:
         services.begin(in_steps(work))
 
+    rights = services.authorization.of(request.principal, request.client_host)
     context = Context(
         row.key, request.version, request.client_id, request.client_host, request.listener, reply, len(request.body),
-        begin,
+        begin, request.principal, request.by_token, rights,
     )  # fmt: skip
 
     def in_steps(work: Iterator[object]) -> Iterator[object]:
@@ -79,6 +85,9 @@ def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: A
 
     assert row.handle is not None, "it has a fast path"
     try:
+        if error := guarded(row, request.version, rights):
+            reply(refusals.refusal(row, decoded, error))
+            return
         response = row.handle(services, decoded, context)
         if isinstance(response, Generator):
             begin(response)
@@ -95,7 +104,15 @@ def _encoding(row: Api, request: Forwarded, response: Any, answer: Answer) -> It
         log.exception("%s v%d: cannot encode the response", row.name, request.version)
         answer(forward.FAILED, b"")
     else:
-        answer(forward.OK, body)
+        answer(*_with_throttle(row, request.version, response, body))
+
+
+def _with_throttle(row: Api, version: int, response: Any, body: bytes) -> tuple[int, bytes]:
+    """Where the response of this version has no throttle time, the worker gets it, which throttles the client."""
+    throttle_ms = getattr(response, "throttle_time_ms", None)
+    if throttle_ms and row.throttle_at(version, len(body)) < 0:
+        return forward.THROTTLED, I32.pack(throttle_ms) + body
+    return forward.OK, body
 
 
 def frame(row: Api, version: int, correlation: int, body: bytes) -> bytes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
+from odradek.protocol.wire import I32
 from odradek.workers.dispatch import api, dispatch, unavailable, upstream
 from odradek.workers.net.framing import Pipelined, skip_header_tags
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
 
 log = logging.getLogger(__name__)
+
+_FETCH = 1  # its api key
 
 
 class Requests:
@@ -62,12 +65,13 @@ class Requests:
         if row.is_flexible(version):
             body = skip_header_tags(view, body, end)
         if row.fast_path is not None:
-            self.fetches += 1
+            self.fetches += key == _FETCH
             row.fast_path(self._services, connection, version, correlation, view, head, body, end)
             return
         request = Forwarded(
-            0, key, version, connection.client_id, connection.host, connection.listener, bytes(view[body:end])
-        )
+            0, key, version, connection.client_id, connection.host, connection.listener, bytes(view[body:end]),
+            str(connection.principal), connection.by_token,
+        )  # fmt: skip
         self._pass_on(connection, row, correlation, request)
 
     def _pass_on(self, connection: Connection, row: Api, correlation: int, request: Forwarded) -> None:
@@ -106,9 +110,15 @@ class Requests:
         """Send the answer of a request and continue behind it."""
         if connection.closed:
             return
+        throttle_ms = 0
+        if flags == forward.THROTTLED:
+            (throttle_ms,), flags, body = I32.unpack_from(body), forward.OK, body[I32.size :]
         if flags != forward.OK:
             self._services.drop(connection, _why(flags, row, version, body))
             return
+        quotas = self._services.quotas
+        if quotas is not None and not row.between_brokers:
+            body = quotas.answered(connection, body, row.throttle_at(version, len(body)), throttle_ms)
         self._services.sender.answer_pieces(connection, [dispatch.frame(row, version, correlation, body)])
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from odradek.ipc.forward import Forwarded
     from odradek.ipc.shm import Shared
     from odradek.storage.log.partition import Partition
+    from odradek.workers.dispatch.authorization import Authorization
     from odradek.workers.dispatch.catalog import Catalog
     from odradek.workers.dispatch.purgatory import Purgatory
     from odradek.workers.dispatch.unregistered_brokers import UnregisteredBrokers
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
     from odradek.workers.net.pager import Pager
     from odradek.workers.net.sending import Sender
+    from odradek.workers.quotas.request_quotas import RequestQuotas
 
 
 class Services(Protocol):
     """The services for every API. `snapshot` is the metadata in force, which no handler may keep beyond a step.
 
-    `draining`: the worker stops, so no request may wait for more records. `coordinator` and `controller` are the
-    processes to `ask`.
+    `quotas`: the client quotas, if there are any. `draining`: the worker stops, so no request may wait for more
+    records. `coordinator` and `controller` are the processes to `ask`.
     """
 
     role: int
@@ -31,12 +33,14 @@ class Services(Protocol):
     config: Mapping[str, Any]
     snapshot: Snapshot
     catalog: Catalog
+    authorization: Authorization
     sender: Sender
     pager: Pager
     purgatory: Purgatory
     unregistered: UnregisteredBrokers
     coordinator: Upstream
     controller: Upstream
+    quotas: RequestQuotas | None
     draining: bool
 
     def partition_of(self, topic: bytes, index: int, by_id: bool) -> Partition | None:

@@ -1,7 +1,6 @@
 """Brokers and partitions as Metadata, DescribeCluster and DescribeTopicPartitions report them to one listener.
 
-Clients get the brokers' addresses as advertised for the listener they connected to. Without an authorizer every client
-may do everything: the `*_OPERATIONS` are Kafka's answer in that case (AclOperation codes).
+Clients get the brokers' addresses as advertised for the listener they connected to.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from uuid import UUID
 from odradek.cluster.metadata.snapshot import Broker, PartitionInfo, Snapshot
 from odradek.cluster.rules import topicnames
 from odradek.protocol import errors
-
-TOPIC_OPERATIONS = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
-CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
+from odradek.workers.dispatch.authorization import CLUSTER, DESCRIBE
+from odradek.workers.dispatch.context import Context
 
 NOT_ASKED = -(1 << 31)  # the bit field when the client did not ask for operations
 NO_ID = UUID(int=0)
@@ -24,6 +22,11 @@ NO_ID = UUID(int=0)
 def bits(operations: Iterable[int]) -> int:
     """Operations as the protocol's bit field."""
     return sum(1 << operation for operation in operations)
+
+
+def cluster_operations(context: Context) -> frozenset[int]:
+    """What the client may do with the cluster; nothing, unless it may describe it."""
+    return context.rights.operations(CLUSTER) if context.allows(DESCRIBE, CLUSTER) else frozenset()
 
 
 class Node(NamedTuple):

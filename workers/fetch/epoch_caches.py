@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from odradek.ipc.slots import F_EPOCH_NOTED, F_GENERATION, F_LOG_START, F_TRUNCATIONS
+from odradek.ipc.slots import F_GENERATION, F_LATEST_EPOCH, F_LOG_START, F_TRUNCATIONS
 from odradek.storage.log import known_epochs
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ class EpochCaches:
 
     def get(self, partition: Partition, values: tuple[int, ...]) -> EpochCache:
         """The partition's epochs. Raises CheckpointError or OSError when the file cannot be read."""
-        key = values[F_EPOCH_NOTED], values[F_TRUNCATIONS], values[F_LOG_START], values[F_GENERATION]
+        key = values[F_LATEST_EPOCH], values[F_TRUNCATIONS], values[F_LOG_START], values[F_GENERATION]
         known = self._known.get(partition)
         if known is None or known[0] != key:
-            known = self._known[partition] = (key, known_epochs.read(partition, values[F_EPOCH_NOTED]))
+            known = self._known[partition] = (key, known_epochs.read(partition, values[F_LATEST_EPOCH]))
         return known[1]

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import Any
 
 from odradek.protocol import errors
-from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchResult
 from odradek.protocol.wire import INT32_MAX, MOST_ELEMENTS
 
 SESSIONLESS, INITIAL = -1, 0
@@ -37,7 +37,7 @@ class FetchSession:
         self.by_id = by_id
         self.used = now
         self.epoch = INITIAL
-        self.parts: dict[Key, FetchPart] = {}
+        self.parts: dict[Key, FetchPartition] = {}
         self.last_sent: dict[Key, tuple[int, int]] = {}  # (high watermark, log start)
         self.follower_partitions: Any = None  # of a follower (workers.fetch.follower_fetch.FollowerPartitions)
 
@@ -91,6 +91,10 @@ class FetchSessionCache:
             self._sessions.pop(request.session_id, None)
             return errors.NONE, self._new(request, by_id, now)
         return self._continue(request, by_id, now)
+
+    def remove(self, session: FetchSession) -> None:
+        """End a session."""
+        self._sessions.pop(session.id, None)
 
     def continues(self, session: FetchSession, epoch: int, now: float) -> bool:
         """`open` for a request with the next `epoch` of `session` that adds and forgets no partition."""

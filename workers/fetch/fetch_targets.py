@@ -16,8 +16,8 @@ from odradek.workers.dispatch.partition_check import refusal
 from odradek.workers.fetch import nearest_replica
 
 if TYPE_CHECKING:
-    from odradek.cluster.metadata.snapshot import Mark
-    from odradek.protocol.fetch import FetchPart, FetchRequest
+    from odradek.cluster.metadata.snapshot import SnapshotIdentity
+    from odradek.protocol.fetch import FetchPartition, FetchRequest
     from odradek.storage.files.openfile import FileSlice
     from odradek.storage.log.partition import Partition
     from odradek.workers.dispatch.services import Services
@@ -39,7 +39,7 @@ class FetchTarget:
         "most", "partition", "slots",
     )  # fmt: skip
 
-    def __init__(self, partition: Partition, version: int, part: FetchPart, committed: bool, most: int) -> None:
+    def __init__(self, partition: Partition, version: int, part: FetchPartition, committed: bool, most: int) -> None:
         self.partition = partition
         self._slot = partition.slot
         self.slots = [partition.slot]
@@ -115,7 +115,7 @@ class FetchTargets:
     """A worker's targets, until the metadata changes."""
 
     def __init__(self) -> None:
-        self._metadata: Mark | None = None
+        self._metadata: SnapshotIdentity | None = None
         self._known: dict[Key, FetchTarget] = {}
 
     def get(
@@ -125,8 +125,8 @@ class FetchTargets:
 
         `most`: bytes of records in an answer (fetch.max.bytes).
         """
-        if services.snapshot.mark is not self._metadata or len(self._known) >= _MOST_TARGETS:
-            self._metadata = services.snapshot.mark
+        if services.snapshot.identity is not self._metadata or len(self._known) >= _MOST_TARGETS:
+            self._metadata = services.snapshot.identity
             self._known.clear()
         (part,) = request.parts
         if part.last_epoch >= 0 and kind is FetchTarget:  # a consumer that checks for divergence from this log

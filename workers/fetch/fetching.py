@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.ipc import slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
-from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchResult
 from odradek.storage.files import disks
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import read, transactions
 from odradek.storage.segment import epochs
 from odradek.workers.dispatch.api import complete, pieces
+from odradek.workers.dispatch.authorization import READ, TOPIC
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
 from odradek.workers.fetch import leader_epochs, nearest_replica
+from odradek.workers.fetch.fetch_sessions import INITIAL
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import Payload
@@ -36,9 +38,9 @@ log = logging.getLogger(__name__)
 CONVERTED = 4  # lower versions know only message formats 0 and 1
 ZSTD = 10  # the first version that may carry zstd
 _NO_STATE = (-1, -1, -1)
-_UNKNOWN = (errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID)
-"""Errors of partitions that the metadata does not have: as in Kafka, the request still waits for its other partitions,
-or a client that also asks for a deleted topic would ask without a pause."""
+_UNKNOWN = (errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID, errors.TOPIC_AUTHORIZATION_FAILED)
+"""Errors of partitions that the metadata does not have, or that the client may not read: as in Kafka, the request still
+waits for its other partitions, or a client that also asks for a deleted topic would ask without a pause."""
 _TRIES = 3
 
 Found = TypeVar("Found")
@@ -55,6 +57,7 @@ class Fetch:
         "_budget",
         "_follower_partitions",
         "_rack",
+        "_readable",
         "_results",
         "_unknown",
         "connection",
@@ -87,6 +90,7 @@ class Fetch:
         self.finished = self.queued = False
         self.slots: list[Slot] = []
         self._results: list[FetchResult] = []
+        self._readable = services.authorization.readable(connection)
         self._unknown = 0  # partitions that were not in the metadata when the request was delayed
         self._budget: Budget  # set where records are converted
         self._rack = request.rack.decode("utf-8", "replace") if request.rack and services.by_rack else ""
@@ -125,7 +129,11 @@ class Fetch:
         return self.request.max_wait_ms
 
     def find_slots(self) -> list[Slot]:
-        """The slots of its partitions by the current metadata (workers.dispatch.purgatory.DelayedOperation)."""
+        """The slots of its partitions by the current metadata (workers.dispatch.purgatory.DelayedOperation).
+
+        ACLs change with the metadata: a right that is withdrawn ends the wait.
+        """
+        self._readable = self.services.authorization.readable(self.connection)
         found: dict[Slot, None] = {}
         for part in self.parts:
             partition = self.services.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
@@ -167,7 +175,7 @@ class Fetch:
             yield
         return results, total, failed
 
-    def _read_some(self, parts: Sequence[FetchPart], results: list[FetchResult], before: int) -> tuple[int, bool]:
+    def _read_some(self, parts: Sequence[FetchPartition], results: list[FetchResult], before: int) -> tuple[int, bool]:
         """Add the results of some parts to `before` bytes; returns their bytes, and whether any ends the wait."""
         left = min(self.request.max_bytes, self.services.fetch_max_bytes) - before
         total, failed = 0, False
@@ -199,10 +207,25 @@ class Fetch:
         # The next request gets at once what the budget left out: there is no point in waiting for more.
         return [found[number] for number in range(len(self.parts))], total, failed or (budget.spent and total > 0)
 
-    def _part(self, part: FetchPart, limit: int, whole: bool) -> tuple[FetchResult, int, bool]:
+    def _may_read(self, part: FetchPartition, partition: Partition | None, readable: Mapping[str, bool]) -> bool:
+        """Whether the client may read the topic; an unknown id has another error."""
+        name: str | None
+        if partition is not None:
+            name = partition.topic
+        elif self.version >= fetch.TOPIC_IDS:
+            name = self.services.snapshot.by_id(part.topic)
+        else:
+            name = part.topic.decode("utf-8", "replace")
+        if name is None or readable[name]:
+            return True
+        return self.services.authorization.of_connection(self.connection).allows(1, READ, TOPIC, name)  # logs it
+
+    def _part(self, part: FetchPartition, limit: int, whole: bool) -> tuple[FetchResult, int, bool]:
         """The result, the bytes of its records, and whether there are more readable records."""
         by_id = self.version >= fetch.TOPIC_IDS
         partition = self.services.partition_of(part.topic, part.partition, by_id)
+        if self._readable is not None and not self._may_read(part, partition, self._readable):
+            return failed(part, errors.TOPIC_AUTHORIZATION_FAILED), 0, False
         if partition is None:
             return failed(part, elsewhere(self.services.snapshot, part.topic, part.partition, by_id)), 0, False
         try:
@@ -213,7 +236,7 @@ class Fetch:
         return found or (failed(part, errors.KAFKA_STORAGE_ERROR), 0, False)
 
     def _look_at(
-        self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
+        self, partition: Partition, values: tuple[int, ...], part: FetchPartition, limit: int, whole: bool
     ) -> tuple[FetchResult, int, bool]:
         if self.version < ZSTD and (error := _too_old(self.version, partition)):
             return failed(part, error), 0, False
@@ -234,7 +257,7 @@ class Fetch:
         )
 
     def _slice(
-        self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
+        self, partition: Partition, values: tuple[int, ...], part: FetchPartition, limit: int, whole: bool
     ) -> tuple[FetchResult, int, bool]:
         hw, stable = ends(values)
         committed = self.request.isolation == fetch.READ_COMMITTED
@@ -261,12 +284,18 @@ class Fetch:
             return []
         return transactions.aborted_between(partition, values, offset, piece.following)
 
-    def _converted(self, partition: Partition, piece: FileSlice, part: FetchPart) -> bytes | None:
+    def _converted(self, partition: Partition, piece: FileSlice, part: FetchPartition) -> bytes | None:
         from odradek.workers.fetch import downconvert
 
         return downconvert.for_version(partition, piece, part.offset, self.version, part.max_bytes)
 
     def _answer(self, results: list[FetchResult]) -> None:
+        if self.services.quotas is not None and self.request.replica < 0:
+            size = fetch.size_of(fetch.response(self.version, self.correlation, _special(results)))
+            throttle_ms = self.services.quotas.fetched(self.connection, size)
+            if throttle_ms:
+                self._answer_throttled(throttle_ms)
+                return
         session = self.session
         session_id = 0
         if session is not None:
@@ -278,6 +307,22 @@ class Fetch:
             session.advance()
         frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)
         self.services.pager.answer(self.connection, frame)
+
+    def _answer_throttled(self, throttle_ms: int) -> None:
+        """Answer without records, as Kafka does for a client that exceeds its quota; a new session is not begun."""
+        session, session_id = self.session, 0
+        if session is not None and session.epoch == INITIAL:
+            self.services.sessions.remove(session)
+        elif session is not None:
+            session_id = session.id
+            session.advance()
+        frame = fetch.response(self.version, self.correlation, [], errors.NONE, session_id, throttle_ms)
+        self.services.sender.answer_pieces(self.connection, frame)
+
+
+def _special(results: list[FetchResult]) -> list[FetchResult]:
+    """The results that make up nearly all bytes of an answer."""
+    return [result for result in results if result.payloads or result.error]
 
 
 def _too_old(version: int, partition: Partition) -> int:
@@ -291,13 +336,14 @@ def _too_old(version: int, partition: Partition) -> int:
     return errors.NONE
 
 
-def _once(parts: list[FetchPart]) -> list[FetchPart]:
+def _once(parts: list[FetchPartition]) -> list[FetchPartition]:
     """Each partition once, as last asked for."""
     return parts if len(parts) < 2 else list({(part.topic, part.partition): part for part in parts}.values())
 
 
 def _result(
-    part: FetchPart, values: tuple[int, ...], payloads: list[Payload | bytes], aborted: list[tuple[int, int]] | None
+    part: FetchPartition, values: tuple[int, ...], payloads: list[Payload | bytes],
+    aborted: list[tuple[int, int]] | None,
 ) -> FetchResult:  # fmt: skip
     """The result of a partition that was read; `aborted` is None unless the client is read_committed."""
     log_start = values[slots.F_LOG_START]
@@ -313,7 +359,7 @@ def _unknown(results: list[FetchResult]) -> int:
     return sum(result.error in _UNKNOWN for result in results)
 
 
-def failed(part: FetchPart, error: int) -> FetchResult:
+def failed(part: FetchPartition, error: int) -> FetchResult:
     """The result of a partition that cannot be read."""
     return FetchResult(part.topic, part.partition, error, *_NO_STATE)
 
@@ -359,12 +405,14 @@ def ends(values: tuple[int, ...]) -> tuple[int, int]:
     return values[slots.F_HW], slots.last_stable(values)
 
 
-def _sent_to(broker: int, part: FetchPart, values: tuple[int, ...]) -> FetchResult:
+def _sent_to(broker: int, part: FetchPartition, values: tuple[int, ...]) -> FetchResult:
     known = (*ends(values), values[slots.F_LOG_START])
     return FetchResult(part.topic, part.partition, errors.NONE, *known, preferred=broker)
 
 
-def _refused(partition: Partition, values: tuple[int, ...], part: FetchPart, followers: bool) -> FetchResult | None:
+def _refused(
+    partition: Partition, values: tuple[int, ...], part: FetchPartition, followers: bool
+) -> FetchResult | None:
     """The result if the partition cannot be read at the requested offset; None if it can."""
     error = refusal(partition, values, part.leader_epoch, followers)
     if error:
@@ -377,7 +425,7 @@ def _refused(partition: Partition, values: tuple[int, ...], part: FetchPart, fol
     return parted
 
 
-def _parted(partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
+def _parted(partition: Partition, values: tuple[int, ...], part: FetchPartition) -> FetchResult | None:
     """Where this log and the client's, whose last epoch is `last_epoch`, diverge (KIP-595); None: they do not."""
     try:
         diverging = epochs.diverges(

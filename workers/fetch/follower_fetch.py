@@ -15,7 +15,7 @@ from odradek.cluster.replication.throttles import PAUSE_MS
 from odradek.ipc import replicas, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
-from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchResult
 from odradek.storage.log import read
 from odradek.storage.segment import epochs
 from odradek.workers.dispatch.partition_check import elsewhere, refusal
@@ -23,7 +23,7 @@ from odradek.workers.fetch.fetching import Fetch, SegmentsChanged, ends, failed,
 from odradek.workers.fetch.follower_progress import Progress
 
 if TYPE_CHECKING:
-    from odradek.cluster.metadata.snapshot import Mark
+    from odradek.cluster.metadata.snapshot import SnapshotIdentity
     from odradek.storage.files.openfile import FileSlice
     from odradek.storage.log.partition import Partition
     from odradek.workers.fetch.fetch_services import FetchServices
@@ -42,11 +42,11 @@ class FollowerPartition:
 
     __slots__ = ("at", "part", "partition", "seen", "words")
 
-    def __init__(self, part: FetchPart) -> None:
+    def __init__(self, part: FetchPartition) -> None:
         self.update(part)
         self.set_partition(None)
 
-    def update(self, part: FetchPart) -> None:
+    def update(self, part: FetchPartition) -> None:
         """The follower has progressed to the offset of `part`."""
         self.part = part
         self.seen = _NEVER
@@ -68,14 +68,14 @@ class FollowerPartitions:
         self._found: dict[Key, FetchResult] = {}
         self._requested: list[FollowerPartition] = []
         self._slots: list[Slot] | None = None  # the last result of `slots`
-        self._metadata: Mark | None = None
+        self._metadata: SnapshotIdentity | None = None
         self._refresh_s = services.config["replica.lag.time.max.ms"] / 2000 - _BETWEEN_S
         self._refreshed = time.monotonic()
         self._throttle: LeaderThrottle | None = None
         self.throttled = False  # the throttle withheld records at the last read
         self.broker = broker
 
-    def update(self, parts: Iterable[FetchPart], forgotten: Iterable[Key]) -> None:
+    def update(self, parts: Iterable[FetchPartition], forgotten: Iterable[Key]) -> None:
         """Apply the additions, changes and removals of a request."""
         for part in parts:
             self.update_one(part)
@@ -84,7 +84,7 @@ class FollowerPartitions:
             self._partitions.pop(key, None)
             self._found.pop(key, None)
 
-    def update_one(self, part: FetchPart) -> FollowerPartition:
+    def update_one(self, part: FetchPartition) -> FollowerPartition:
         """Apply a request for one partition."""
         key = (part.topic, part.partition)
         followed = self._partitions.get(key)
@@ -106,8 +106,8 @@ class FollowerPartitions:
 
     def _follow_metadata(self) -> None:
         services = self._services
-        if self._metadata is not services.snapshot.mark:
-            self._metadata, self._slots = services.snapshot.mark, None
+        if self._metadata is not services.snapshot.identity:
+            self._metadata, self._slots = services.snapshot.identity, None
             self._throttle = services.followers.throttling.get()
             for (topic, index), followed in self._partitions.items():
                 partition = services.partition_of(topic, index, self._by_id)
@@ -137,7 +137,7 @@ class FollowerPartitions:
             leo, epoch = values[slots.F_LEO], values[slots.F_LEADER_EPOCH]
             self._services.followers.record(Progress(partition, self.broker, part.offset, part.log_start, leo, epoch))
 
-    def _check_offset(self, partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
+    def _check_offset(self, partition: Partition, values: tuple[int, ...], part: FetchPartition) -> FetchResult | None:
         """Why the follower cannot continue from its offset: an error, or where its log and this one diverge."""
         error = refusal(partition, values, part.leader_epoch)
         if error:
@@ -148,11 +148,11 @@ class FollowerPartitions:
         leo = values[slots.F_LEO]
         if part.offset < values[slots.F_LOG_START]:
             return failed(part, errors.OFFSET_OUT_OF_RANGE)
-        if 0 <= part.last_epoch != values[slots.F_EPOCH_NOTED] or part.offset > leo:
+        if 0 <= part.last_epoch != values[slots.F_LATEST_EPOCH] or part.offset > leo:
             return self._diverging(partition, values, part)
         return None
 
-    def _diverging(self, partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
+    def _diverging(self, partition: Partition, values: tuple[int, ...], part: FetchPartition) -> FetchResult | None:
         leo = values[slots.F_LEO]
         try:
             cache = self._services.followers.epochs.get(partition, values)
@@ -239,7 +239,7 @@ class FollowerPartitions:
 
 
 def _result(
-    part: FetchPart, values: tuple[int, ...], payloads: tuple[FileSlice, ...] = (),
+    part: FetchPartition, values: tuple[int, ...], payloads: tuple[FileSlice, ...] = (),
     diverging: tuple[int, int] | None = None,
 ) -> FetchResult:  # fmt: skip
     offsets = (*ends(values), values[slots.F_LOG_START])

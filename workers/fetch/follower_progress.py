@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.ipc import replicas, roles, slots
-from odradek.storage.log.partition import QUICK_TRIES, Busy, Gone, Partition
+from odradek.storage.log.partition import QUICK_TRIES, LockNotAvailable, Partition, PartitionRemoved
 from odradek.workers.fetch.epoch_caches import EpochCaches
 from odradek.workers.fetch.throttling import Throttling
 
@@ -110,9 +110,9 @@ class FollowerProgress:
         before = slot.sequence
         try:
             values = partition.acquire()
-        except Busy:
+        except LockNotAvailable:
             return False
-        except (Gone, OSError):
+        except (PartitionRemoved, OSError):
             return True
         try:
             self._record(progress, values)

@@ -17,8 +17,8 @@ def of(partition: Partition, values: tuple[int, ...]) -> EpochCache:
     then it begins at the log end. The first epoch begins at the log start, as in Kafka (LeaderEpochFileCache), although
     only recovery cuts the file. Raises OSError, CheckpointError.
     """
-    cache = known_epochs.read(partition, values[slots.F_EPOCH_NOTED])
+    cache = known_epochs.read(partition, values[slots.F_LATEST_EPOCH])
     cache.truncate_from_start(values[slots.F_LOG_START])
-    if values[slots.F_EPOCH_NOTED] < values[slots.F_LEADER_EPOCH]:
+    if values[slots.F_LATEST_EPOCH] < values[slots.F_LEADER_EPOCH]:
         cache.assign(values[slots.F_LEADER_EPOCH], values[slots.F_LEO])
     return cache

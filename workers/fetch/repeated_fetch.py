@@ -50,7 +50,7 @@ class RepeatedFetch(Fetch):
         self._front, self._back = frame
         self._session_id = 0 if session is None else session.id
         self._target = target
-        self._metadata = services.snapshot.mark
+        self._metadata = services.snapshot.identity
         self._wait = request.max_wait_ms / 1000
         self._least = request.min_bytes
         self._waits = self._wait > 0 and self._least > 0
@@ -67,7 +67,7 @@ class RepeatedFetch(Fetch):
             or data.find(self._back, at + 8, end) != at + 8
             or at + 8 + len(self._back) != end
             or version != self.version
-            or self._metadata is not self.services.snapshot.mark
+            or self._metadata is not self.services.snapshot.identity
         ):
             return False
         (self._offset,) = _I64.unpack_from(buffer, at)
@@ -126,11 +126,11 @@ class RepeatedFetch(Fetch):
 
     def _at_end(self) -> bool:
         """Whether nothing has changed since the last read reached the end."""
-        return self._target.at_end(self._offset) and self._metadata is self.services.snapshot.mark
+        return self._target.at_end(self._offset) and self._metadata is self.services.snapshot.identity
 
     def _find(self) -> Found | None:
         """`FetchTarget.find`; None, for the slow path, also when the metadata has changed since the request came."""
-        found = self._target.find(self._offset) if self._metadata is self.services.snapshot.mark else None
+        found = self._target.find(self._offset) if self._metadata is self.services.snapshot.identity else None
         self._found = found
         if found is None:
             self._spell_out()

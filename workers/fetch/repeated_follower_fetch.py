@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.ipc import replicas
-from odradek.ipc.slots import F_EPOCH_NOTED, F_LEO, F_LOG_START
+from odradek.ipc.slots import F_LATEST_EPOCH, F_LEO, F_LOG_START
 from odradek.workers.dispatch.partition_check import refusal
 from odradek.workers.fetch.fetch_targets import NOT_PLAIN, FetchTarget
 from odradek.workers.fetch.follower_fetch import FollowerFetch
@@ -19,7 +19,7 @@ from odradek.workers.fetch.repeated_session_fetch import RepeatedSessionFetch
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
-    from odradek.protocol.fetch import FetchPart
+    from odradek.protocol.fetch import FetchPartition
     from odradek.storage.log.partition import Partition
     from odradek.workers.fetch.fetch_sessions import FetchSession
     from odradek.workers.fetch.fetch_targets import Found
@@ -31,7 +31,7 @@ class FollowerTarget(FetchTarget):
 
     __slots__ = ("_last_epoch",)
 
-    def __init__(self, partition: Partition, version: int, part: FetchPart, committed: bool, most: int) -> None:
+    def __init__(self, partition: Partition, version: int, part: FetchPartition, committed: bool, most: int) -> None:
         super().__init__(partition, version, part, False, most)
         self._last_epoch = part.last_epoch
 
@@ -40,7 +40,7 @@ class FollowerTarget(FetchTarget):
         if (
             refusal(self.partition, values, self._epoch)
             or not values[F_LOG_START] <= offset <= values[F_LEO]
-            or 0 <= self._last_epoch != values[F_EPOCH_NOTED]
+            or 0 <= self._last_epoch != values[F_LATEST_EPOCH]
         ):
             return NOT_PLAIN
         return values[F_LEO]

@@ -10,7 +10,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from odradek.protocol.fetch import FetchPart
+from odradek.protocol.fetch import FetchPartition
 from odradek.workers.fetch.fetch_targets import FetchTarget, Found
 from odradek.workers.fetch.repeated_fetch import RepeatedFetch
 
@@ -50,7 +50,7 @@ class RepeatedSessionFetch(RepeatedFetch):
             or data.find(self._back, at + 8, end) != at + 8
             or at + 8 + len(self._back) != end
             or version != self.version
-            or self._metadata is not self.services.snapshot.mark
+            or self._metadata is not self.services.snapshot.identity
             or not self._continues(_I32.unpack_from(buffer, epoch_at)[0], _I64.unpack_from(buffer, at)[0])
         ):
             return False
@@ -71,7 +71,7 @@ class RepeatedSessionFetch(RepeatedFetch):
             return False
         self._offset = offset
         part = self.request.parts[0]
-        session.parts[self._key] = FetchPart(*part[:3], offset, *part[4:])  # _replace takes three times as long
+        session.parts[self._key] = FetchPartition(*part[:3], offset, *part[4:])  # _replace takes three times as long
         return True
 
     def _reply(self, found: Found) -> None:

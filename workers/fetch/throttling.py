@@ -16,7 +16,7 @@ from odradek.ipc import replicas
 from odradek.protocol import fetch
 
 if TYPE_CHECKING:
-    from odradek.cluster.metadata.snapshot import Mark
+    from odradek.cluster.metadata.snapshot import SnapshotIdentity
     from odradek.cluster.replication.throttles import Throttle
     from odradek.protocol.fetch import Payload
     from odradek.storage.log.partition import Partition
@@ -28,14 +28,14 @@ class Throttling:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._metadata: Mark | None = None
+        self._metadata: SnapshotIdentity | None = None
         self._throttle: LeaderThrottle | None = None
 
     def get(self) -> LeaderThrottle | None:
         """The throttle to check before records are sent."""
         services = self._services
-        if self._metadata is not services.snapshot.mark:
-            self._metadata = services.snapshot.mark
+        if self._metadata is not services.snapshot.identity:
+            self._metadata = services.snapshot.identity
             found = throttles.in_force(
                 throttles.LEADER, services.snapshot, services.config, services.shared.traffic, services.role
             )

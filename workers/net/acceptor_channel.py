@@ -6,6 +6,7 @@ import logging
 import select
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -14,11 +15,13 @@ from odradek.ipc.channel import Channel
 from odradek.ipc.handoff import Client
 from odradek.ipc.roles import FIRST_WORKER
 from odradek.ipc.shm import Shared
+from odradek.workers.net.bounded_log import BoundedLog
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.loop import Loop
 
 log = logging.getLogger(__name__)
 
+LINES_S = 60  # for each listener, a line about connections that cannot be served
 UNFINISHED_S = 2  # a draining worker drops a connection whose unfinished frame got no byte for so long
 
 
@@ -33,6 +36,9 @@ class Server(Protocol):
     def accept(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
         """Serve a connection."""
 
+    def served(self) -> Iterable[Connection]:
+        """All connections, authenticated or not."""
+
     def drop(self, connection: Connection, why: str) -> None:
         """End a connection."""
 
@@ -46,6 +52,7 @@ class AcceptorChannel:
         self._channel: Channel | None = None
         self._handed_back: list[Connection] = []
         self._drain_said = False
+        self._refusals = BoundedLog(log, logging.WARNING, "connections that cannot be served", 1, LINES_S)
         self.ended = False
 
     @property
@@ -55,6 +62,7 @@ class AcceptorChannel:
 
     def tick(self) -> None:
         """Connect when there is no channel; a draining worker does not wait for an acceptor."""
+        self._refusals.tick(time.monotonic())
         if self._channel is None and not self._server.draining:
             self._register()
 
@@ -66,7 +74,7 @@ class AcceptorChannel:
         self._channel = link
         self._server.loop.watch(link.fileno(), self._ready)
         link.send(handoff.register(self._server.role - FIRST_WORKER))
-        for connection in self._server.loop.connections.values():
+        for connection in self._server.served():
             link.send(handoff.opened(connection.listener, connection.host))
         self._watch_writes(link)
 
@@ -98,9 +106,14 @@ class AcceptorChannel:
         try:
             self._server.accept(sock, client.listener, client.host, client.port)
         except OSError as error:
-            log.warning("cannot serve %s:%d: %s", client.host, client.port, error)
+            self.cannot_serve(client, error)
             sock.close()
             self._say(handoff.closed(client.listener, client.host))
+
+    def cannot_serve(self, client: Client | Connection, error: OSError) -> None:
+        """Log that a connection has failed before it was served: a client that resets it causes that."""
+        where = (client.host, client.port, client.listener)
+        self._refusals.write(time.monotonic(), client.listener, "cannot serve %s:%d on %s: %s", *where, error)
 
     def _lost(self, link: Channel) -> None:
         self._server.loop.unwatch(link.fileno())
@@ -146,6 +159,8 @@ class AcceptorChannel:
         for connection in [c for c in server.loop.connections.values() if c.idle]:
             if server.shared.draining or self._channel is None:
                 server.drop(connection, "closed: the broker is stopping")
+            elif connection.tls is not None or connection.exchange is not None:  # no other process knows its keys
+                server.drop(connection, "closed: the worker is stopping")
             else:
                 self._give(connection)
 

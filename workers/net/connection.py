@@ -7,12 +7,16 @@ decided or not.
 
 from __future__ import annotations
 
-import socket
 from collections import deque
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from odradek.security.principal import ANONYMOUS
 from odradek.storage.files.openfile import FileSlice
-from odradek.workers.net.connection_state import CLOSED, READY, UNANSWERED
+from odradek.workers.net.connection_state import CLOSED, READY, THROTTLED, UNANSWERED
+
+if TYPE_CHECKING:
+    from odradek.security.sasl.exchange import Exchange
+    from odradek.security.tls.handshake import Handshake
 
 _HEAD = 12  # bytes of size, api key, version and correlation id, which identify a frame
 _TRICKLE = 1024  # bytes between two checks
@@ -28,22 +32,57 @@ class RepeatedRequest(Protocol):
         """Take the request in view[head:end] if it repeats this one; False: it must be decoded."""
 
 
+class Stream(Protocol):
+    """What a connection needs of its socket, whether that encrypts or not."""
+
+    def fileno(self) -> int: ...
+    def recv_into(self, room: memoryview, /) -> int: ...
+    def send(self, data: bytes | memoryview, flags: int, /) -> int: ...
+    def close(self) -> None: ...
+
+
+class Tls(Stream, Protocol):
+    """One that encrypts: workers.net.buffered_tls, workers.net.tls_socket."""
+
+    has_more: bool
+    """Bytes, or their end, have come that epoll does not know of."""
+
+    @property
+    def in_kernel(self) -> bool:
+        """The kernel encrypts, so files can be sent without a copy."""
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The client's certificate in DER."""
+
+    def handshake(self, deadline: float) -> Handshake:
+        """The handshake, to be done by `deadline`."""
+
+    def established(self) -> None:
+        """The handshake is done."""
+
+
 class Connection:
     """One connection of a worker."""
 
     __slots__ = (
-        "active", "backlog", "big", "big_fill", "big_size", "client_id", "delayed", "fd", "full", "host", "in_flight",
-        "keeps_up", "last_active", "listener", "mask", "out", "out_size", "partial", "port", "repeated", "seen",
-        "settling", "sock", "state", "target",
+        "active", "backlog", "begun_ns", "big", "big_fill", "big_size", "by_token", "client_id", "delayed", "exchange",
+        "fd", "full", "host", "in_flight", "keeps_up", "last_active", "listener", "mask", "mute", "out", "out_size",
+        "partial", "port", "principal", "received_ns", "repeated", "seen", "settling", "sock", "spent_ns", "state",
+        "target", "times", "tls", "unrecorded", "waits_ns",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
+    def __init__(self, sock: Stream, listener: str, host: str, port: int) -> None:
         self.sock = sock
         self.fd = sock.fileno()
+        self.tls: Tls | None = None  # `sock`, where that encrypts
         self.listener = listener
         self.host = host
         self.port = port
         self.client_id: str | None = None
+        self.principal = ANONYMOUS
+        self.by_token = False  # a delegation token authenticated the principal
+        self.exchange: Exchange | None = None  # that authenticated the principal, and may do so again
         self.state = READY
         self.partial = b""  # the start of a small frame
         self.big: bytearray | None = None  # a large frame being received into its own memory
@@ -63,10 +102,20 @@ class Connection:
         self.seen: tuple[bytes, int] = (b"", 0)  # see `trickles`
         self.target: Any = None  # of the last Produce request (workers.produce.produce_targets)
         self.repeated: RepeatedRequest | None = None
+        self.mute: Any = None  # while its client is throttled (workers.quotas.muting)
+        self.unrecorded = 0  # bytes of requests that no quota has counted yet (workers.quotas.request_quotas)
+        self.spent_ns = 0  # on requests that no quota has counted yet
+        self.times: list[int] | None = None  # histograms of the request that is timed (workers.net.request_times)
+        self.received_ns = self.begun_ns = self.waits_ns = 0  # waits_ns: 0 while its handler works
 
     def __repr__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port} ({self.client_id or '-'}, {self.listener})"
+
+    @property
+    def user(self) -> str:
+        """The name of its principal, for quotas."""
+        return self.principal.name
 
     @property
     def closed(self) -> bool:
@@ -79,14 +128,20 @@ class Connection:
         return bool(self.state & UNANSWERED)
 
     @property
+    def throttled(self) -> bool:
+        """Whether its client must wait, because it exceeds a quota."""
+        return bool(self.state & THROTTLED)
+
+    @property
     def idle(self) -> bool:
         """At a request boundary: no partial frame, no unanswered request, no unsent answer."""
-        return not (self.partial or self.big) and self.only_receives
+        held = self.partial or self.big or (self.tls is not None and self.tls.has_more)
+        return not held and self.only_receives
 
     @property
     def only_receives(self) -> bool:
         """No request is under way, apart from the start of a frame."""
-        return not (self.backlog or self.in_flight or self.out or self.waits)
+        return not (self.backlog or self.in_flight or self.out or self.waits or self.throttled)
 
     def trickles(self) -> bool:
         """Whether an unfinished frame has hardly grown since the last call."""

@@ -11,10 +11,14 @@ A state is a set of reasons, READY is the empty one. Each event has a table from
     DRAIN       all bytes are sent                                                                   FULL
     REST        its requests have used up their slice of time                   RESTING
     CONTINUE    other connections have had their turn                                                RESTING
+    MUTE        its client exceeds a quota                                      THROTTLED
+    UNMUTE      the throttle time is over                                                            THROTTLED
+    EXPIRE      it must authenticate again, since its session ends              EXPIRED
     CLOSE       the connection ends                                             only CLOSED remains
 
-CLOSED is final. Whoever moves a connection to READY continues with the bytes that wait (workers.net.framing), except
-after TAKEN: the caller of the handler is in the middle of them.
+CLOSED is final. An EXPIRED connection leaves the loop once its requests are answered (workers.authentication). Whoever
+moves a connection to READY continues with the bytes that wait (workers.net.framing), except after TAKEN: the caller of
+the handler is in the middle of them.
 """
 
 from __future__ import annotations
@@ -24,9 +28,14 @@ UNANSWERED = 1
 TAKING = 2
 FULL = 4
 RESTING = 8
-CLOSED = 16
+THROTTLED = 16
+EXPIRED = 32
+CLOSED = 64
 
-REASONS = {"UNANSWERED": UNANSWERED, "TAKING": TAKING, "FULL": FULL, "RESTING": RESTING}
+REASONS = {
+    "UNANSWERED": UNANSWERED, "TAKING": TAKING, "FULL": FULL, "RESTING": RESTING, "THROTTLED": THROTTLED,
+    "EXPIRED": EXPIRED,
+}  # fmt: skip
 STATES = (*range(CLOSED), CLOSED)
 
 Table = tuple[int, ...]
@@ -44,9 +53,12 @@ FILL = _table(adds=FULL)
 DRAIN = _table(removes=FULL)
 REST = _table(adds=RESTING)
 CONTINUE = _table(removes=RESTING)
+MUTE = _table(adds=THROTTLED)
+UNMUTE = _table(removes=THROTTLED)
+EXPIRE = _table(adds=EXPIRED)
 CLOSE = tuple(CLOSED for _ in STATES)
 
 EVENTS = {
     "TAKE": TAKE, "TAKEN": TAKEN, "HOLD": HOLD, "ANSWER": ANSWER, "FILL": FILL, "DRAIN": DRAIN, "REST": REST,
-    "CONTINUE": CONTINUE, "CLOSE": CLOSE,
+    "CONTINUE": CONTINUE, "MUTE": MUTE, "UNMUTE": UNMUTE, "EXPIRE": EXPIRE, "CLOSE": CLOSE,
 }  # fmt: skip

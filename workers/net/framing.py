@@ -19,7 +19,19 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek.protocol.wire import MALFORMED, skip_tags
 from odradek.workers.net.connection import Connection
-from odradek.workers.net.connection_state import ANSWER, CLOSED, FULL, HOLD, RESTING, TAKE, TAKEN, UNANSWERED
+from odradek.workers.net.connection_state import (
+    ANSWER,
+    CLOSED,
+    EXPIRED,
+    FULL,
+    HOLD,
+    RESTING,
+    TAKE,
+    TAKEN,
+    THROTTLED,
+    UNANSWERED,
+)  # fmt: skip
+from odradek.workers.net.request_times import RequestTimes
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +45,7 @@ LEAST_FRAME = 10  # a request header: api key, version, correlation id, client i
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">ihhih")  # frame size, api key, version, correlation id, length of the client id
-_HELD = UNANSWERED | FULL | RESTING
+_HELD = UNANSWERED | FULL | RESTING | THROTTLED | EXPIRED
 
 
 class Pipelined(NamedTuple):
@@ -80,13 +92,14 @@ class Framing:
 
     def __init__(
         self, handler: Handler, watch: Callable[[Connection, bool], None], spend: Callable[[Connection], None],
-        largest: int,
+        largest: int, times: RequestTimes,
     ) -> None:  # fmt: skip
         """`largest`: bytes of a request (socket.request.max.bytes)."""
         self._handler = handler
         self._watch = watch
         self._spend = spend
         self._largest = largest
+        self._times = times
         self._buffer = mmap.mmap(-1, BUFFER)  # a bytearray is zeroed, and so takes memory, at once
         self._view = memoryview(self._buffer)
         self.fill = 0
@@ -207,10 +220,13 @@ class Framing:
                 return False
         self.requests += 1
         connection.state = TAKE[connection.state]
+        self._times.taken(connection, key)
         try:
             self._handler.take(connection, key, version, correlation, view, head, end)
         finally:
             connection.state = TAKEN[connection.state]
+            if connection.times is not None:
+                self._times.waits(connection)
         return True
 
     def _is_over(self, connection: Connection) -> bool:

@@ -17,6 +17,7 @@ from odradek.workers.net import connection_state, framing
 from odradek.workers.net.busy_poll import BusyPoll
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.framing import Framing
+from odradek.workers.net.request_times import RequestTimes
 from odradek.workers.net.sending import Sender
 from odradek.workers.net.time_slices import TimeSlices
 
@@ -35,7 +36,7 @@ class Handler(framing.Handler, Protocol):
 class Loop:
     """Connections and other descriptors of one worker."""
 
-    def __init__(self, handler: Handler, largest: int, spin_us: int) -> None:
+    def __init__(self, handler: Handler, largest: int, spin_us: int, times: RequestTimes) -> None:
         """`largest`: bytes of a request (socket.request.max.bytes)."""
         self._handler = handler
         self._flush = handler.flush
@@ -43,9 +44,11 @@ class Loop:
         self._poll = BusyPoll(self._epoll.poll, spin_us).wait
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._garbage: list[Connection] = []
+        self._more: dict[Connection, None] = {}  # of which OpenSSL has bytes that epoll does not know of
         self.slices = TimeSlices(self._resume)
-        self.framing = Framing(handler, self._watch_input, self.slices.spend, largest)
-        self.sender = Sender(handler.drop, self._watch_room, self.framing.resume)
+        self._times = times
+        self.framing = Framing(handler, self._watch_input, self.slices.spend, largest, times)
+        self.sender = Sender(handler.drop, self._watch_room, self.framing.resume, times)
         self.connections: dict[int, Connection] = {}
         self.bytes_in = 0
 
@@ -81,14 +84,20 @@ class Loop:
             self.give_up(connection)
             self._garbage.append(connection)
 
+    def close(self, connection: Connection) -> None:
+        """Close the socket of a connection that is not served when the round ends."""
+        self._garbage.append(connection)
+
     def give_up(self, connection: Connection) -> None:
-        """Stop serving a connection without closing it: another process continues with it."""
+        """Stop serving a connection without closing it: another process continues with it, or it must authenticate."""
         del self.connections[connection.fd]
         connection.state = connection_state.CLOSED
         self._epoll.unregister(connection.fd)
 
     def _watch_input(self, connection: Connection, on: bool) -> None:
         self._want(connection, connection.mask | _IN if on else connection.mask & ~_IN)
+        if on and connection.tls is not None and connection.tls.has_more:
+            self._more[connection] = None
 
     def _watch_room(self, connection: Connection, on: bool) -> None:
         self._want(connection, connection.mask | _OUT if on else connection.mask & ~_OUT)
@@ -103,13 +112,16 @@ class Loop:
     def turn(self, timeout: float) -> None:
         """Wait for events at most `timeout` seconds and handle them."""
         sender, slices = self.sender, self.slices
-        events = self._poll(0 if sender.unfinished or slices.resting else timeout)
+        events = self._poll(0 if sender.unfinished or slices.resting or self._more else timeout)
+        self._times.round_ns = time.monotonic_ns()
         self._handler.before_events()
         slices.timed = None
         if sender.unfinished:
             sender.send_unfinished()
         if slices.resting:
             slices.wake()
+        if self._more:
+            self._receive_more()
         connections = self.connections
         for fd, event in events:
             connection = connections.get(fd)
@@ -147,8 +159,17 @@ class Loop:
             if count:
                 connection.active = True
                 self.bytes_in += count
+                if connection.tls is not None and connection.tls.has_more:
+                    self._more[connection] = None
             elif count == 0:
                 self._handler.drop(connection, "closed by the client")
+
+    def _receive_more(self) -> None:
+        """Receive what OpenSSL has kept; a connection that may not receive now is back when it is watched again."""
+        more, self._more = self._more, {}
+        for connection in more:
+            if not connection.closed and connection.mask & _READABLE:
+                self._receive(connection)
 
     def finish_round(self) -> None:
         """Execute the collected requests, answer them, and release the receive buffer."""

@@ -15,8 +15,9 @@ from typing import Any
 
 from odradek.storage.files.openfile import FileSlice
 from odradek.workers.net import splice
-from odradek.workers.net.connection import Connection
+from odradek.workers.net.connection import Connection, Tls
 from odradek.workers.net.connection_state import ANSWER, CLOSED, DRAIN, FILL, FULL
+from odradek.workers.net.request_times import RequestTimes
 
 # As plain integers: combining the enum's members costs a microsecond at each send.
 LAST = int(socket.MSG_NOSIGNAL)
@@ -27,6 +28,7 @@ MOST_UNSENT = 1 << 20  # unsent bytes above which a connection is not read
 _REST = mmap.PAGESIZE  # sent on top of a SLICE: a header precedes it, and a splice ends at a page boundary
 
 _SPLICE = splice.Splice()  # one per process
+_PLAINTEXT = bytearray(128 << 10)  # from a file to OpenSSL, one at a time; eight records
 
 
 class Sender:
@@ -34,12 +36,13 @@ class Sender:
 
     def __init__(
         self, drop: Callable[[Connection, str], None], watch: Callable[[Connection, bool], None],
-        resume: Callable[[Connection], None],
+        resume: Callable[[Connection], None], times: RequestTimes,
     ) -> None:  # fmt: skip
         """`watch(connection, full)` starts or stops watching for room in its socket, `resume` continues to read."""
         self._drop = drop
         self._watch = watch
         self._resume = resume
+        self._answered = times.answered
         self.unfinished: dict[Connection, None] = {}  # with more to send, and room in their sockets
         self.bytes_out = 0
 
@@ -49,6 +52,7 @@ class Sender:
         if state == CLOSED:
             return
         connection.state = ANSWER[state]
+        self._answered(connection)
         connection.delayed = None
         connection.queue_all(pieces)
         self.send(connection)
@@ -61,6 +65,7 @@ class Sender:
         if state == CLOSED:
             return
         connection.state = ANSWER[state]
+        self._answered(connection)
         connection.delayed = None
         self.send_bytes(connection, data)
         if not connection.state:
@@ -151,7 +156,9 @@ def _send_bytes(connection: Connection, piece: bytes | memoryview) -> int:
 
 def _send_file(connection: Connection, piece: FileSlice, most: int) -> int:
     size = min(piece.size, most)
-    if size < splice.LEAST:
+    if connection.tls is not None and not connection.tls.in_kernel:
+        count = _send_encrypted(connection.tls, piece)
+    elif size < splice.LEAST:
         count = os.sendfile(connection.fd, piece.file.fd, piece.position, size)
     else:
         count = _send_large(connection, piece, size)
@@ -162,6 +169,13 @@ def _send_file(connection: Connection, piece: FileSlice, most: int) -> int:
     if not piece.size:
         connection.out.popleft()
     return count
+
+
+def _send_encrypted(sock: Tls, piece: FileSlice) -> int:
+    """A part whose size depends on the piece alone: what OpenSSL could not send it must get again."""
+    with memoryview(_PLAINTEXT)[: min(piece.size, len(_PLAINTEXT))] as room:
+        count = os.preadv(piece.file.fd, [room], piece.position)
+        return sock.send(room[:count], LAST) if count else 0
 
 
 def _send_large(connection: Connection, piece: FileSlice, size: int) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.storage.log.partition import Partition
     from odradek.workers.dispatch.services import Services
-    from odradek.workers.produce.batching import Batching, PendingBatch
+    from odradek.workers.produce.batching import Batching, PendingBatch, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +39,11 @@ class AcksAll:
         self.batching = batching
         self.next_explanation = 0.0  # the earliest time for the next one
 
-    def wait(self, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
+    def wait(self, partition: Partition, batches: list[PendingBatch], led_since: int, waiting: Waiting) -> None:
         """Decide the appended `batches` once the followers have them; `led_since`: the slot's value at the append."""
-        waiting = DelayedProduce(self, partition, batches, led_since)
-        if not waiting.try_complete():
-            self.services.purgatory.watch(waiting)
+        delayed = DelayedProduce(self, partition, batches, led_since, waiting)
+        if not delayed.try_complete():
+            self.services.purgatory.watch(delayed)
 
 
 class DelayedProduce:
@@ -58,6 +58,7 @@ class DelayedProduce:
         "_partition",
         "_sequence",
         "_since",
+        "_waiting",
         "deadline",
         "finished",
         "queued",
@@ -66,11 +67,14 @@ class DelayedProduce:
 
     waits_for = slots.ANYTHING
 
-    def __init__(self, acks_all: AcksAll, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
+    def __init__(
+        self, acks_all: AcksAll, partition: Partition, batches: list[PendingBatch], led_since: int, waiting: Waiting
+    ) -> None:  # fmt: skip
         self._acks_all = acks_all
         self._partition = partition
         self._led_since = led_since
         self._since = time.monotonic()
+        self._waiting = waiting
         self._sequence = -1  # of the slot at the last try
         self.slots = [partition.slot]
         self.finished = self.queued = False
@@ -122,7 +126,7 @@ class DelayedProduce:
     def _decided(self, batches: list[PendingBatch], rest: list[PendingBatch]) -> bool:
         if rest:
             self._keep(rest)
-        self._acks_all.batching.finish(batches)
+        self._acks_all.batching.complete(batches, self._waiting)
         return not rest
 
     def answer(self) -> None:
@@ -131,7 +135,7 @@ class DelayedProduce:
     def fail(self, fault: Exception) -> None:
         """The batches are in the log, but it is unknown whether the followers have them."""
         refuse(self._batches, errors.UNKNOWN_SERVER_ERROR)
-        self._acks_all.batching.finish(self._batches)
+        self._acks_all.batching.complete(self._batches, self._waiting)
 
     def expire(self) -> None:
         """Time out the batches that have waited as long as their requests allow; none yet, if the worker drains."""

@@ -26,11 +26,12 @@ from odradek.ipc.slots import (
 from odradek.protocol import errors
 from odradek.storage.log.append import append
 from odradek.storage.log.log_batch import Batch
-from odradek.storage.log.partition import QUICK_TRIES, Busy, Gone, Partition
+from odradek.storage.log.partition import QUICK_TRIES, LockNotAvailable, Partition, PartitionRemoved
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.workers.net.connection import Connection
+    from odradek.workers.net.request_times import RequestTimes
     from odradek.workers.produce.produce_targets import ProduceTarget
 
 log = logging.getLogger(__name__)
@@ -60,13 +61,18 @@ class PendingBatch(Batch):
         return len(self.view)
 
 
-Append = Callable[[Partition, list[PendingBatch], int], None]
+Waiting = tuple[int, int]
+"""When the round that received the batches began, and since when they wait (workers.net.request_times)."""
+
+Append = Callable[[Partition, list[PendingBatch], int, Waiting], None]
 
 
 class Batching:
     """The batches collected since the last flush, and the connections whose answers may now be complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: RequestTimes) -> None:
+        self._times = times
+        self._executed = self._waiting = 0  # batches of the flush under way
         self._sync: Append = _nowhere
         self._replicate: Append = _nowhere
         self._verify: Callable[[Partition, list[PendingBatch]], None] = _nowhere
@@ -103,6 +109,11 @@ class Batching:
                 if not self._append(partition, now_ms) and not self._append_soon(partition, now_ms):
                     self._defer(partition)
             touched.clear()
+            self._count_times()
+
+    def _count_times(self) -> None:
+        self._times.executed(self._executed, self._waiting)
+        self._executed = self._waiting = 0
 
     def _append_soon(self, partition: Partition, now_ms: int) -> bool:
         """Another process's append holds the lock for some 20 µs: less than deferring the batches would cost."""
@@ -121,15 +132,16 @@ class Batching:
                 partition.deferred = False
             else:
                 self._defer(partition)
+        self._count_times()
 
     def _append(self, partition: Partition, now_ms: int) -> bool:
         """One partition's append; False when its lock is taken."""
         batches = partition.pending
         try:
             values = partition.acquire()
-        except Busy:
+        except LockNotAvailable:
             return False
-        except Gone:
+        except PartitionRemoved:
             refuse(batches, errors.UNKNOWN_TOPIC_OR_PARTITION)
         except OSError:
             refuse(batches, errors.KAFKA_STORAGE_ERROR)
@@ -151,14 +163,18 @@ class Batching:
             leo = values[F_LEO]
             self.appends += 1
             self.messages += leo - before
+            self._executed += len(batches)
             if leo - values[F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
                 partition.pending = []
                 led_since = values[F_LED_SINCE] if values[F_HW_QUORUM] > 1 else ALONE
-                self._sync(partition, batches, led_since)  # retries too: their originals may be unsynced
+                self._waiting += len(batches)
+                self._sync(partition, batches, led_since, self._times.wait())  # retries too: originals may be unsynced
                 return True
             if values[F_HW_QUORUM] > 1:
                 partition.pending = []
-                self.stored(partition, batches, values[F_LED_SINCE])
+                rest = self._await_followers(partition, batches, values[F_LED_SINCE], self._times.wait())
+                self._waiting += len(batches) - len(rest)
+                self.finish(rest)
                 return True
         partition.pending = []
         self.finish(batches)
@@ -188,13 +204,25 @@ class Batching:
         partition.deferred = True
         self.deferred.append(partition)
 
-    def stored(self, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
-        """The batches are as durable on this broker as required; those with acks=all now wait for its followers."""
-        if led_since != ALONE:
-            waiting = [batch for batch in batches if batch.target.acks_all and not batch.error]
-            if waiting:
-                self._replicate(partition, waiting, led_since)
-                batches = [batch for batch in batches if batch.error or not batch.target.acks_all]
+    def synced(self, partition: Partition, batches: list[PendingBatch], led_since: int, since: Waiting) -> None:
+        """The batches, which have waited for the disk, are on it."""
+        rest = self._await_followers(partition, batches, led_since, since) if led_since != ALONE else batches
+        self.complete(rest, since)
+
+    def _await_followers(
+        self, partition: Partition, batches: list[PendingBatch], led_since: int, since: Waiting
+    ) -> list[PendingBatch]:
+        """The batches with acks=all, which are as durable on this broker as required, wait; returns the others."""
+        waiting = [batch for batch in batches if batch.target.acks_all and not batch.error]
+        if not waiting:
+            return batches
+        self._replicate(partition, waiting, led_since, since)
+        return [batch for batch in batches if batch.error or not batch.target.acks_all]
+
+    def complete(self, batches: Sequence[PendingBatch], since: Waiting) -> None:
+        """`finish` for batches that have waited."""
+        if batches:
+            self._times.decided(since, len(batches))
         self.finish(batches)
 
     def finish(self, batches: Sequence[PendingBatch]) -> None:

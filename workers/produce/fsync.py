@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from odradek.protocol import errors
 from odradek.storage.log.flush import Flush
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved
 from odradek.workers.produce.batching import refuse
 
 if TYPE_CHECKING:
-    from odradek.workers.produce.batching import Batching, PendingBatch
+    from odradek.workers.produce.batching import Batching, PendingBatch, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class _Group:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.runs: list[tuple[list[PendingBatch], int]] = []  # (batches, led_since), one append each
+        self.runs: list[tuple[list[PendingBatch], int, Waiting]] = []  # (batches, led_since, since), one append each
         self.flush: Flush | None = None  # None: it could not start
         self.error: Exception | None = None
 
@@ -55,12 +55,12 @@ class Syncer:
         """A descriptor that is readable when `collect` has work."""
         return self._event
 
-    def submit(self, partition: Partition, batches: list[PendingBatch], led_since: int) -> None:
-        """Pass the appended `batches` to `Batching.stored` once they are on the disk."""
+    def submit(self, partition: Partition, batches: list[PendingBatch], led_since: int, since: Waiting) -> None:
+        """Pass the appended `batches` to `Batching.synced` once they are on the disk."""
         group = self._next.get(partition)
         if group is None:
             group = self._next[partition] = _Group(partition)
-        group.runs.append((batches, led_since))
+        group.runs.append((batches, led_since, since))
         if partition not in self._busy:
             self._start(partition)
 
@@ -104,12 +104,12 @@ class Syncer:
             group = self._done.get()
             try:
                 self._publish(group)
-            except Busy:
+            except LockNotAvailable:
                 retry.append(group)
                 continue
             self._busy.discard(group.partition)
-            for batches, led_since in group.runs:
-                self._batching.stored(group.partition, batches, led_since)
+            for batches, led_since, since in group.runs:
+                self._batching.synced(group.partition, batches, led_since, since)
             if group.partition in self._next:
                 self._start(group.partition)
         for group in retry:
@@ -124,19 +124,19 @@ class Syncer:
         return True
 
     def _publish(self, group: _Group) -> None:
-        """Raises Busy when the lock is taken. Refuses a group whose records may not be on the disk."""
+        """Raises LockNotAvailable when the lock is taken. Refuses a group whose records may not be on the disk."""
         try:
             if group.error is not None:
                 raise group.error
             assert group.flush is not None
             with group.partition.locked() as values:
                 group.flush.publish(values)
-        except Busy:
+        except LockNotAvailable:
             raise
         except Exception as error:
-            fault = None if isinstance(error, OSError | Gone) else error
+            fault = None if isinstance(error, OSError | PartitionRemoved) else error
             log.error("%r: fsync failed: %s", group.partition, error or type(error).__name__, exc_info=fault)
-            for batches, _ in group.runs:
+            for batches, *_ in group.runs:
                 refuse(batches, errors.KAFKA_STORAGE_ERROR)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from odradek.workers.produce.batching import Batching, PendingBatch
 
 if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
+    from odradek.workers.quotas.request_quotas import RequestQuotas
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class ProduceResponses:
         self._settled = settled
         self._drop = drop
         self.answered = 0  # requests
+        self.quotas: RequestQuotas | None = None
 
     def flush(self) -> None:
         """Append and answer until nothing is left: an answered request may release others behind it."""
@@ -56,12 +58,14 @@ class ProduceResponses:
         if connection.state == CLOSED:
             return
         in_flight: Any = connection.in_flight
+        throttle_ms = 0 if self.quotas is None else self.quotas.produced(connection)
         answers = []
         before = len(in_flight)
         while in_flight and in_flight[0].done:
             pending = in_flight.popleft()
             reply = pending.reply
-            answer = answer_of(pending) if reply is None or pending.error else reply(pending)
+            special = reply is None or pending.error or throttle_ms
+            answer = answer_of(pending, throttle_ms) if special else reply(pending)
             if answer is not None:
                 answers.append(answer)
             elif _refused_silently(pending):
@@ -105,9 +109,9 @@ class MultiPartitionProduce:
         self._open = [part for part in self._open if not part.done]
         return self.taken and not self._open
 
-    def answer(self) -> bytes:
+    def answer(self, throttle_ms: int) -> bytes:
         """The response frame."""
-        return produce.response(self.version, self.correlation, [_result(part) for part in self.parts])
+        return produce.response(self.version, self.correlation, [_result(part) for part in self.parts], throttle_ms)
 
 
 def _result(part: PendingBatch) -> PartResult:
@@ -117,13 +121,13 @@ def _result(part: PendingBatch) -> PartResult:
     )  # fmt: skip
 
 
-def answer_of(pending: PendingBatch | MultiPartitionProduce) -> bytes | None:
+def answer_of(pending: PendingBatch | MultiPartitionProduce, throttle_ms: int = 0) -> bytes | None:
     """The response frame of a decided request, None with acks=0."""
     if isinstance(pending, MultiPartitionProduce):
-        return pending.answer() if pending.acks else None
+        return pending.answer(throttle_ms) if pending.acks else None
     if not pending.target.acks:
         return None
-    return produce.response(pending.target.version, pending.correlation, [_result(pending)])
+    return produce.response(pending.target.version, pending.correlation, [_result(pending)], throttle_ms)
 
 
 def _refused_silently(pending: PendingBatch | MultiPartitionProduce) -> bool:

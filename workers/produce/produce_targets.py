@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.protocol import produce
 
 if TYPE_CHECKING:
-    from odradek.cluster.metadata.snapshot import Mark
+    from odradek.cluster.metadata.snapshot import SnapshotIdentity
     from odradek.storage.log.partition import Partition
+    from odradek.workers.dispatch.authorization import Rights
 
 _REMEMBERED = 16 << 20  # bytes of prefixes that a worker remembers; clients with the same client id share them
 _TARGET = 400  # bytes remembered in addition to each prefix
@@ -42,11 +43,11 @@ class ProduceTarget:
         self.prefix = b""
         self.size = 0
         self.follower: ProduceTarget | None = None  # the target that a client used after this one
-        self.metadata: Mark | None = None
+        self.metadata: SnapshotIdentity | None = None
         # Encodes an answer without an error; not for acks=0, nor for parts of a larger request.
         self.reply: Callable[[Any], bytes] | None = None
 
-    def remember(self, prefix: bytes, metadata: Mark) -> None:
+    def remember(self, prefix: bytes, metadata: SnapshotIdentity) -> None:
         """Requests that begin with `prefix` have this target."""
         self.prefix, self.size, self.metadata = prefix, len(prefix), metadata
         self.reply = produce.single_reply(self.version, self.topic, self.index) if self.acks else None
@@ -56,18 +57,18 @@ class ProduceTargets:
     """The prefixes that a worker remembers until the metadata changes."""
 
     def __init__(self) -> None:
-        self._metadata: Mark | None = None
-        self._known: dict[tuple[int, bytes], ProduceTarget] = {}
+        self._metadata: SnapshotIdentity | None = None
+        self._known: dict[tuple[Rights, int, bytes], ProduceTarget] = {}
         self._bytes = 0
 
-    def get(self, version: int, prefix: bytes, metadata: Mark) -> ProduceTarget | None:
-        """The target of requests of `version` that begin with `prefix`."""
-        return self._known.get((version, prefix)) if metadata is self._metadata else None
+    def get(self, rights: Rights, version: int, prefix: bytes, metadata: SnapshotIdentity) -> ProduceTarget | None:
+        """The target of requests of `version` that begin with `prefix`, from clients with these rights."""
+        return self._known.get((rights, version, prefix)) if metadata is self._metadata else None
 
-    def keep(self, target: ProduceTarget, metadata: Mark) -> None:
+    def keep(self, rights: Rights, target: ProduceTarget, metadata: SnapshotIdentity) -> None:
         """Remember `target`; the cache is cleared when it becomes too large, and when the metadata changes."""
         if metadata is not self._metadata or self._bytes > _REMEMBERED:
             self._metadata, self._bytes = metadata, 0
             self._known.clear()
-        self._known[target.version, target.prefix] = target
+        self._known[rights, target.version, target.prefix] = target
         self._bytes += target.size + _TARGET

@@ -89,7 +89,7 @@ def test_the_death_of_the_other_side_answers_all(tmp_path: Path) -> None:
 def test_a_callers_fault_does_not_cost_the_others_their_answers(tmp_path: Path) -> None:
     listener, link, told = Listener(tmp_path / "x.sock"), Upstream(tmp_path / "x.sock"), []
     link.connect()
-    link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda *_: 1 // 0)  # type: ignore[arg-type]
+    link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda *_: 1 // 0)  # type: ignore[arg-type]  # it raises
     link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(body))
     other = listener.accept()
     assert other is not None

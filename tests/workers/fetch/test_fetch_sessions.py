@@ -5,22 +5,24 @@ from __future__ import annotations
 import pytest
 
 from odradek.protocol import errors
-from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchResult
 from odradek.workers.fetch import fetch_sessions as module
 from odradek.workers.fetch.fetch_sessions import EVICTION_S, INITIAL, SESSIONLESS, FetchSession, FetchSessionCache
 
 A, B = (b"a", 0), (b"b", 1)
 
 
-def part(key: tuple[bytes, int], offset: int = 0) -> FetchPart:
-    return FetchPart(key[0], key[1], -1, offset, -1, -1, 1000)
+def part(key: tuple[bytes, int], offset: int = 0) -> FetchPartition:
+    return FetchPartition(key[0], key[1], -1, offset, -1, -1, 1000)
 
 
-def request(session: int, epoch: int, *parts: FetchPart, forget: tuple[tuple[bytes, int], ...] = ()) -> FetchRequest:
+def request(
+    session: int, epoch: int, *parts: FetchPartition, forget: tuple[tuple[bytes, int], ...] = ()
+) -> FetchRequest:
     return FetchRequest(-1, 500, 1, 1000, 0, session, epoch, list(parts), list(forget), b"")
 
 
-def new(sessions: FetchSessionCache, *parts: FetchPart, now: float = 0.0) -> FetchSession:
+def new(sessions: FetchSessionCache, *parts: FetchPartition, now: float = 0.0) -> FetchSession:
     error, session = sessions.open(request(0, INITIAL, *parts), False, now)
     assert error == errors.NONE
     assert session is not None

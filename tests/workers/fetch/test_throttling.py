@@ -14,7 +14,7 @@ from odradek.ipc.replicas import IN, JOINING, OUT
 from ...clients.raw import calls
 from ..inprocess import Bench, Client
 from ..leading import Follower, lead, part, produce
-from .test_follower_fetch import InSession, values_in
+from .follower_requests import InSession, values_in
 
 BIG = b"x" * 50_000
 RATE = 1000  # so that one such record is too much for longer than any test takes

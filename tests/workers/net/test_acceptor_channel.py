@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
+
+import pytest
 
 from odradek.ipc import handoff
 from odradek.ipc.channel import Channel
@@ -21,3 +25,20 @@ def test_a_connection_lost_in_the_handoff_is_told_as_closed(bench: Bench) -> Non
     assert message == handoff.closed("PLAINTEXT", "h")
     for link in (acceptance._channel, acceptor):
         link.close()
+
+
+def test_a_flood_of_dead_connections_is_one_line(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The peer resets each before this worker has a look at it."""
+    caplog.set_level(logging.INFO)
+
+    def accept(*_: object) -> None:
+        raise OSError(107, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(bench.worker, "accept", accept)
+    for number in range(100):
+        sock = socket.socket()
+        bench.worker.acceptance._take(handoff.Client("SSL", "h", number), [os.dup(sock.fileno())])
+        sock.close()
+    assert [line.partition(" on ")[0] for line in caplog.messages] == ["cannot serve h:0"]

@@ -30,7 +30,7 @@ from ..inprocess import bench as make
 def produce(client: Client, values: list[bytes], topic: str = "t", **options: object) -> bytes:
     """A Produce frame."""
     fields = {name: options.pop(name) for name in ("producer", "epoch", "sequence") if name in options}
-    return client.frame(calls.produce_request(topic, batches.batch(values, **fields), **options))  # type: ignore[arg-type]
+    return client.frame(calls.produce_request(topic, batches.batch(values, **fields), **options))  # type: ignore[arg-type]  # of several types
 
 
 def values_in(client: Client, topic: str = "t", offset: int = 0, partition: int = 0) -> list[bytes | None]:
@@ -481,7 +481,9 @@ def test_a_topic_deleted_while_its_records_are_synced(bench: Bench, client: Clie
     assert partition is not None
     bench.delete("t")
     partition.close_files()
-    bench.worker.syncer.submit(partition, [], ALONE)  # as if it had been appended just before
+    bench.worker.syncer.submit(
+        partition, [], ALONE, bench.worker.times.wait()
+    )  # as if it had been appended just before
     bench.turn(5)
     other = bench.connect()
     other.send(raw(18, 0, 1))

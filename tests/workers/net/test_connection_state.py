@@ -7,16 +7,28 @@ import itertools
 import pytest
 
 from odradek.workers.net import connection_state as states
-from odradek.workers.net.connection_state import CLOSED, EVENTS, FULL, READY, RESTING, STATES, TAKING, UNANSWERED
+from odradek.workers.net.connection_state import (
+    CLOSED,
+    EVENTS,
+    EXPIRED,
+    FULL,
+    READY,
+    RESTING,
+    STATES,
+    TAKING,
+    THROTTLED,
+    UNANSWERED,
+)
 
 MEANING = {  # what each event adds and removes
     "TAKE": (UNANSWERED | TAKING, 0), "TAKEN": (0, TAKING), "HOLD": (UNANSWERED, 0), "ANSWER": (0, UNANSWERED),
     "FILL": (FULL, 0), "DRAIN": (0, FULL), "REST": (RESTING, 0), "CONTINUE": (0, RESTING),
+    "MUTE": (THROTTLED, 0), "UNMUTE": (0, THROTTLED), "EXPIRE": (EXPIRED, 0),
 }  # fmt: skip
 
 
 def test_the_reasons_are_all_sets() -> None:
-    assert {sum(some) for n in range(5) for some in itertools.combinations(states.REASONS.values(), n)} == set(
+    assert {sum(some) for n in range(7) for some in itertools.combinations(states.REASONS.values(), n)} == set(
         STATES
     ) - {CLOSED}
     assert set(EVENTS) == {*MEANING, "CLOSE"}
@@ -42,7 +54,16 @@ def test_every_state_is_reached_and_left() -> None:
     arrows = {(state, table[state]) for table in EVENTS.values() for state in STATES}
     back = {(there, here) for here, there in arrows}
     assert _reached(READY, arrows) == set(STATES)
-    assert _reached(READY, back) == set(STATES) - {CLOSED}, "a state that no event ends"
+    lasting = {state for state in STATES if state & EXPIRED} | {CLOSED}
+    assert _reached(READY, back) == set(STATES) - lasting, "a state that no event ends"
+
+
+def test_an_expired_connection_only_ends() -> None:
+    """Its next requests are those of another exchange, which is none of the loop's."""
+    expired = [state for state in STATES if state & EXPIRED and state != CLOSED]
+    assert expired
+    for name, table in EVENTS.items():
+        assert all(table[state] & EXPIRED or name == "CLOSE" for state in expired)
 
 
 def _reached(start: int, arrows: set[tuple[int, int]]) -> set[int]:

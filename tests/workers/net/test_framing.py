@@ -1,8 +1,9 @@
 """Framing, sending and slices together, without sockets: every short sequence of bytes and events, against a model.
 
 The model: requests are taken in their order, each once; one that is not pipelined when all before it are answered, any
-when none before it that is not pipelined is unanswered; and as soon as both hold, unless the connection rests, or has
-too much to send. Answers are sent in the order of the requests.
+when none before it that is not pipelined is unanswered; and as soon as both hold, unless the connection rests, has too
+much to send, or has expired. Answers are sent in the order of the requests. An expired connection has, once its answers
+are sent, all bytes behind the last request that was taken.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from typing import Any
 
 import pytest
 
-from odradek.workers.net import framing, sending, time_slices
+from odradek.ipc import latencies
+from odradek.workers.net import connection_state, framing, sending, time_slices
 from odradek.workers.net.connection import Connection
-from odradek.workers.net.connection_state import CLOSED, FULL, READY, RESTING, TAKING, UNANSWERED
+from odradek.workers.net.connection_state import CLOSED, EXPIRED, FULL, READY, RESTING, TAKING, UNANSWERED
 from odradek.workers.net.framing import Framing, Pipelined
+from odradek.workers.net.request_times import RequestTimes
 from odradek.workers.net.sending import Sender
 from odradek.workers.net.time_slices import TimeSlices
 
-PIPELINED, AT_ONCE, LATER, COSTLY, GARBAGE = range(5)
+PIPELINED, AT_ONCE, LATER, COSTLY, GARBAGE, RENEWING = range(6)
 ANSWER = 4  # bytes
 LARGE = 60  # bytes of a request
 MOST_UNSENT = ANSWER
@@ -72,13 +75,15 @@ class Front:
         self.answered: list[int] = []
         self.waiting: list[int] = []  # taken, to be answered later
         self.sock = _Socket()
-        self.connection = Connection(self.sock, "l", "h", 1)  # type: ignore[arg-type]
+        self.connection = Connection(self.sock, "l", "h", 1)  # type: ignore[arg-type]  # a test double
         self.connection.mask = 1
         self.slices = TimeSlices(lambda one: self.framing.resume(one))
-        self.framing = Framing(self, self._watch, self.slices.spend, 1 << 20)
+        times = RequestTimes(memoryview(bytearray(latencies.SIZE)).cast("q"), 0)
+        self.framing = Framing(self, self._watch, self.slices.spend, 1 << 20, times)
         self.framing.pipelined = Pipelined(PIPELINED, 0, 99, self._take_pipelined, None)
-        self.sender = Sender(self.drop, lambda *_: None, self.framing.resume)
+        self.sender = Sender(self.drop, lambda *_: None, self.framing.resume, times)
         self.reading = True
+        self.renewed = False
         self.dropped = ""
 
     def _watch(self, connection: Connection, on: bool) -> None:
@@ -113,6 +118,10 @@ class Front:
             self.waiting.append(number)
         elif key == GARBAGE:
             raise ValueError("garbage")
+        elif key == RENEWING:  # as workers.authentication does: the answer is another's
+            self.answered.append(number)
+            connection.state = connection_state.EXPIRE[connection_state.ANSWER[connection.state]]
+            self.renewed = True
         else:
             if key == COSTLY:
                 self._spend()
@@ -128,7 +137,7 @@ class Front:
         assert number == len(self.taken)
         unanswered = [one for one in self.taken if one not in self.answered]
         assert not [one for one in unanswered if self.kinds[number] != PIPELINED or self.kinds[one] != PIPELINED]
-        assert not self.connection.state & (FULL | RESTING)
+        assert not self.connection.state & (FULL | RESTING | EXPIRED)
         self.taken.append(number)
 
     def _answer(self, number: int) -> None:
@@ -181,6 +190,13 @@ class Front:
             self.framing.settled(connection)
         return True
 
+    def expire(self) -> bool:
+        """The session ends."""
+        if self.connection.closed or self.connection.state & EXPIRED:
+            return False
+        self.connection.state = connection_state.EXPIRE[self.connection.state]
+        return True
+
     def stop(self) -> bool:
         """The client reads no more answers."""
         if not self.sock.room:
@@ -216,7 +232,9 @@ class Front:
             assert self.dropped.startswith("malformed"), "an assertion above: framing takes it for a bug of the handler"
             return
         sent += b"".join(connection.out)  # type: ignore[arg-type]  # no slices of files here
-        assert [number for (number,) in struct.iter_unpack(">i", sent)] == self.answered == sorted(self.answered)
+        told = [number for number in self.answered if self.kinds[number] != RENEWING]
+        assert [number for (number,) in struct.iter_unpack(">i", sent)] == told
+        assert self.answered == sorted(self.answered)
         assert connection.out_size == len(sent) - len(self.sock.sent)
         whole = sum(end <= self.arrived for end in self.ends)
         assert (len(self.taken) == whole) or connection.state, "a request waits for nothing"
@@ -225,8 +243,18 @@ class Front:
         assert not connection.state & TAKING
         if connection.state & UNANSWERED:
             assert self.waiting or connection.in_flight
+        if connection.state & EXPIRED and not (connection.in_flight or connection.out or connection.waits):
+            assert self._left() == self.stream[self.ends[len(self.taken) - 1] if self.taken else 0 : self.arrived]
         held = 0 if connection.backlog is None else connection.backlog[2] - connection.backlog[1]
         assert held <= self.arrived
+
+    def _left(self) -> bytes:
+        """What goes with an expired connection."""
+        connection, backlog = self.connection, self.connection.backlog
+        assert not (backlog and connection.partial)
+        if connection.big is not None:
+            return bytes(connection.big[: connection.big_fill])
+        return bytes(backlog[0][backlog[1] : backlog[2]]) if backlog else connection.partial
 
     def key(self) -> tuple[object, ...]:
         """What the future depends on."""
@@ -257,13 +285,15 @@ STREAMS = {  # each with the states that must be met on the way, between two cal
 }
 
 
-def _walk(kinds: tuple[int, ...], sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
+def _walk(
+    kinds: tuple[int, ...], sizes: list[int], monkeypatch: pytest.MonkeyPatch, actions: list[tuple[Any, ...]] = ACTIONS
+) -> Iterator[Front]:
     """A front in every state that any sequence of actions leads to, checked after each action."""
     seen: set[tuple[object, ...]] = set()
     todo: deque[tuple[tuple[Any, ...], ...]] = deque([()])
     while todo:
         way = todo.popleft()
-        for action in ACTIONS:
+        for action in actions:
             front = Front(kinds, sizes, monkeypatch)
             for name, *given in (*way, action):
                 can = getattr(front, name)(*given)
@@ -286,3 +316,21 @@ def test_every_sequence_of_bytes_and_events(kinds: tuple[int, int, int, int], mo
         done += len(front.answered) == len(kinds) or front.connection.closed
     assert done, "no sequence led to the end"
     assert met >= STREAMS[kinds]
+
+
+SESSIONS = {  # as STREAMS
+    (PIPELINED, LATER, AT_ONCE): {EXPIRED, EXPIRED | UNANSWERED, EXPIRED | FULL, READY},
+    (COSTLY, PIPELINED, PIPELINED): {EXPIRED, EXPIRED | RESTING, EXPIRED | FULL},
+    (PIPELINED, RENEWING, PIPELINED): {EXPIRED, EXPIRED | UNANSWERED},
+    (AT_ONCE, RENEWING, RENEWING): {EXPIRED},
+}
+
+
+@pytest.mark.parametrize("kinds", SESSIONS, ids=lambda kinds: "".join("PALCGR"[kind] for kind in kinds))
+def test_a_session_ends_at_any_time(kinds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    met: set[int] = set()
+    for front in _walk(kinds, [0, LARGE, 7], monkeypatch, [*ACTIONS, ("expire",)]):
+        met.add(front.connection.state)
+        if front.renewed:
+            assert len(front.taken) == kinds.index(RENEWING) + 1, "nothing is taken behind it"
+    assert met >= SESSIONS[kinds]

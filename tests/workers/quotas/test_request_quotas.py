@@ -1,0 +1,238 @@
+"""A worker under client quotas: what counts, what the answers say, and that a throttled client has to wait."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.protocol.library import message_class
+from odradek.workers.net.connection_state import READY, THROTTLED
+from odradek.workers.quotas import muting, request_quotas
+from tests.clients.raw import batches, calls
+from tests.workers.inprocess import Bench, Client
+from tests.workers.inprocess import bench as make
+
+PRODUCE_VERSIONS, FETCH_VERSIONS = range(3, 13), range(4, 13)
+RECORDS = batches.batch([b"v" * 500] * 20)
+WINDOW_S = 10  # a first request is as if nothing had happened for so long
+
+
+class Clock:
+    """The time of quotas; it stands still until it is moved."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 1e6 + int(time.monotonic())  # the worker itself must not find that a deadline has passed
+        self.cpu_ns = 0
+        played = SimpleNamespace(
+            monotonic=lambda: self.seconds,
+            monotonic_ns=lambda: int(self.seconds * 1e9),
+            perf_counter_ns=self._perf_counter_ns,
+        )
+        monkeypatch.setattr(request_quotas, "time", played)
+        monkeypatch.setattr(muting, "time", played)
+
+    def _perf_counter_ns(self) -> int:
+        """Each look at it costs a millisecond."""
+        self.cpu_ns += 1_000_000
+        return self.cpu_ns
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with make(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def _pass(bench: Bench, clock: Clock, seconds: float) -> None:
+    clock.seconds += seconds
+    bench.worker.purgatory.expire(clock.seconds)
+
+
+def _size(client: Client, request: Any) -> int:
+    return len(client.frame(request)) - 4
+
+
+def _too_much(size: int, throttle_ms: int) -> float:
+    """The rate of a quota that one request of so many bytes exceeds for so long."""
+    return size / (WINDOW_S + throttle_ms / 1000)
+
+
+def _ask(client: Client, request: Any) -> Any:
+    client.send(client.frame(request))
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_produce(bench: Bench, client: Client, clock: Clock, version: int) -> None:
+    request = calls.produce_request("t", RECORDS, version=version)
+    bench.limit("clients/c", producer_byte_rate=_too_much(_size(client, request), 400))
+    answer = client.call(request)
+    assert answer.throttle_time_ms == 400
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    _waits(bench, client, clock, calls.produce_request("t", RECORDS, version=version))
+
+
+def _waits(bench: Bench, client: Client, clock: Clock, request: Any) -> None:
+    """The client's next request is taken after 400 ms."""
+    _ask(client, request)
+    bench.turn(5)
+    _pass(bench, clock, 0.399)
+    bench.turn(5)
+    assert bench.connection(client).state == THROTTLED
+    assert client.frames() == []
+    _pass(bench, clock, 0.001)
+    client.answers()
+
+
+def test_other_clients_do_not_wait(bench: Bench, client: Client, clock: Clock) -> None:
+    bench.limit("clients/c", producer_byte_rate=1)
+    other = bench.connect()
+    assert client.call(calls.produce_request("t", RECORDS)).throttle_time_ms > 0
+    request = calls.produce_request("t", RECORDS)
+    request.with_header(correlation_id=7, client_id="other")
+    other.send(bytes(request.encode(header=True, framed=True)))
+    other.answers()
+    assert bench.connection(other).state == READY
+
+
+def test_requests_in_flight_count_together(bench: Bench, client: Client, clock: Clock) -> None:
+    frame = client.frame(calls.produce_request("t", RECORDS))
+    bench.limit("clients/c", producer_byte_rate=_too_much(3 * (len(frame) - 4), 400))
+    client.send(frame * 3)
+    assert len(client.answers(3)) == 3
+    _waits(bench, client, clock, calls.produce_request("t", RECORDS))
+
+
+def test_acks_0(bench: Bench, client: Client, clock: Clock) -> None:
+    request = calls.produce_request("t", RECORDS, acks=0)
+    bench.limit("clients/c", producer_byte_rate=_too_much(_size(client, request), 400))
+    _ask(client, request)
+    bench.turn(5)
+    _waits(bench, client, clock, calls.produce_request("t", RECORDS))
+
+
+def test_several_partitions(bench: Bench, client: Client, clock: Clock) -> None:
+    bench.topic("two", 2)
+    kind = message_class("ProduceRequest")
+    data = kind.TopicProduceData
+    parts = [data.PartitionProduceData(index=index, records=RECORDS) for index in (0, 1)]
+    request = kind[7](transactional_id=None, acks=-1, timeout_ms=1, topic_data=[data(name="two", partition_data=parts)])
+    bench.limit("clients/c", producer_byte_rate=_too_much(_size(client, request), 400))
+    assert client.call(request).throttle_time_ms == 400
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_fetch(bench: Bench, client: Client, clock: Clock, version: int) -> None:
+    """The answer is empty, and counts only when it is not; then the client gets its records."""
+    client.call(calls.produce_request("t", RECORDS))
+    request = calls.fetch_request("t", 0, version=version)
+    _ask(client, request)
+    (plain,) = client.answers()
+    bench.limit("clients/c", consumer_byte_rate=len(plain) / 5)
+    assert client.call(request).throttle_time_ms == 0
+    answer = client.call(request)
+    assert answer.throttle_time_ms > 0
+    assert not answer.responses
+    _pass(bench, clock, answer.throttle_time_ms / 1000)
+    answer = client.call(request)
+    assert answer.throttle_time_ms == 0 or not answer.responses
+
+
+def test_a_fetch_gets_no_more_than_a_window_allows(bench: Bench, client: Client, clock: Clock) -> None:
+    for _ in range(5):
+        client.call(calls.produce_request("t", RECORDS))
+    bench.limit("clients/c", consumer_byte_rate=2.5 * len(RECORDS) / WINDOW_S)
+    answer = client.call(calls.fetch_request("t", 0))
+    assert answer.throttle_time_ms == 0
+    assert len(answer.responses[0].partitions[0].records) <= 2.5 * len(RECORDS)
+
+
+def test_sessions_go_on_after_a_throttled_fetch(bench: Bench, client: Client, clock: Clock) -> None:
+    client.call(calls.produce_request("t", RECORDS))
+    parts = [("t", [calls.part(0, 0)])]
+    bench.limit("clients/c", consumer_byte_rate=len(RECORDS) / 8)
+    answer = client.call(calls.session_request(parts, session=0, session_epoch=0, wait_ms=0))
+    session = answer.session_id
+    assert session and answer.responses
+    for epoch in itertools.count(1):
+        answer = client.call(calls.session_request(parts, session=session, session_epoch=epoch, wait_ms=0))
+        assert (answer.error_code, answer.session_id) == (0, session)
+        if answer.throttle_time_ms:
+            break
+    _pass(bench, clock, answer.throttle_time_ms / 1000 + 30)
+    answer = client.call(calls.session_request(parts, session=session, session_epoch=epoch + 1, wait_ms=0))
+    assert answer.error_code == 0 and answer.responses
+
+
+def test_a_new_session_is_not_begun_by_a_throttled_fetch(bench: Bench, client: Client, clock: Clock) -> None:
+    client.call(calls.produce_request("t", RECORDS))
+    bench.limit("clients/c", consumer_byte_rate=len(RECORDS) / 8)
+    parts = [("t", [calls.part(0, 0)])]
+    answers = [client.call(calls.session_request(parts, session=0, session_epoch=0, wait_ms=0)) for _ in range(2)]
+    assert [bool(answer.session_id) for answer in answers] == [True, False]
+    assert answers[1].throttle_time_ms > 0 and not answers[1].responses
+    assert len(bench.worker.sessions) == 1
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_request_time(bench: Bench, client: Client, clock: Clock, version: int) -> None:
+    """What a request costs counts, for at most a sample's length of throttling; old versions are muted only."""
+    request = message_class("ListOffsetsRequest")
+    part = request.ListOffsetsTopic.ListOffsetsPartition(partition_index=0, timestamp=-1, max_num_offsets=1)
+    topics = [request.ListOffsetsTopic(name="t", partitions=[part])]
+    bench.limit("clients/c", request_percentage=0.0001)
+    answer = client.call(request[version](replica_id=-1, isolation_level=0, topics=topics))
+    assert getattr(answer, "throttle_time_ms", 0) == (1000 if version >= 2 else 0)
+    _pass(bench, clock, 0.6)
+    _waits(bench, client, clock, calls.produce_request("t", RECORDS))
+
+
+def test_without_quotas_requests_are_taken_as_ever(bench: Bench, client: Client) -> None:
+    worker = bench.worker
+    plain = worker.loop.framing.pipelined
+    assert worker.quotas is None and worker.take == worker.requests.take
+    bench.limit("clients/c", producer_byte_rate=1)
+    bench.turn()
+    assert worker.quotas is not None and worker.loop.framing.pipelined != plain
+    bench.limit("clients/c")
+    bench.turn()
+    assert worker.quotas is None and worker.take == worker.requests.take
+    assert worker.loop.framing.pipelined == plain
+    assert client.call(calls.produce_request("t", RECORDS)).throttle_time_ms == 0
+
+
+def test_a_muted_client_that_goes_is_forgotten(bench: Bench, client: Client) -> None:
+    bench.limit("clients/c", producer_byte_rate=1)
+    client.call(calls.produce_request("t", RECORDS))
+    connection = bench.connection(client)
+    assert len(bench.worker.purgatory) == 1
+    bench.worker.drop(connection, "test")
+    assert len(bench.worker.purgatory) == 0
+    bench.turn()
+
+
+def test_a_muted_client_is_not_idle(bench: Bench, client: Client) -> None:
+    bench.limit("clients/c", producer_byte_rate=1)
+    client.call(calls.produce_request("t", RECORDS))
+    connection = bench.connection(client)
+    assert not connection.idle
+    bench.worker._drop_idle(1 << 40)
+    bench.worker._drop_idle(1 << 41)
+    assert not connection.closed
+
+
+def test_the_end_of_a_worker_ends_muting(bench: Bench, client: Client) -> None:
+    bench.limit("clients/c", producer_byte_rate=1)
+    client.call(calls.produce_request("t", RECORDS))
+    bench.worker.purgatory.answer_all()
+    assert bench.connection(client).state == READY

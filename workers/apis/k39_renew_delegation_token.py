@@ -1,0 +1,26 @@
+"""RenewDelegationToken (key 39), versions 0 to 2: by the HMAC, for the owner and the renewers (KIP-48).
+
+A negative period means delegation.token.expiry.time.ms; no token outlives its maximum lifetime.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.workers.dispatch import token_changes, token_requests
+from odradek.workers.dispatch.administration import Controller
+from odradek.workers.dispatch.api import CONTROLLER, Api
+from odradek.workers.dispatch.context import Context
+
+
+def handle(controller: Controller, request: Any, context: Context) -> Any:
+    tokens, who = controller.owner.users.tokens, token_requests.requester(context)
+    return token_changes.handle(
+        controller,
+        "RenewDelegationTokenResponse",
+        lambda: tokens.renew(who, request.hmac, request.renew_period_ms, context.now_ms),
+        context,
+    )
+
+
+API = Api(key=39, name="RenewDelegationToken", versions=(0, 2), runs_in=CONTROLLER, handle=handle)

@@ -1,0 +1,128 @@
+"""A document from a URL, for callers that may block: bounded in size and in time, whatever the server does.
+
+For the keys that sign bearer tokens (sasl.oauthbearer.jwks.endpoint.url) and for bearer tokens of brokers, each in a
+thread of its own, and for bearer tokens of commands. Redirects stay within their scheme: https never ends in plain http
+or a local file. What is posted follows none: it has secrets, which are for one server.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit
+
+from odradek.security.tls import handshake
+
+MOST = 1 << 20  # bytes
+WHOLE_S = 20.0
+SILENCE_S = 10.0
+_CHUNK = 1 << 14
+_REDIRECTS = 3
+
+
+def fetch(
+    url: str, *, context: ssl.SSLContext | None = None, data: bytes | None = None,
+    headers: Mapping[str, str] = {}, most: int = MOST, whole_s: float = WHOLE_S, connect_s: float = SILENCE_S,
+    read_s: float = SILENCE_S,
+) -> bytes:  # fmt: skip
+    """The document at a file:, http: or https: URL; `data` is posted. OSError says what failed; see HttpStatus."""
+    if urlsplit(url).scheme == "file":
+        with open(unquote(urlsplit(url).path), "rb") as file:
+            return _bounded(file.read(most + 1), most)
+    until = time.monotonic() + whole_s
+    request = urllib.request.Request(url, data, dict(headers))
+    opener = urllib.request.build_opener(_Redirects, *_handlers(context, min(read_s, whole_s)))
+    try:
+        with opener.open(request, timeout=min(connect_s, whole_s)) as response:
+            return _read(response, most, until)
+    except http.client.HTTPException as error:
+        raise OSError(f"the server at {_host(url)} does not speak HTTP: {type(error).__name__}") from None
+    except urllib.error.HTTPError as error:
+        raise HttpStatus(_host(url), error.code, _refusal(error)) from None
+    except urllib.error.URLError as error:
+        raise OSError(f"cannot connect to the server at {_host(url)}: {_why(error.reason)}") from None
+
+
+def _why(error: object) -> str:
+    if isinstance(error, ssl.SSLError):
+        return handshake.reason(error)
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+class HttpStatus(OSError):
+    """The server refuses; `body` is the first part of what it says, for those who know its form."""
+
+    def __init__(self, host: str, status: int, body: bytes) -> None:
+        super().__init__(f"the server at {host} answers {status}")
+        self.status, self.body = status, body
+
+
+def _refusal(error: urllib.error.HTTPError) -> bytes:
+    with error:
+        try:
+            return error.read(_CHUNK)
+        except (OSError, http.client.HTTPException):
+            return b""
+
+
+def _handlers(context: ssl.SSLContext | None, read_s: float) -> tuple[urllib.request.BaseHandler, ...]:
+    """They wait for a connection as long as `open` says, and then for `read_s`."""
+
+    class Plain(http.client.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(read_s)
+
+    class Secure(http.client.HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(read_s)
+
+    class Http(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Plain, req)
+
+    class Https(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Secure, req, context=context)
+
+    return Http(), Https()
+
+
+def _read(response: Any, most: int, until: float) -> bytes:
+    """The body; each read waits for SILENCE_S at most, all of them until `until`."""
+    found = b""
+    while chunk := response.read1(_CHUNK):
+        found = _bounded(found + chunk, most)
+        if time.monotonic() > until:
+            raise OSError("the answer takes too long")
+    return found
+
+
+def _bounded(data: bytes, most: int) -> bytes:
+    if len(data) > most:
+        raise OSError(f"the answer has more than {most} bytes")
+    return data
+
+
+def _host(url: str) -> str:
+    """Without user, password and query, which may be secrets."""
+    return urlsplit(url).hostname or "?"
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    max_redirections = _REDIRECTS
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:  # fmt: skip
+        if urlsplit(newurl).scheme != urlsplit(req.full_url).scheme:
+            raise OSError(f"the server at {_host(req.full_url)} redirects to another scheme")
+        if req.data is not None:
+            raise OSError(f"the server at {_host(req.full_url)} redirects a request that has secrets")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
