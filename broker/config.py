@@ -34,7 +34,6 @@ DEFAULT_PROTOCOL_MAP = ",".join(f"{name}:{name}" for name in listening.PROTOCOLS
 _INSTEAD = {
     "process.roles": "one process tree is broker and controller",
     "controller.quorum.voters": "there is no KRaft quorum; the embedded metadata store is used",
-    "authorizer.class.name": "there is no authorizer; every client may do everything",
 }
 
 # Names of Kafka 0.8 that Kafka 3 dropped; only `_old_listener` and `_advertised` read them.
@@ -61,6 +60,8 @@ class BrokerConfig(Mapping[str, Any]):
     clean: tuple[bool, ...] = field(default=())
     # Whether an earlier version started this broker, with other role locks (broker.process.process).
     former_roles: bool = False
+    # The dynamic configs of this broker that its listeners come from; see `with_dynamic`.
+    dynamic: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Any:
         return self.typed[key]
@@ -88,6 +89,17 @@ class BrokerConfig(Mapping[str, Any]):
         return int(self.typed["odradek.workers"])
 
     @property
+    def protocols(self) -> dict[str, str]:
+        """The security protocol of each listener."""
+        known = _protocols({**self.originals, **self.dynamic})
+        return {endpoint.name: known[endpoint.name] for endpoint in self.listeners}
+
+    @property
+    def between_brokers(self) -> str:
+        """The name of the listener that brokers connect to."""
+        return listening.between_brokers(self.originals)
+
+    @property
     def clustered(self) -> bool:
         """Whether this broker is a member of a cluster on ZooKeeper; else it is standalone, on its embedded store."""
         return bool(self.typed["zookeeper.connect"])
@@ -102,6 +114,27 @@ class BrokerConfig(Mapping[str, Any]):
         return self._replace(
             listeners=tuple(_bound(endpoint, ports) for endpoint in self.listeners),
             advertised=tuple(_bound(endpoint, ports) for endpoint in self.advertised),
+        )
+
+    def with_dynamic(self, own: Mapping[str, str]) -> BrokerConfig:
+        """A copy with the listeners that the dynamic configs `own` of this broker set. Raises ListenerError.
+
+        A port 0 is the one that is bound now, or stays 0 for a listener that is not.
+        """
+        from odradek.cluster.configs.configdef import LISTENERS
+
+        dynamic = {key: own[key] for key in LISTENERS if key in own}
+        originals = {**self.originals, **dynamic}
+        endpoints = _listeners(originals)
+        advertised = _advertised(originals, endpoints)
+        changed = self._replace(listeners=tuple(endpoints), advertised=tuple(advertised), dynamic=dynamic)
+        return changed.with_ports({endpoint.name: endpoint.port for endpoint in self.listeners})
+
+    def without_listener(self, name: str) -> BrokerConfig:
+        """A copy without one listener."""
+        return self._replace(
+            listeners=tuple(endpoint for endpoint in self.listeners if endpoint.name != name),
+            advertised=tuple(endpoint for endpoint in self.advertised if endpoint.name != name),
         )
 
     def with_value(self, key: str, value: Any) -> BrokerConfig:
@@ -127,6 +160,7 @@ class BrokerConfig(Mapping[str, Any]):
             "log_dirs": self.log_dirs,
             "clean": self.clean,
             "former_roles": self.former_roles,
+            "dynamic": dict(self.dynamic),
         }
         temporary = run_dir / f"{CONFIG_FILE}.new"
         temporary.touch(mode=0o600)
@@ -152,6 +186,7 @@ def saved(run_dir: Path) -> BrokerConfig:
         log_dirs=tuple(document["log_dirs"]),
         clean=tuple(document["clean"]),
         former_roles=document.get("former_roles", True),
+        dynamic=document.get("dynamic", {}),
     )
     return config if config.run_dir == run_dir else config.with_value("odradek.run.dir", str(run_dir))
 

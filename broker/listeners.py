@@ -9,10 +9,11 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 ANY_HOSTS = ("", "0.0.0.0", "::")
+MOST = 64  # listeners that a change may leave: their sockets are passed in one message
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
@@ -89,7 +90,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def check_listeners(endpoints: list[Endpoint], protocols: Mapping[str, str]) -> None:
-    """Refuse duplicate names or ports, unmapped names, and protocols that are not implemented yet."""
+    """Refuse duplicate names or ports, and names without a protocol."""
     if not endpoints:
         raise ListenerError("listeners: at least one is needed, for example PLAINTEXT://127.0.0.1:9092")
     _refuse_twins("listeners", "name", [endpoint.name for endpoint in endpoints])
@@ -109,6 +110,34 @@ def check_advertised(advertised: list[Endpoint], endpoints: list[Endpoint]) -> N
             raise ListenerError(f"advertised.listeners: no listener {endpoint.name} (there are {', '.join(names)})")
         if endpoint.is_any:
             raise ListenerError(f"advertised.listeners: {endpoint} is not an address that clients can connect to")
+
+
+def check_change(
+    former: Iterable[Endpoint], protocols: Mapping[str, str], changed: Sequence[Endpoint],
+    changed_protocols: Mapping[str, str],
+) -> None:  # fmt: skip
+    """Refuse a change of listeners that a running broker cannot carry out: listeners come and go, none changes.
+
+    Clients of a listener rely on its protocol. Kafka does not move a listener either: it advertises the new address
+    and listens at the old one.
+    """
+    if len(changed) > MOST:
+        raise ListenerError(f"listeners: at most {MOST} are possible, not {len(changed)}")
+    new = {endpoint.name: endpoint for endpoint in changed}
+    for old in former:
+        one = new.get(old.name)
+        if one is None:
+            continue
+        if changed_protocols[old.name] != protocols[old.name]:
+            raise ListenerError(
+                f"listener.security.protocol.map: the protocol of the listener {old.name} cannot change from "
+                f"{protocols[old.name]} while the broker runs: add a listener under another name"
+            )
+        if one != old:
+            raise ListenerError(
+                f"listeners: the address of {old.name} cannot change from {bracket(old.host)}:{old.port} while the "
+                "broker runs: remove the listener first, or add one under another name"
+            )
 
 
 def between_brokers(settings: Mapping[str, Any]) -> str:
@@ -132,8 +161,6 @@ def _check_protocol(name: str, protocols: Mapping[str, str]) -> None:
     protocol = protocols.get(name)
     if protocol is None:
         raise ListenerError(f"listener.security.protocol.map has no entry for {name}; add {name}:PLAINTEXT")
-    if protocol != "PLAINTEXT":
-        raise ListenerError(f"listener {name}: {protocol} is not supported yet; only PLAINTEXT is")
 
 
 def _refuse_twins(key: str, what: str, values: list[str]) -> None:

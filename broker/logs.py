@@ -5,8 +5,8 @@ Owner     : the supervisor, on `odradek log-level MODULE LEVEL`.
 Writers   : the supervisor only (writes a `.new` file, then renames it).
 Lock      : none; a reader sees the old file or the new.
 Crash rule: the file is a request, not state: a process without it logs as configured.
-Each process reads the file when it starts and on SIGUSR2. Each role has its own log file, as two processes
-cannot rotate the same one.
+Each process reads the file when it starts and on SIGUSR2. Each role has its own log file, and its own file of the audit
+log, as two processes cannot rotate the same one.
 Clients choose client ids, group ids and similar names, which may hold any character. `LineFormatter` escapes their line
 breaks, so that none begins a line of the log. `LONGEST` limits a message, or clients could fill disks: an id may have
 32 KiB, and a request thousands of ids.
@@ -30,6 +30,7 @@ from odradek.broker.errors import OdradekError
 
 LEVELS_FILE = "log-levels.json"
 ROOT = "odradek"
+AUDIT = "odradek.audit"  # who was refused what, and who changed what (workers.dispatch.audit)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # log4j's names, as in Kafka
 _ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL"}
@@ -121,6 +122,7 @@ def setup(role: str, config: Mapping[str, Any], run_dir: Path | None = None) -> 
     for handler in list(root.handlers):
         root.removeHandler(handler)
     root.addHandler(_handler(role, config))
+    _set_up_audit(role, config)
     _apply_all(config, run_dir)
     if run_dir is not None:
         signal.signal(signal.SIGUSR2, lambda _number, _frame: _apply_all(config, run_dir))
@@ -141,6 +143,24 @@ def change_level(run_dir: Path, module: str, level: str) -> None:
     temporary = run_dir / f"{LEVELS_FILE}.new"
     temporary.write_text(json.dumps(levels))
     os.replace(temporary, run_dir / LEVELS_FILE)
+
+
+def _set_up_audit(role: str, config: Mapping[str, Any]) -> None:
+    """The audit log has files of its own where the log has files; in the journal it is LOGGER=odradek.audit."""
+    audit = logging.getLogger(AUDIT)
+    for former in list(audit.handlers):
+        audit.removeHandler(former)
+    path = config.get("odradek.log.file")
+    audit.propagate = not path
+    if path:
+        handler = _file_handler(role, audit_file(Path(path)), config)
+        handler.setFormatter(LineFormatter(f"%(asctime)s {role} %(message)s"))
+        audit.addHandler(handler)
+
+
+def audit_file(path: Path) -> Path:
+    """The supervisor's audit log when `odradek.log.file` is `path`; other roles have theirs next to it (`file_of`)."""
+    return path.with_name(f"{path.stem}-audit{path.suffix}")
 
 
 def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:

@@ -27,6 +27,7 @@ PLACES = {
     "odradek-coordinator.service": "etc/systemd/system",
     "odradek-janitor.service": "etc/systemd/system",
     "odradek-replicator.service": "etc/systemd/system",
+    "odradek-exporter.service": "etc/systemd/system",
     "odradek-acceptor.service": "etc/systemd/system",
     "odradek-cluster.service": "etc/systemd/system",
     "odradek-worker@.service": "etc/systemd/system",
@@ -39,6 +40,7 @@ PLACES = {
 }
 _NAMES = {"sysusers.conf": "odradek.conf", "tmpfiles.conf": "odradek.conf"}
 _ARCHIVE = "odradek-archive.service"
+_EXPORTER = "odradek-exporter.service"
 _CONNECTING = tuple(f"odradek-{name}.service" for name in ("memory", "controller", "coordinator", "replicator"))
 _ALONE = """
 # No process opens an Internet socket: systemd listens (odradek.socket), the acceptor passes connections on.
@@ -47,7 +49,7 @@ RestrictAddressFamilies=AF_UNIX
 IPAddressDeny=any
 """
 _CONNECTED = """
-# Costs points: it speaks to ZooKeeper, or to brokers.
+# Costs points: it speaks to ZooKeeper, to brokers, or to those who read metrics.
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
 """
 _JAVA = """
@@ -66,7 +68,7 @@ class Machine:
 
     `programs` are directories that the interpreter reads (its environment, our packages); `sockets` are values of
     ListenStream=; `limits` are the values of TimeoutStopSec=, by mark; `cluster`: there are other brokers to replicate
-    from.
+    from; `exporter`: metrics are served.
     """
 
     python: Path
@@ -80,6 +82,7 @@ class Machine:
     backlog: int = 50
     ipv6_only: bool = False
     cluster: bool = False
+    exporter: bool = False
 
 
 def files(machine: Machine) -> dict[str, str]:
@@ -132,13 +135,14 @@ def _values(machine: Machine) -> dict[str, str]:
         "BACKLOG": str(machine.backlog),
         "WORKERS": " ".join(f"odradek-worker@{number}.service" for number in range(machine.workers)),
         **{mark: str(seconds) for mark, seconds in machine.limits.items()},
+        "EXPORTER": f" {_EXPORTER}" if machine.exporter else "",
         "CLUSTER": " odradek-replicator.service odradek-cluster.service" if machine.cluster else "",
     }
 
 
 def _of(machine: Machine, unit: str) -> dict[str, str]:
     """The values that differ between the units."""
-    connected = unit == _ARCHIVE or (machine.cluster and unit in _CONNECTING)
+    connected = unit in (_ARCHIVE, _EXPORTER) or (machine.cluster and unit in _CONNECTING)
     return {
         "NETWORK": (_CONNECTED if connected else _ALONE).strip(),
         "COMPILING": _JAVA.strip() if unit == _ARCHIVE else "MemoryDenyWriteExecute=yes",

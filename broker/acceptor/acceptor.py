@@ -3,7 +3,8 @@
 Role 1. The listening sockets are the supervisor's (or systemd's), so no client is refused while an acceptor is
 respawned. Workers register on `acceptor.sock`; the one with the fewest connections gets the next, as a descriptor
 in a message of `ipc.handoff`. While no worker is registered, or a limit is reached, the acceptor accepts nothing: the
-kernel's backlog is the queue, and it is bounded.
+kernel's backlog is the queue, and it is bounded. A connection that exceeds the quota of its address stays here until
+its throttle time is over, and is then closed (KIP-612).
 """
 
 from __future__ import annotations
@@ -20,17 +21,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from odradek.broker.acceptor.throttled_connections import ThrottledConnections
 from odradek.broker.connection_limits import ConnectionCounts, ConnectionLimits
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import between_brokers
 from odradek.broker.process import sd_notify, sockets
 from odradek.broker.process.process import Process, Signals, enter
-from odradek.cluster.configs import configdef
+from odradek.cluster.configs import configdef, quota_windows
 from odradek.ipc import channel, handoff, roles
 from odradek.ipc.channel import Channel
 from odradek.ipc.handoff import Client
 from odradek.ipc.processes import COLUMN
 from odradek.ipc.roles import role_name, worker_role
+from odradek.security.quotas.connections import AddressRates
+from odradek.security.quotas.entities import Entity
+from odradek.security.quotas.keys import CONNECTION_CREATION_RATE
+from odradek.security.quotas.resolution import address_quota
+from odradek.workers.net.bounded_log import BoundedLog
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +45,9 @@ BATCH = 64
 IDLE_S = 0.5
 NO_FILES_PAUSE_S = 0.5
 NO_FILES_LOG_S = 60.0
+_LINES_S = 60  # for each listener, a line about rejected connections
+_REJECTED = "rejected %s:%d on %s: max.connections.per.ip reached for its address"
+_EXPIRE_S = 600.0  # between two looks for addresses that have not connected for long
 MOST_HOMELESS = 4096  # connections handed back while no worker is registered
 _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -89,9 +99,14 @@ class Acceptor:
         self._homeless: deque[tuple[Client, int]] = deque()
         self._counts = ConnectionCounts(self._limits(), time.monotonic())
         self._row = process.shared.processes.row(roles.ACCEPTOR)
+        self._rates = AddressRates(quota_windows.client_window(process.config), self._rate_of)
+        self._quotas: Mapping[Entity, Mapping[str, float]] = {}
+        self._throttled = ThrottledConnections()
+        self._expire_at = 0.0
         self._accepting: set[int] = set()
         self._paused_until = 0.0
         self._no_files_logged = -NO_FILES_LOG_S
+        self._rejections = BoundedLog(log, logging.WARNING, "rejected connections", 1, _LINES_S)
         self._meta_version = 0
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._door = channel.Listener(process.run_dir / "acceptor.sock")
@@ -131,7 +146,18 @@ class Acceptor:
             self._set_accepting(fd, takers and waiting == 0 and not pause)
             if takers and (pause or waiting > 0):
                 timeout = min(timeout, max(pause, waiting))
-        return timeout
+        return min(timeout, self._close_throttled(now))
+
+    def _close_throttled(self, now: float) -> float:
+        """Close connections whose throttle time is over; returns seconds until the next one."""
+        for client in self._throttled.close_due(now):
+            self._counts.closed(client.host, client.listener)
+            self._count()
+        self._rejections.tick(now)
+        if now >= self._expire_at:
+            self._expire_at = now + _EXPIRE_S
+            self._rates.expire(int(now * 1000))
+        return self._throttled.due() - now
 
     def _set_accepting(self, fd: int, on: bool) -> None:
         if on == (fd in self._accepting):
@@ -152,6 +178,7 @@ class Acceptor:
         self._meta_version, blob = self._process.shared.metadata.read()
         snapshot = Snapshot.parse(blob, self._process.config)
         self._counts.limits = self._limits(*snapshot.dynamic_layers(self._process.config["broker.id"]))
+        self._quotas = snapshot.quotas
         self._row[COLUMN["meta_version"]] = self._meta_version
 
     def _limits(self, *layers: Mapping[str, str]) -> ConnectionLimits:
@@ -169,6 +196,7 @@ class Acceptor:
     # Clients
 
     def _accept(self, name: str, sock: socket.socket) -> None:
+        self._follow_metadata()  # a quota is in force when AlterClientQuotas is answered
         for _ in range(BATCH):
             if self._counts.wait(time.monotonic(), name):
                 return
@@ -184,7 +212,7 @@ class Acceptor:
 
     def _cannot_accept(self, error: OSError) -> None:
         if error.errno not in _NO_FILES:
-            log.warning("accept failed: %s", error.strerror)
+            self._rejections.write(time.monotonic(), "", "accept failed: %s", error.strerror)
             return
         now = time.monotonic()
         self._paused_until = now + NO_FILES_PAUSE_S
@@ -197,15 +225,23 @@ class Acceptor:
 
     def _welcome(self, connection: socket.socket, client: Client) -> None:
         if self._counts.refuses(client.host):
-            log.warning(
-                "rejected %s:%d on %s: max.connections.per.ip reached for its address", *client[1:], client.listener
-            )
+            self._rejections.write(time.monotonic(), client.listener, _REJECTED, *client[1:], client.listener)
             self._row[COLUMN["errors"]] += 1
             connection.close()
             return
-        _set_options(connection, self._process)
         self._counts.opened(client.host, client.listener)
+        throttled_ms = self._rates.connected(client.host, time.monotonic_ns() // 1_000_000) if self._quotas else 0
+        if throttled_ms:
+            log.debug("%s:%d on %s: connection_creation_rate exceeded for its address", *client[1:], client.listener)
+            self._throttled.add(connection, client, time.monotonic() + throttled_ms / 1000)
+            self._count()
+            return
+        _set_options(connection, self._process)
         self._give(client, connection.detach())
+
+    def _rate_of(self, host: str) -> float | None:
+        """The connections a second that an address may open."""
+        return address_quota(self._quotas, CONNECTION_CREATION_RATE, host)
 
     def _give(self, client: Client, fd: int) -> None:
         takers = [link for link in self._links.values() if link.takes]

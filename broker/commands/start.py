@@ -35,7 +35,7 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
 
     from odradek.broker import config as configuration
     from odradek.broker import logs
-    from odradek.broker.process import process
+    from odradek.broker.process import process, secrets_in_memory
     from odradek.broker.supervisor import boot
     from odradek.broker.supervisor.supervisor import Supervisor
 
@@ -43,6 +43,7 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
         config = configuration.load(properties, override)
         logs.setup("supervisor", config)
         config.warn()
+        secrets_in_memory.protect(config)
         booted = boot.prepare(config, hold=process.hold_stop_signals)
         logs.setup("supervisor", booted.config, booted.run_dir)
         code = Supervisor(booted, _last_steps, forkserver, forkserver.check).run()

@@ -17,14 +17,17 @@ from functools import partial
 from typing import Any
 
 from odradek.broker.controller import internal_requests
+from odradek.broker.controller.dynamic_listeners import DynamicListeners
 from odradek.broker.controller.member.member import Member
 from odradek.broker.controller.metadata_owner import MetadataOwner
+from odradek.broker.controller.mutation_quotas import MutationQuotas
 from odradek.broker.controller.snapshot_publisher import SnapshotPublisher
 from odradek.broker.controller.zookeeper_outage import ZooKeeperOutage
 from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.steps import TaskScheduler
 from odradek.broker.process.timeouts import Cancel, Timeouts
 from odradek.cluster import internal
+from odradek.cluster.configs import quota_windows
 from odradek.cluster.decisions.planning import TopicDefaults
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import channel, forward, roles
@@ -34,13 +37,17 @@ from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
 from odradek.protocol import interbroker
 from odradek.protocol.errors import CLUSTER_AUTHORIZATION_FAILED
+from odradek.security.quotas.mutations import MutationQuota
 from odradek.workers.apis import table
 from odradek.workers.dispatch import api, dispatch
 from odradek.workers.dispatch.api import Api
+from odradek.workers.dispatch.authorization import Authorization
+from odradek.workers.dispatch.context import Context
 
 log = logging.getLogger(__name__)
 
 COLUMN_REQUESTS = COLUMN["requests"]
+COLUMN_ZOOKEEPER_LOST = COLUMN["zookeeper_lost_ms"]
 TICK_S = 0.001  # while waiting for a lock, an acknowledgement or a controller request
 IDLE_S = 1.0
 REFUSED_S = 0.1  # before a failed publication is retried
@@ -56,6 +63,7 @@ class Controller:
         self.process = process
         self.owner = owner
         self.publication = publication
+        self.authorization = Authorization(process.config)
         self._bell = bell
         self._row = process.shared.processes.row(roles.CONTROLLER)
         self._links: dict[int, Channel] = {}
@@ -64,6 +72,8 @@ class Controller:
         self._steps = TaskScheduler()
         self._publish_from = 0.0  # earliest time to publish the changes of work still in progress
         self._refused = False  # the last publication
+        self._mutations = MutationQuotas(quota_windows.mutation_window(process.config))
+        self.listeners = DynamicListeners(process.run_dir, process.config)
         self._outage = ZooKeeperOutage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._door = channel.Listener(process.run_dir / "controller.sock")
@@ -85,9 +95,18 @@ class Controller:
         """This broker's static configuration."""
         return self.process.config
 
+    def security_protocol(self, listener: str) -> str:
+        """The security protocol of the listener with this name (listener.security.protocol.map)."""
+        return self.listeners.config.protocols.get(listener, listener)
+
     def defaults(self) -> TopicDefaults:
         """num.partitions and default.replication.factor."""
         return TopicDefaults(self.config["num.partitions"], self.config["default.replication.factor"])
+
+    def mutations(self, context: Context) -> MutationQuota:
+        """The controller mutation quota of a request."""
+        user = context.principal.partition(":")[2]
+        return self._mutations.of(self.snapshot, context.api_key, context.version, user, context.client_id or "")
 
     def begin(self, work: Iterator[None]) -> None:
         """Run `work` in steps, interleaved with other requests."""
@@ -134,14 +153,15 @@ class Controller:
             return TICK_S
         now = time.monotonic()
         until = min(now + IDLE_S, self.owner.due(), self._timeouts.next() + TICK_S)
-        if self._refused:
-            until = min(until, self._publish_from)
+        until = min(until, self._publish_from if self._refused else self.listeners.due(now))
         return max(0.0, until - now)
 
     def _turn(self) -> None:
         self._steps.advance()
         self.owner.tick()
         self._outage.tick()
+        self._record_zookeeper()
+        self._follow_listeners()
         if self.owner.changed and self._may_publish():
             self.publish()
         if not self._refused:
@@ -149,8 +169,16 @@ class Controller:
             for action in actions:
                 self.publication.when_acked(partial(self.owner.when_acked, action))
         self.publication.check()
+        self.listeners.apply(time.monotonic())
         self._timeouts.due(time.monotonic())
         self._flush()
+
+    def _record_zookeeper(self) -> None:
+        """Record in the process table since when the connection to ZooKeeper is lost."""
+        if self.owner.connected:
+            self._row[COLUMN_ZOOKEEPER_LOST] = 0
+        elif not self._row[COLUMN_ZOOKEEPER_LOST]:
+            self._row[COLUMN_ZOOKEEPER_LOST] = time.time_ns() // 1_000_000
 
     def _may_publish(self) -> bool:
         """Every process reads each whole snapshot: one request of a thousand changes must not cost each a thousand."""
@@ -176,11 +204,21 @@ class Controller:
         self._publish_from = now + PUBLISH_REST * (now - began)
 
     def _publish(self) -> None:
+        self._follow_listeners()
+        if self.owner.publish_security(self.process.shared.security):
+            self.authorization.adopt(self.owner.security.metadata)
         self.owner.version = self.publication.publish(lambda version: self._snapshot(version).encode())
         freed, self.owner.to_free = self.owner.to_free, []
         self.owner.changed = False
         if freed:
             self.publication.when_acked(lambda: self._free(freed))
+        self.publication.when_acked(partial(self.listeners.acked, self.listeners.number))
+
+    def _follow_listeners(self) -> None:
+        own = self.owner.own_configs
+        if own is not None and self.listeners.follow(own, time.monotonic()):
+            self.owner.change_listeners(self.listeners.config)
+            self.owner.changed = True
 
     def _not_published(self, error: OSError) -> None:
         if not self._refused:
@@ -266,6 +304,9 @@ class Controller:
             else:
                 answer(forward.OK, interbroker.refusal(row.name, request.version, CLUSTER_AUTHORIZATION_FAILED))
 
+        if self.authorization.knows(request.principal):  # dispatch checks its ClusterAction
+            serve(True)
+            return
         self.owner.admit(request.listener, request.client_host, len(request.body), serve)
 
     def _serve_internal(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:

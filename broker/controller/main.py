@@ -6,19 +6,17 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from odradek.broker import listeners
 from odradek.broker.controller import adopt_log_dirs
 from odradek.broker.controller.controller import Controller
-from odradek.broker.controller.member import join
+from odradek.broker.controller.member import join, re_encode_passwords, registration
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
+from odradek.broker.controller.security import node_kinds
 from odradek.broker.controller.snapshot_publisher import SnapshotPublisher
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process.checkpoint_lock import CheckpointLocks
 from odradek.broker.process.process import Process, enter
-from odradek.cluster.configs import admitted
-from odradek.cluster.configs.admitted import Admitted
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.rules import topicnames
 from odradek.cluster.state import ClusterState
@@ -62,8 +60,10 @@ def _take_over(process: Process, tree: EmbeddedTree) -> Controller:
     adopt_log_dirs.expect(state)
     start = state.count_start()
     state.become_controller(now_ms)
-    state.register(*_advertised(process), process.config["broker.rack"], now_ms)
-    state.admitted = _admitted(process)
+    state.register(*registration.advertised(process.config), process.config["broker.rack"], now_ms)
+    state.admitted = registration.admitted_alone(process.config)
+    state.protocols = process.config.protocols
+    re_encode_passwords.re_encode(tree, state.broker, process.config)
     state.load()
     dirs = PartitionDirs(
         process.config.log_dirs, CheckpointLocks(process.run_dir), process.shared.failed_dirs, process.shared.fail_dir
@@ -73,7 +73,12 @@ def _take_over(process: Process, tree: EmbeddedTree) -> Controller:
     ringer = Ringer(process.run_dir)
     slot_allocator = SlotAllocator(process.shared, PartitionLocks(process.run_dir / "partition.lock"), start)
     reserve = Reserve(process.config.data_dir, process.config["odradek.disk.reserve.bytes"])
-    owner = MetadataOwner(state, dirs, slot_allocator, process.config, ringer.ring, reserve, process.running)
+    owner = MetadataOwner(
+        state, dirs, slot_allocator, process.config, ringer.ring, reserve, process.running,
+        node_kinds.kinds(process.config),
+    )  # fmt: skip
+    owner.security.prepare()
+    owner.users.prepare()
     former = _former(process)
     if former is None and not all(process.config.clean):
         state.bump_leader_epochs(_consumed(state.topics))
@@ -117,21 +122,6 @@ def _open_state(process: Process, tree: EmbeddedTree) -> ClusterState:
             "other away"
         )
     return state
-
-
-def _advertised(process: Process) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
-    """The advertised endpoints by listener name, and each listener's security protocol."""
-    protocols = listeners.parse_protocol_map(process.config["listener.security.protocol.map"])
-    endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in process.config.advertised}
-    return endpoints, {name: protocols.get(name, name) for name in endpoints}
-
-
-def _admitted(process: Process) -> Admitted:
-    """A standalone broker admits inter-broker requests from its own addresses and from the configured ones."""
-    own = [endpoint.host for endpoint in process.config.advertised if listeners.literal(endpoint.host)]
-    return Admitted(
-        listeners.between_brokers(process.config), own, admitted.parse_allowed(process.config[admitted.ALLOWED])
-    )
 
 
 def _former(process: Process) -> Snapshot | None:

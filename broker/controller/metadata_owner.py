@@ -13,13 +13,20 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from odradek.broker.config import BrokerConfig
 from odradek.broker.controller import adopt_log_dirs
+from odradek.broker.controller.member import registration
 from odradek.broker.controller.replicas import unknown_dirs
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
+from odradek.broker.controller.security import acl_writes
+from odradek.broker.controller.security.node_kinds import NodeKind
+from odradek.broker.controller.security.security_nodes import SecurityNodes
+from odradek.broker.controller.users.user_nodes import UserNodes
 from odradek.broker.interbroker.peers import Poller
 from odradek.broker.process.steps import WAITS
 from odradek.cluster.decisions.planning import TopicPlan
@@ -32,6 +39,7 @@ from odradek.cluster.state import TOGETHER, ClusterState
 from odradek.cluster.tree.tree import TreeUnavailable
 from odradek.cluster.tree.znodes import Partition
 from odradek.ipc import slots
+from odradek.ipc.metadata import MetadataRegion
 from odradek.ipc.slots import SlotState
 from odradek.protocol.errors import (
     ELECTION_NOT_NEEDED,
@@ -40,6 +48,8 @@ from odradek.protocol.errors import (
     NO_REASSIGNMENT_IN_PROGRESS,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from odradek.security.acls.acl_types import Acls
+from odradek.security.quotas.entities import Entity
 from odradek.storage.dirs.reserve import Reserve
 
 log = logging.getLogger(__name__)
@@ -66,9 +76,11 @@ class MetadataOwner:
         ring: Callable[[int], None],
         reserve: Reserve | None = None,
         running: Callable[[], None] = lambda: None,
+        kinds: Sequence[NodeKind] = (),
     ) -> None:
-        """`running` is called when other processes may rely on this one."""
+        """`running` is called when other processes may rely on this one. `kinds`: the security nodes to follow."""
         self.state = state
+        self.security = SecurityNodes(state.tree, kinds, self._set_changed)
         self.dirs = dirs
         self.slot_allocator = slot_allocator
         self.config = config
@@ -81,7 +93,42 @@ class MetadataOwner:
         self.connected = True  # its tree is a file
         self._deletions: dict[str, _Deletion] = {}
         self._numbers = itertools.count()
+        self.users = UserNodes(state.tree, config, self._set_changed, self._stored)
         self._making: dict[str, list[int]] = {}  # by topic: the first partition that each request creates
+
+    def _set_changed(self) -> None:
+        self.changed = True
+
+    def publish_security(self, region: MetadataRegion) -> bool:
+        """Publish the security metadata that the next snapshot names; returns whether there was anything new."""
+        published = self.security.publish(region, self.users.nodes)
+        self.state.security = self.security.version
+        return published
+
+    @property
+    def acls(self) -> Acls:
+        """The ACLs, published or not."""
+        return self.security.metadata.acls
+
+    def change_acls(self, decide: acl_writes.Decide) -> Generator[None, None, Any]:
+        """Change ACLs; returns the answer that `decide` gives. ApiError KAFKA_STORAGE_ERROR."""
+        try:
+            answer = yield from acl_writes.change(self.security, decide)
+        except TreeUnavailable as error:
+            log.error("metadata: %s", error)
+            raise ApiError(KAFKA_STORAGE_ERROR, f"The metadata cannot be written: {error}") from error
+        return answer
+
+    def _follow(self) -> None:
+        """Read the announcements of this process's own changes: old ones are deleted."""
+        for event in self.state.tree.poll():
+            self.security.event(event.path)
+            self.users.event(event.path)
+        with suppress(TreeUnavailable):
+            if self.security.waiting:
+                self.security.read()
+            if self.users.waiting:
+                self.users.read()
 
     def attach(self, poller: Poller) -> None:
         """Only this process changes the metadata: there is nothing to watch."""
@@ -92,7 +139,7 @@ class MetadataOwner:
 
     def due(self) -> float:
         """When `tick` next has work although `waiting` is false."""
-        return self.dirs.due()
+        return min(self.dirs.due(), self.users.due())
 
     def on_wakeup(self) -> None:
         """Other processes' changes do not matter here."""
@@ -107,6 +154,9 @@ class MetadataOwner:
 
     def look_for_brokers(self) -> None:
         """Do nothing: there is no other broker."""
+
+    def require_controller(self) -> None:
+        """Accept: there is no other broker."""
 
     @property
     def topics(self) -> dict[str, dict[str, Any]]:
@@ -261,6 +311,8 @@ class MetadataOwner:
     def tick(self) -> None:
         """Continue work that waits for partition locks; call every millisecond while `waiting`."""
         self.dirs.retry(time.monotonic())
+        self.users.sweep(time.time_ns() // 1_000_000)
+        self._follow()
         left = AT_ONCE
         for name, deletion in list(self._deletions.items()):
             if name in self._making:  # creation stops at its next step
@@ -314,6 +366,20 @@ class MetadataOwner:
 
     # -- configs
 
+    @property
+    def own_configs(self) -> dict[str, str] | None:
+        """The dynamic configs of this broker; None: they are not known yet."""
+        return self.state.dynamic.get(str(self.state.broker), {})
+
+    def change_listeners(self, config: BrokerConfig) -> None:
+        """Publish and register the listeners of `config`. No program reads the registration of a standalone broker."""
+        ends, protocols = registration.advertised(config)
+        now_ms = time.time_ns() // 1_000_000
+        self.state.protocols = config.protocols
+        self.state.admitted = registration.admitted_alone(config)
+        with suppress(ApiError):  # it is logged, and the next start registers
+            self._stored(lambda: self.state.register(ends, protocols, config["broker.rack"], now_ms))
+
     def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
         """Replace a topic's overrides (already validated)."""
         self._stored(lambda: self.state.set_topic_config(name, configs))
@@ -322,6 +388,14 @@ class MetadataOwner:
     def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
         """Replace dynamic broker configs (already validated)."""
         self._stored(lambda: self.state.set_broker_config(broker, configs))
+        self.changed = True
+
+    def check_link(self, settings: Mapping[str, str]) -> None:
+        """Nothing: there are no other brokers."""
+
+    def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> None:
+        """Replace the client quotas of an entity (already validated)."""
+        self._stored(lambda: self.state.set_quotas(entity, quotas))
         self.changed = True
 
     def producer_ids(self) -> tuple[int, int]:

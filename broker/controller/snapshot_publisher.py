@@ -1,4 +1,4 @@
-"""Publishes snapshots and tracks which processes have them.
+"""Publishes snapshots and security metadata, and tracks which processes have them.
 
 A reply to a change waits until each running worker and the coordinator has written the snapshot's version into its row
 of the process table, so that no client then reaches a process that does not know the change. The wait is bounded: a

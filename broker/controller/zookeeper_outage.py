@@ -10,9 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-# CreateTopics, DeleteTopics, AlterConfigs, CreatePartitions, ElectLeaders, IncrementalAlterConfigs,
-# AlterPartitionReassignments. Controller requests need no ZooKeeper.
-CHANGES = frozenset({19, 20, 33, 37, 43, 44, 45})
+# CreateTopics, DeleteTopics, CreateAcls, DeleteAcls, AlterConfigs, CreatePartitions, Create-, Renew- and
+# ExpireDelegationToken, ElectLeaders, IncrementalAlterConfigs, AlterPartitionReassignments, AlterClientQuotas,
+# AlterUserScramCredentials. Requests of controllers need none.
+CHANGES = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 49, 51})
 TIMEOUT_S = 15.0  # half of what clients wait by default (request.timeout.ms)
 MOST = 1000
 

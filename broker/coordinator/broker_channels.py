@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from odradek.broker.interbroker.connection import Address, Link, LinkLimits
+from odradek.broker.interbroker.link_security import LinkSecurity
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
 from odradek.cluster.metadata.snapshot import Snapshot
@@ -59,11 +60,15 @@ class RequestType(Protocol[Item]):
 class BrokerChannels(Generic[Item]):
     """The connections to other brokers."""
 
-    def __init__(self, config: Any, watch: Watch, kind: RequestType[Item]) -> None:
+    def __init__(
+        self, config: Any, watch: Watch, kind: RequestType[Item], security: LinkSecurity | None = None
+    ) -> None:
+        """`security`: the process's, which keeps it up to date."""
         self.own: int = config["broker.id"]
         self.alone = not config.clustered
         self.kind = kind
         self._listener = between_brokers(config) if config.clustered else ""
+        self._security = security
         self._watch = watch
         self._snapshot = Snapshot.empty()
         self._channels: dict[int, BrokerChannel[Item]] = {}
@@ -96,7 +101,7 @@ class BrokerChannels(Generic[Item]):
             self._resolver = Resolver()
             self._watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
         name = f"{self.kind.title} for broker {broker} at {address[0]}:{address[1]}"
-        return BrokerChannel(name, self.own, address, self._resolver, self._watch, self.kind)
+        return BrokerChannel(name, self.own, address, self._resolver, self._watch, self.kind, self._security)
 
     def _resolved(self) -> None:
         assert self._resolver is not None
@@ -151,11 +156,13 @@ class BrokerChannel(Generic[Item]):
     """The connection to one broker (connection.ConnectionHandler)."""
 
     def __init__(
-        self, name: str, own: int, address: Address, resolver: Resolver, watch: Watch, kind: RequestType[Item]
+        self, name: str, own: int, address: Address, resolver: Resolver, watch: Watch, kind: RequestType[Item],
+        security: LinkSecurity | None = None,
     ) -> None:  # fmt: skip
         self.address = address
         self.queue: dict[Item, None] = {}
-        self.link = Link(name, address, self, resolver, LinkLimits(ANSWER_BYTES, ANSWER_BYTES, TIMEOUT_MS, -1))
+        limits = LinkLimits(ANSWER_BYTES, ANSWER_BYTES, TIMEOUT_MS, -1)
+        self.link = Link(name, address, self, resolver, limits, security)
         self._own = own
         self._client_id = ""
         self._under_way: list[Item] = []

@@ -26,6 +26,7 @@ from odradek.broker.coordinator.group_coordinator import GroupCoordinator
 from odradek.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.verification_channel import VerificationChannels
+from odradek.broker.interbroker.link_security import link_security
 from odradek.broker.process.process import Process, Signals, enter
 from odradek.broker.process.steps import TaskQueue
 from odradek.cluster import internal
@@ -71,13 +72,15 @@ class Coordinator:
             process.config.log_dirs,
             process.config.clean,
         )
+        self.authorization = self._catalog.authorization
         self._row = process.shared.processes.row(roles.COORDINATOR)
         self._controller = ControllerClient(process.run_dir)
         self._groups = GroupCoordinator(self._catalog, process.config, self._controller, self._row, self.now)
         self.groups = self._groups.machine
         self._watched: dict[int, Callable[[int], None]] = {}  # callbacks for a descriptor's events
-        self._marker_channels = TxnMarkerChannels(process.config, self._watch)
-        self._verifications = VerificationChannels(process.config, self._watch)
+        self._security = link_security(process.config) if process.config.clustered else None
+        self._marker_channels = TxnMarkerChannels(process.config, self._watch, self._security)
+        self._verifications = VerificationChannels(process.config, self._watch, self._security)
         self._transactions = TransactionCoordinator(
             self._catalog, process.config, self.groups, self._groups.holds_markers, self._marker_channels,
             self._verifications, self._controller,
@@ -186,7 +189,9 @@ class Coordinator:
         return min([longest, *[wait for wait in waits if wait is not None]])
 
     def _turn(self) -> None:
-        """Everything except messages: loading, deadlines, the log, responses."""
+        """Everything except messages: certificates, loading, deadlines, the log, responses."""
+        if self._security is not None:
+            self._security.poll()
         self._queue.advance()
         self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
         for topic in self._topics:
@@ -201,6 +206,8 @@ class Coordinator:
             return
         before = self._catalog.snapshot
         if self._catalog.follow():
+            if self._security is not None:
+                self._security.follow(self._catalog.snapshot)
             self._groups.follow(before, self._catalog.snapshot, self.now)
             self._transactions.follow(self._catalog.snapshot, self.now)
 

@@ -12,10 +12,11 @@ from typing import Any
 from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.effects import settle
 from odradek.broker.coordinator.internal_topic import InternalTopic
-from odradek.broker.coordinator.internal_topic_log import TOPIC, InternalTopicLog
+from odradek.broker.coordinator.internal_topic_log import InternalTopicLog
 from odradek.broker.process.steps import TaskQueue
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.cluster.metadata.view import NO_ID
+from odradek.cluster.rules.topicnames import OFFSETS
 from odradek.groups.events import Answer, Append, GroupConfig, Now, Reload
 from odradek.groups.groups import Groups
 from odradek.groups.loading import GroupReplay
@@ -50,7 +51,7 @@ class GroupCoordinator:
         self._now = now
 
     def _create_topic(self) -> None:
-        self._controller.create_topic(TOPIC, lambda why: self.topic.creation_failed(why, self._now))
+        self._controller.create_topic(OFFSETS, lambda why: self.topic.creation_failed(why, self._now))
 
     def holds_markers(self, partition: int, producer_id: int) -> bool:
         """Whether a partition of `__consumer_offsets` must not take this producer's marker yet: its offsets come first.

@@ -18,8 +18,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from odradek.broker.coordinator.internal_topic_log import TOPIC, InternalTopicLog
+from odradek.broker.coordinator.internal_topic_log import InternalTopicLog
 from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules.topicnames import OFFSETS
 from odradek.groups.events import Now
 from odradek.groups.log_writer import LogError, LogWriter
 from odradek.ipc import slots
@@ -71,7 +72,7 @@ class InternalTopic:
 
     def __init__(
         self, owner: CoordinatorState, topic_log: InternalTopicLog, writer: LogWriter, broker_id: int,
-        create: Callable[[], None], replay: Callable[[], Replay], topic: str = TOPIC,
+        create: Callable[[], None], replay: Callable[[], Replay], topic: str = OFFSETS,
         unloaded: Callable[[int], None] = lambda partition: None,
     ) -> None:  # fmt: skip
         self._owner = owner

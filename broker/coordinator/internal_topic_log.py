@@ -13,24 +13,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
+from odradek.cluster.rules.topicnames import OFFSETS
 from odradek.groups.log_writer import BATCH_BYTES, LogBusy, LogError
 from odradek.ipc import memory_order, slots
-from odradek.protocol.batch import LOG_OVERHEAD, MAGIC_AT
+from odradek.protocol.batch import MAGIC_AT, split
 from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2
 from odradek.storage.log import read
 from odradek.storage.log.append import append
 from odradek.storage.log.flush import Flush
 from odradek.storage.log.log_batch import Batch
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved
 from odradek.workers.dispatch.catalog import Catalog
 
 log = logging.getLogger(__name__)
 
-TOPIC = "__consumer_offsets"
 READ_BYTES = 1 << 20
 ABSENT_S = 1.0  # renames under the partition's lock replace files, which takes milliseconds
 
@@ -54,7 +54,7 @@ class Term(NamedTuple):
 class InternalTopicLog:
     """Implements `groups.log_writer.CoordinatorLog`."""
 
-    def __init__(self, catalog: Catalog, role: int, topic: str = TOPIC) -> None:
+    def __init__(self, catalog: Catalog, role: int, topic: str = OFFSETS) -> None:
         self._catalog = catalog
         self._role = role
         self._topic = topic
@@ -137,9 +137,9 @@ class InternalTopicLog:
                     raise LogError(Error.NOT_ENOUGH_REPLICAS)
                 append(there, values, [entry], _wall_ms())
                 unsynced = values[slots.F_LEO] - values[slots.F_FLUSHED]
-        except Busy:
+        except LockNotAvailable:
             raise LogBusy from None
-        except Gone:
+        except PartitionRemoved:
             raise LogError(Error.NOT_LEADER_OR_FOLLOWER) from None
         except OSError as error:
             log.error("%r: %s", there, error)
@@ -211,10 +211,10 @@ def _sync(partition: Partition) -> None:
         try:
             with partition.locked() as values:
                 one.publish(values)
-        except Busy:  # the janitor can update the slot later
+        except LockNotAvailable:  # the janitor can update the slot later
             if one.error is not None:
                 raise one.error from None
-    except (OSError, Gone) as error:
+    except (OSError, PartitionRemoved) as error:
         log.error("%r: flush failed: %s", partition, error or type(error).__name__)
         raise LogError(Error.KAFKA_STORAGE_ERROR) from None
 
@@ -232,15 +232,6 @@ class _Absent:
             self._generation, self._since = values[slots.F_GENERATION], now
         elif now - self._since > ABSENT_S:
             raise error
-
-
-def split(data: bytes) -> Iterator[bytes]:
-    """The batches in a run of complete batches."""
-    position = 0
-    while position < len(data):
-        size = int.from_bytes(data[position + 8 : position + 12], "big") + LOG_OVERHEAD
-        yield data[position : position + size]
-        position += size
 
 
 def _next_offset(batch: bytes) -> int:

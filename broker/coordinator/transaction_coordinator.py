@@ -15,13 +15,13 @@ from typing import Any
 from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.effects import settle
 from odradek.broker.coordinator.internal_topic import InternalTopic
-from odradek.broker.coordinator.internal_topic_log import TOPIC as OFFSETS
 from odradek.broker.coordinator.internal_topic_log import InternalTopicLog
 from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.txn_markers import NO_SOURCE, MarkerWriter
 from odradek.broker.coordinator.verification_channel import PendingVerification, VerificationChannels
 from odradek.cluster import internal
 from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules.topicnames import OFFSETS, TRANSACTIONS
 from odradek.groups.events import Answer, Append, Now, Reload
 from odradek.groups.groups import Groups
 from odradek.groups.log_writer import LogWriter
@@ -36,7 +36,6 @@ from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 log = logging.getLogger(__name__)
 
-TOPIC = "__transaction_state"
 BUSY_S = 0.001
 
 
@@ -49,7 +48,7 @@ class TransactionCoordinator:
     ) -> None:  # fmt: skip
         self.machine = Transactions(transaction_config(config))
         self._controller = controller
-        self._log = InternalTopicLog(catalog, roles.COORDINATOR, TOPIC)
+        self._log = InternalTopicLog(catalog, roles.COORDINATOR, TRANSACTIONS)
         self._writer = LogWriter(
             self._log, self.machine.partition_of, self.machine.config.append_timeout_ms, faulty=self.machine.reset
         )
@@ -59,13 +58,13 @@ class TransactionCoordinator:
         self._verifications = verifications
         self._snapshot = catalog.snapshot
         self.topic = InternalTopic(
-            self.machine, self._log, self._writer, config["broker.id"], self._create_topic, TransactionReplay, TOPIC,
-            self._markers.forget,
+            self.machine, self._log, self._writer, config["broker.id"], self._create_topic, TransactionReplay,
+            TRANSACTIONS, self._markers.forget,
         )  # fmt: skip
         self._now = Now(0, 0)
 
     def _create_topic(self) -> None:
-        self._controller.create_topic(TOPIC, lambda why: self.topic.creation_failed(why, self._now))
+        self._controller.create_topic(TRANSACTIONS, lambda why: self.topic.creation_failed(why, self._now))
 
     def write_markers(
         self, entry: TxnMarkerEntry, done: Callable[[dict[TopicPartition, Error]], None], now: Now
@@ -86,7 +85,7 @@ class TransactionCoordinator:
         if refusal is not Error.NOT_COORDINATOR:
             done(self.machine.verify(producer, [partition])[partition])
             return
-        info = self._snapshot.partition(TOPIC, self.machine.partition_of(producer.transactional_id))
+        info = self._snapshot.partition(TRANSACTIONS, self.machine.partition_of(producer.transactional_id))
         verification = PendingVerification(producer, partition, lambda error: self._verified(verification, error, done))
         self._requested_ids.add(verification)
         if (

@@ -11,6 +11,7 @@ from odradek.protocol import interbroker
 from odradek.protocol.errors import Error
 
 if TYPE_CHECKING:
+    from odradek.broker.interbroker.link_security import LinkSecurity
     from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
 
@@ -65,6 +66,6 @@ class TxnMarkerRequests:
 class TxnMarkerChannels(BrokerChannels[Marker]):
     """The connections for markers."""
 
-    def __init__(self, config: Any, watch: Watch) -> None:
+    def __init__(self, config: Any, watch: Watch, security: LinkSecurity | None = None) -> None:
         self.markers = TxnMarkerRequests()
-        super().__init__(config, watch, self.markers)
+        super().__init__(config, watch, self.markers, security)

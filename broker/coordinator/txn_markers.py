@@ -20,15 +20,15 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.broker.coordinator.internal_topic_log import TOPIC as OFFSETS
 from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
+from odradek.cluster.rules.topicnames import OFFSETS
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups
 from odradek.groups.offsets import TopicPartition
 from odradek.ipc import memory_order, roles, slots
 from odradek.protocol.errors import Error
 from odradek.storage.log import control_batch
-from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition
 from odradek.workers.dispatch.catalog import Catalog
 from odradek.workers.dispatch.coordination import TxnMarkerEntry
 
@@ -247,7 +247,7 @@ class MarkerWriter:
             if partition is None:
                 raise _Refused(Error.UNKNOWN_TOPIC_OR_PARTITION)
             awaited = self._append(partition, txn.entry)
-        except Busy:
+        except LockNotAvailable:
             return
         except _Refused as refused:
             if txn.entry.only_open:
@@ -263,7 +263,7 @@ class MarkerWriter:
             self._ended(tp[1], txn.entry.producer_id)
 
     def _append(self, partition: Partition, entry: TxnMarkerEntry) -> UnreplicatedMarker:
-        """Write it within one term, checked before and after. Busy, or _Refused with the reason."""
+        """Write it within one term, checked before and after. LockNotAvailable, or _Refused with the reason."""
         led_since = _led_since(partition)
         producer_id, epoch, coordinator_epoch, commit, _, only_open = entry
         error = control_batch.write_marker(

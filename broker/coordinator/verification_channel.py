@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.broker.coordinator.broker_channels import BrokerChannels, Watch, by_topic, error_codes, to_error
+from odradek.broker.interbroker.link_security import LinkSecurity
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
 from odradek.protocol import interbroker
@@ -83,5 +84,5 @@ def _latest(items: list[PendingVerification]) -> dict[str, Producer]:
 class VerificationChannels(BrokerChannels[PendingVerification]):
     """The connections for verification."""
 
-    def __init__(self, config: Any, watch: Watch) -> None:
-        super().__init__(config, watch, VerificationRequests())
+    def __init__(self, config: Any, watch: Watch, security: LinkSecurity | None = None) -> None:
+        super().__init__(config, watch, VerificationRequests(), security)

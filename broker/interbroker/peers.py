@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
 from odradek.broker.interbroker.connection import SMALL, Address, Link, LinkLimits
+from odradek.broker.interbroker.link_security import LinkSecurity
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.cluster.metadata.view import CONTROLLER
 from odradek.protocol.wire import next_correlation
@@ -56,8 +57,8 @@ class Poller(Protocol):
 class PeerPool:
     """Makes the connections of one process. `timeout_ms`: the response timeout, controller.socket.timeout.ms."""
 
-    def __init__(self, poller: Poller, timeout_ms: int) -> None:
-        self._poller = poller
+    def __init__(self, poller: Poller, timeout_ms: int, security: LinkSecurity | None = None) -> None:
+        self._poller, self._security = poller, security
         self._limits = LinkLimits(
             usual=SMALL, most=_LARGEST, timeout_ms=timeout_ms, receive_buffer=-1, longest_ms=_LONGEST_MS
         )
@@ -67,7 +68,7 @@ class PeerPool:
 
     def connect(self, broker: int, address: Address, changed: Changed) -> Peer:
         """A connection to a broker; `changed` is called when its reachability changes."""
-        peer = Peer(broker, address, self._poller, self._resolver, self._limits, changed)
+        peer = Peer(broker, address, self._poller, self._resolver, self._limits, changed, self._security)
         self._peers.add(peer)
         return peer
 
@@ -86,10 +87,11 @@ class Peer:
     """One broker and the requests to it (a ConnectionHandler). The first call of `tick` opens the connection."""
 
     def __init__(
-        self, broker: int, address: Address, poller: Poller, resolver: Resolver, limits: LinkLimits, changed: Changed
+        self, broker: int, address: Address, poller: Poller, resolver: Resolver, limits: LinkLimits, changed: Changed,
+        security: LinkSecurity | None = None,
     ) -> None:  # fmt: skip
         self.broker = broker
-        self.link = Link(f"broker {broker} at {address[0]}:{address[1]}", address, self, resolver, limits)
+        self.link = Link(f"broker {broker} at {address[0]}:{address[1]}", address, self, resolver, limits, security)
         self._poller = poller
         self._changed = changed
         self._reachability = ""

@@ -21,12 +21,14 @@ from typing import Any
 from odradek.broker import listeners
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.interbroker import zookeeper_credentials
 from odradek.broker.process.process import wait_for
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree, TreeError, TreeUnavailable
 from odradek.cluster.tree.znodes import BrokerNode
 from odradek.cluster.tree.zookeeper import ConnectError, NoAnswer, ZooKeeperTree
+from odradek.ipc.notices import Notices
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +43,24 @@ Credentials = tuple[int, bytes]
 def open_tree(config: BrokerConfig, former: Credentials | None = None, ends: bool = False) -> ZooKeeperTree:
     """The metadata tree at zookeeper.connect. Raises BootError, and OdradekError when the next try may succeed.
 
-    After a power failure brokers may start before ZooKeeper does. `ends`: see ZooKeeperTree.
+    After a power failure brokers may start before ZooKeeper does. A process that takes the session over has a broker
+    that serves: what ZooKeeper refuses now it may take later. `ends`: see ZooKeeperTree.
     """
     session_ms, connect_ms = config["zookeeper.session.timeout.ms"], _connect_ms(config)
     auth = config["odradek.zookeeper.auth"]
     try:
+        tls = zookeeper_credentials.tls_context(config, Notices(config.run_dir).is_first)
+        login = zookeeper_credentials.login(config)
         return ZooKeeperTree(
-            config["zookeeper.connect"], session_ms, connect_ms, auth, config["zookeeper.set.acl"], former, ends
-        )
+            config["zookeeper.connect"], session_ms, connect_ms, auth, config["zookeeper.set.acl"], former, ends,
+            tls, login,
+        )  # fmt: skip
+    except ValueError as error:  # a setting
+        raise BootError(str(error)) from None
     except NoAnswer as error:
         raise OdradekError(str(error)) from None
     except ConnectError as error:
-        raise BootError(str(error)) from None
+        raise (BootError if former is None or ends else OdradekError)(str(error)) from None
 
 
 def _connect_ms(config: BrokerConfig) -> int:
@@ -111,8 +119,8 @@ def end_session(config: BrokerConfig) -> None:
         forget_session(config.run_dir)
 
 
-def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) -> tuple[int, str]:
-    """(broker id, cluster id) of a broker that is about to start. Raises as `open_tree`.
+def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) -> tuple[int, str | None, bytes | None]:
+    """(broker id, cluster id, data of its dynamic configs) of a broker that is about to start. Raises as `open_tree`.
 
     `former_id` and `cluster_id` are from its log directories; the result has the cluster's own id whatever they say,
     which a new cluster takes from them.
@@ -125,13 +133,29 @@ def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) 
     try:
         state = ClusterState(tree, max(0, config["broker.id"]))
         known = state.prepare(cluster_id)
+        _check_acls(tree, config)
         broker = _broker_id(tree, config, former_id)
         _refuse_second(tree, broker)
+        configs = tree.find(znodes.broker_config_path(broker))
     except TreeError as error:
         raise failed(config, error) from None
     finally:
         tree.close()
-    return broker, known
+    return broker, known, configs
+
+
+def _check_acls(tree: ZooKeeperTree, config: BrokerConfig) -> None:
+    """With zookeeper.set.acl, refuse a tree that any client may change. Kafka's tool leaves out our own nodes."""
+    if not config["zookeeper.set.acl"]:
+        return
+    if tree.is_open(znodes.OWN):
+        tree.close_off(znodes.OWN)
+    found = [path for path in znodes.PERSISTENT if path != znodes.CONSUMERS and tree.is_open(path)]
+    if found:
+        raise BootError(
+            f"zookeeper.set.acl: any client may change {found[0]} and {len(found) - 1} other nodes: run "
+            "`zookeeper-security-migration.sh --zookeeper.acl=secure` of Apache Kafka first"
+        )
 
 
 def settling_s(config: BrokerConfig) -> float:

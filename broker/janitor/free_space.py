@@ -23,7 +23,7 @@ from odradek.storage import retention
 from odradek.storage.dirs.reserve import Reserve
 from odradek.storage.files import disks
 from odradek.storage.log import roll
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved
 from odradek.storage.retention import LogFacts
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class FreeSpace:
         for partition in partitions:
             try:
                 act(partition)
-            except (Busy, Gone, FileNotFoundError):
+            except (LockNotAvailable, PartitionRemoved, FileNotFoundError):
                 continue
             except OSError as error:
                 if disks.is_broken(error):

@@ -32,7 +32,7 @@ from odradek.ipc.doorbell import Doorbell
 from odradek.storage.dirs import boot_id, logdirs
 from odradek.storage.files import checkpoints, disks
 from odradek.storage.log import opening, reindex
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ class Janitor:
             self._process.beat()
             try:
                 act(partition)
-            except (Busy, Gone, FileNotFoundError) as error:
+            except (LockNotAvailable, PartitionRemoved, FileNotFoundError) as error:
                 log.debug("%s: %r skipped: %s", what, partition, error or type(error).__name__)
             except OSError as error:
                 self._log_dir_failures.report(partition, error)

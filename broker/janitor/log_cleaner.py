@@ -24,7 +24,7 @@ from odradek.protocol.records.errors import RecordError
 from odradek.storage.compaction import compaction
 from odradek.storage.compaction.cleanable import CleanableRange, DecidedOffsets
 from odradek.storage.compaction.compaction import BUSY, CleaningAborted, Compaction, DedupeBuffer, UncleanableLog
-from odradek.storage.log.partition import Gone, Partition
+from odradek.storage.log.partition import Partition, PartitionRemoved
 
 if TYPE_CHECKING:
     from odradek.broker.config import BrokerConfig
@@ -134,10 +134,10 @@ class LogCleaner:
     def _step(self, running: _Running) -> float:
         try:
             with self._outliving(
-                running.compaction.partition, CleaningAborted, Gone, UncleanableLog, RecordError, OSError
+                running.compaction.partition, CleaningAborted, PartitionRemoved, UncleanableLog, RecordError, OSError
             ):
                 return self._next(running)
-        except (CleaningAborted, Gone) as error:
+        except (CleaningAborted, PartitionRemoved) as error:
             log.info("%r: compaction aborted: %s", running.compaction.partition, error or "the partition was deleted")
             self._pause(running.compaction.partition)
         except (UncleanableLog, RecordError) as error:

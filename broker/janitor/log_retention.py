@@ -29,9 +29,10 @@ class Retention:
         self._facts.clear()
 
     def trim(self, partition: Partition, now_ms: int) -> int:
-        """Delete one partition's segments that are due; returns how many. Raises OSError, Busy, Gone.
+        """Delete one partition's segments that are due; returns how many.
 
-        Also on a follower, as in Kafka, up to its high watermark: it need not wait for its leader to do the same.
+        Raises OSError, LockNotAvailable, PartitionRemoved. Also on a follower, as in Kafka, up to its high
+        watermark: it need not wait for its leader to do the same.
         """
         state = partition.state()
         if state.state not in (slots.LEADER, slots.FOLLOWER) or not self._deletable(partition, state, now_ms):
@@ -62,7 +63,10 @@ class Retention:
         return LogFacts(self._segments(partition, state), state.hw, state.leo)
 
     def make_space(self, partition: Partition, deletable: list[DeletableSegment]) -> int:
-        """Delete the oldest sealed segments of one partition; returns how many. Raises OSError, Busy, Gone."""
+        """Delete the oldest sealed segments of one partition; returns how many.
+
+        Raises OSError, LockNotAvailable, PartitionRemoved.
+        """
         with flush.patiently(partition) as values:
             bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
             there = [one for one in deletable if one.base_offset in bases[:-1]]
@@ -101,7 +105,10 @@ def _delete(partition: Partition, values: Fields, deletable: list[DeletableSegme
 
 
 def expire_producers(partition: Partition, now_ms: int, expiration_ms: int) -> int:
-    """Expire one partition's producer ids that are idle for too long; returns how many. Raises Busy, Gone."""
+    """Expire one partition's producer ids that are idle for too long; returns how many.
+
+    Raises LockNotAvailable, PartitionRemoved.
+    """
     if not partition.state().pstate_gen:
         return 0
     with flush.patiently(partition) as values:

@@ -28,7 +28,7 @@ from odradek.ipc.locks import ByteLocks
 from odradek.ipc.slots import F_ACTIVE_BASE, F_FLUSHED, F_LOG_DIR, F_LOG_START, F_TRUNCATIONS, Fields
 from odradek.storage.files import checkpoints, names
 from odradek.storage.files.checkpoints import OFFSET_CHECKPOINTS, CheckpointError, OffsetFile
-from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +47,12 @@ class CheckpointLocks:
     def of(self, number: int, timeout_s: float = math.inf) -> Iterator[None]:
         """Hold the lock of log directory `number`; waits for another writer, and so for its disk.
 
-        Raises Busy after `timeout_s`: a holder of a partition's lock must not wait for a disk unseen.
+        Raises LockNotAvailable after `timeout_s`: a holder of a partition's lock must not wait for a disk unseen.
         """
         until = time.monotonic() + timeout_s
         while not self._locks.try_lock(number):
             if time.monotonic() >= until:
-                raise Busy
+                raise LockNotAvailable
             time.sleep(_PAUSE_S)
         try:
             yield
@@ -68,8 +68,8 @@ def lower(partition: Partition, fields: Fields) -> None:
     records are mostly not synced yet. All happens under one hold of the lock, the checkpoints first: a process dying in
     between has published nothing, so that its successor lowers all; and the janitor, which reads the slot under the
     lock, writes no old line once `fields` are published. The caller holds the partition's lock, so it must not wait for
-    another process's sync: raises Busy while another writes. Its own four syncs renew the lock (storage.files.durable).
-    Raises the disk's OSError.
+    another process's sync: raises LockNotAvailable while another writes. Its own four syncs renew the lock
+    (storage.files.durable). Raises the disk's OSError.
     """
     with CheckpointLocks(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
         _lower(partition, checkpoints.RECOVERY_POINT, fields[F_FLUSHED], fields[F_FLUSHED])

@@ -24,7 +24,7 @@ from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import OffsetFile, Offsets
-from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class CheckpointWriter:
         try:
             with self._turns.of(index, self._timeout_s):
                 yield
-        except Busy:
+        except LockNotAvailable:
             raise OSError(errno.EBUSY, "another process is writing") from None
 
     def _enter(self, lines: dict[tuple[str, int], Line], partition: Partition, state: SlotState, name: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from odradek.ipc import renewal
 from odradek.ipc.slots import Fields, SlotState
 from odradek.storage.log.flush import Flush, log_end
-from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition
 
 _TRIES = 100
 _PAUSE_S = 0.001
@@ -17,15 +17,18 @@ _PAUSE_S = 0.001
 
 @contextmanager
 def patiently(partition: Partition) -> Iterator[Fields]:
-    """`partition.locked()` for callers that may wait a tenth of a second. Raises Busy after that, or Gone."""
+    """`partition.locked()` for callers that may wait a tenth of a second.
+
+    Raises LockNotAvailable after that, or PartitionRemoved.
+    """
     for _ in range(_TRIES):
         try:
             values = partition.acquire()
             break
-        except Busy:
+        except LockNotAvailable:
             time.sleep(_PAUSE_S)
     else:
-        raise Busy
+        raise LockNotAvailable
     try:
         with renewal.of(partition.slot):
             yield values
@@ -34,7 +37,10 @@ def patiently(partition: Partition) -> Iterator[Fields]:
 
 
 def publish(one: Flush) -> None:
-    """Publish in the slot that the files of `one` are synced. Raises OSError if the sync failed, Busy, Gone."""
+    """Publish in the slot that the files of `one` are synced.
+
+    Raises OSError if the sync failed, LockNotAvailable, PartitionRemoved.
+    """
     with patiently(one.partition) as values:
         one.publish(values)
 
@@ -42,7 +48,7 @@ def publish(one: Flush) -> None:
 def sync(partition: Partition, upto: Callable[[SlotState], int] = log_end) -> bool:
     """Sync a log up to the offset that `upto` picks from its state; whether there was anything to sync.
 
-    Raises OSError when the disk fails (then its data cannot be trusted), Busy, Gone."""
+    Raises OSError when the disk fails (then its data cannot be trusted), LockNotAvailable, PartitionRemoved."""
     one = Flush.begin(partition, upto)
     if one.paths:
         one.sync()

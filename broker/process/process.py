@@ -37,7 +37,7 @@ from odradek.broker import config as configuration
 from odradek.broker import logs
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
-from odradek.broker.process import sd_notify
+from odradek.broker.process import sd_notify, secrets_in_memory
 from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.process.sd_notify import Watchdog
 from odradek.broker.process.start_timeout import TimeoutExtension, recovering
@@ -136,6 +136,7 @@ def enter(role: int, run_dir: Path) -> Process:
     """Become the process of `role`. Raises BootError when there is no broker, OdradekError when that role is taken."""
     config = configuration.saved(run_dir)
     logs.setup(role_name(role), config, run_dir)
+    secrets_in_memory.protect(config)
     locks = _hold(role, config)
     try:
         shared = Shared.attach(rundir.shm_prefix(config.data_dir))

@@ -26,6 +26,12 @@ def backlog(config: BrokerConfig) -> int:
     return int(config["socket.listen.backlog.size"]) if is_set else BACKLOG
 
 
+def receive_buffer(config: BrokerConfig) -> int:
+    """SO_RCVBUF of the listening sockets (`socket.receive.buffer.bytes`), -1 for the kernel's default."""
+    is_set = "socket.receive.buffer.bytes" in config.originals
+    return int(config["socket.receive.buffer.bytes"]) if is_set else -1
+
+
 def open_all(endpoints: Iterable[Endpoint], backlog: int, receive_buffer: int = -1) -> dict[str, socket.socket]:
     """Bind and listen on every endpoint; by listener name. Raises BootError naming the one that fails."""
     opened: dict[str, socket.socket] = {}

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker.config import BrokerConfig
+from odradek.broker.findings import findings, gather, partition_faults
+from odradek.broker.findings.findings import Finding
 from odradek.broker.process import process
 from odradek.broker.process.partitions import Partitions
-from odradek.cluster.configs import adopted_configs
-from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, rundir, slots
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
+from odradek.ipc.slots import SlotState
+from odradek.storage.log.partition import Partition
 
 __all__ = ["Observer", "RegionError", "Sample", "render", "table"]
 
@@ -36,15 +38,17 @@ class Sample:
     ready: bool
     processes: list[dict[str, Any]]
     partitions: list[dict[str, Any]]
+    findings: list[Finding] = field(default_factory=list)  # what is wrong, worst first
     starting: list[str] = field(default_factory=list)  # processes that do not serve yet
     recovering: list[str] = field(default_factory=list)  # logs that a start waits for
     unknown_retention: list[str] = field(default_factory=list)  # topics that were adopted without their configs
+    certificate_days: float | None = None  # until the first certificate of the listeners expires
     rates: dict[str, float] = field(default_factory=dict)
     taken: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """All fields but those that only this module needs."""
-        document = asdict(self)
+        document = {**asdict(self), "findings": [one.as_json() for one in self.findings]}
         del document["taken"]
         return document
 
@@ -61,6 +65,7 @@ class Observer:
     def sample(self, former: Sample | None = None) -> Sample:
         """Take a sample; with a `former` one it has rates, in units a second."""
         self._partitions.follow()
+        partitions = [(one, one.slot.read()) for one in self._partitions]
         rows = [self._process(row) for row in self._shared.processes.snapshot()]
         now = Sample(
             data_dir=self._config.data_dir,
@@ -68,14 +73,18 @@ class Observer:
             listeners=[str(endpoint) for endpoint in self._config.listeners],
             advertised=[str(endpoint) for endpoint in self._config.advertised],
             metadata_version=self._shared.metadata.version,
-            ready=_serving(rows),
+            ready=not gather.not_serving(rows),
             processes=rows,
-            partitions=[_partition(one) for one in self._partitions],
+            partitions=[_partition(one, SlotState._make(values)) for one, values in partitions],
             starting=[row["name"] for row in rows if row["state"] == "starting"],
             recovering=[self._partitions.name_at(slot) for slot in self._shared.slots.numbers(slots.RECOVERING)],
-            unknown_retention=_unknown_retention(self._partitions.snapshot),
+            unknown_retention=gather.retention_unknown(self._partitions.snapshot),
+            certificate_days=gather.certificate_days(rows, time.time()),
             taken=time.monotonic(),
         )
+        faults = partition_faults.find(self._partitions.snapshot, partitions)
+        facts = gather.facts(self._config, self._shared, self._partitions.snapshot, rows, len(now.recovering), faults)
+        now.findings = findings.find(facts)
         if former is not None:
             now.rates = _rates(former, now)
         return now
@@ -83,20 +92,6 @@ class Observer:
     def _process(self, row: dict[str, Any]) -> dict[str, Any]:
         alive = self._locks.alive(row["role"])
         return {**row, "alive": alive, "state": row["state"] if alive else "dead", "rss": _rss(row["pid"], alive)}
-
-
-def _unknown_retention(snapshot: Snapshot) -> list[str]:
-    """Adopted topics whose retention is still unknown."""
-    mark = adopted_configs.MARK
-    return sorted(
-        topic for topic, value in snapshot.overrides(mark).items() if adopted_configs.is_marked({mark: value})
-    )
-
-
-def _serving(rows: list[dict[str, Any]]) -> bool:
-    """Whether the broker accepts connections: an acceptor and a worker run."""
-    running = {row["role"] for row in rows if row["state"] == "running"}
-    return roles.ACCEPTOR in running and any(role >= roles.FIRST_WORKER for role in running)
 
 
 def _rss(pid: int, alive: bool) -> int:
@@ -110,8 +105,7 @@ def _rss(pid: int, alive: bool) -> int:
     return int(pages) * mmap.PAGESIZE
 
 
-def _partition(partition: Any) -> dict[str, Any]:
-    state = partition.state()
+def _partition(partition: Partition, state: SlotState) -> dict[str, Any]:
     if state.incarnation != partition.incarnation:
         return {"topic": partition.topic, "partition": partition.index, "state": STATES[5]}
     return {
@@ -140,8 +134,10 @@ def _total(sample: Sample, column: str) -> float:
 
 
 def render(sample: Sample, most_partitions: int = 20) -> str:
-    """The screen of `odradek status`: rates, processes, and the partitions with the longest logs."""
+    """The screen of `odradek status`: what is wrong, rates, processes, and the partitions with the longest logs."""
     parts = [
+        *findings.lines(sample.findings),
+        "",
         f"{'serving' if sample.ready else 'NOT SERVING'} on {', '.join(sample.listeners)}; data in {sample.data_dir}",
         *_waiting_lines(sample),
         _rates_line(sample),
@@ -150,10 +146,8 @@ def render(sample: Sample, most_partitions: int = 20) -> str:
         "",
         _partitions_line(sample),
     ]
-    if sample.unknown_retention:
-        parts.append(
-            f"retention unknown, so nothing is deleted (see odradek adopt): {', '.join(sample.unknown_retention)}"
-        )
+    if sample.certificate_days is not None:
+        parts.append(f"the first certificate of the listeners expires in {sample.certificate_days:.0f} days")
     if sample.partitions:
         longest = sorted(sample.partitions, key=lambda one: -one.get("log_end", 0))
         parts += ["", table(_partition_cells(longest[:most_partitions]))]

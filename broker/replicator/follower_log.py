@@ -7,9 +7,9 @@ Crash rule: a change that removes synced records first lowers the checkpoints to
             between any two steps leaves no checkpoint that trusts, after a power failure, the records that replace the
             removed ones. It lowers the cleaner's checkpoint first too, or these records would count as compacted after
             a kill. The checkpoint lock is taken within the partition's lock: none of its holders takes a partition's
-            lock. A writer of the checkpoint may wait for a slow disk; a change does not wait for it (Busy, and the cut
-            is retried), since a process that holds a partition's lock for odradek.lock.stall.ms is killed, and the
-            other replicas stand still meanwhile.
+            lock. A writer of the checkpoint may wait for a slow disk; a change does not wait for it
+            (LockNotAvailable, and the truncation is retried), since a process that holds a partition's lock for
+            odradek.lock.stall.ms is killed, and the other replicas wait meanwhile.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from collections.abc import Callable
 from odradek.broker.process.checkpoint_lock import lower, lower_cleaner_point
 from odradek.cluster.replication.partition_fetch_states import Position
 from odradek.ipc import slots
-from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
-from odradek.protocol.fetch import FetchPart
-from odradek.protocol.fetch_client import FetchedPart
+from odradek.ipc.slots import F_HW, F_LATEST_EPOCH, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
+from odradek.protocol.fetch import FetchPartition
+from odradek.protocol.fetch_client import FetchedPartition
 from odradek.storage.log import append_as_follower, known_epochs, roll, truncate
 from odradek.storage.log.partition import Partition
 from odradek.storage.segment.epochs import UNDEFINED_EPOCH, common_end
@@ -52,12 +52,15 @@ def position(partition: Partition) -> Position:
     Raises OSError, and CheckpointError while the epochs cannot be read.
     """
     state = partition.state()
-    last = known_epochs.read(partition, state.epoch_noted).epoch_of(state.leo - 1)
+    last = known_epochs.read(partition, state.latest_epoch).epoch_of(state.leo - 1)
     return Position(state.leader_epoch, state.leo, last, state.log_start)
 
 
 def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
-    """Do `what` under the lock; returns the new position. Raises Busy, Gone, FencedLeaderEpoch, what `what` does."""
+    """Do `what` under the lock; returns the new position.
+
+    Raises LockNotAvailable, PartitionRemoved, FencedLeaderEpoch, what `what` does.
+    """
     with partition.locked() as values:
         if values[F_STATE] != FOLLOWER or values[F_LEADER_EPOCH] != leader_epoch:
             raise FencedLeaderEpoch
@@ -65,7 +68,7 @@ def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
 
 
 def append(
-    partition: Partition, sent: FetchPart, part: FetchedPart, now_ms: int, batches: FetchedBatches | None
+    partition: Partition, sent: FetchPartition, part: FetchedPartition, now_ms: int, batches: FetchedBatches | None
 ) -> Change:
     """Append a leader's records, apply its high watermark and log start, from its response to `sent`. `batches`: the
     records' batches, if they were found before (storage.segment.fetched_batches). Raises MisplacedBatch when the log
@@ -76,13 +79,13 @@ def append(
         if before != sent.offset:
             raise MisplacedBatch(sent.offset, before)
         append_as_follower.append(partition, values, part.records, part.hw, part.log_start, now_ms, batches)
-        last = values[F_EPOCH_NOTED] if values[F_LEO] > before else sent.last_epoch
+        last = values[F_LATEST_EPOCH] if values[F_LEO] > before else sent.last_epoch
         return Position(values[F_LEADER_EPOCH], values[F_LEO], last, values[F_LOG_START])
 
     return act
 
 
-def has_changes(partition: Partition, part: FetchedPart) -> bool:
+def has_changes(partition: Partition, part: FetchedPartition) -> bool:
     """Whether a response without records has a high watermark or log start that would change anything."""
     values = partition.slot.read()
     leo = values[F_LEO]

@@ -16,6 +16,7 @@ from functools import partial
 
 from odradek.broker.interbroker.connection import Address, Link
 from odradek.broker.interbroker.connection import LinkLimits as LinkLimits
+from odradek.broker.interbroker.link_security import LinkSecurity
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.replicator import follower_log, truncations
 from odradek.broker.replicator.throttled_partitions import Throttled, ThrottledPartitions
@@ -33,11 +34,11 @@ from odradek.cluster.replication.throttles import PAUSE_MS
 from odradek.ipc.processes import COLUMN
 from odradek.ipc.slots import F_HW, F_LEO
 from odradek.protocol import errors, fetch_client
-from odradek.protocol.fetch import FetchPart, FetchRequest
-from odradek.protocol.fetch_client import FetchedPart, ListOffsetsPartition
+from odradek.protocol.fetch import FetchPartition, FetchRequest
+from odradek.protocol.fetch_client import FetchedPartition, ListOffsetsPartition
 from odradek.protocol.wire import next_correlation
 from odradek.storage.files.checkpoints import CheckpointError
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved
 from odradek.storage.segment import fetched_batches
 from odradek.storage.segment.fetched_batches import CorruptBatch, FetchedBatches, MisplacedBatch
 
@@ -50,7 +51,7 @@ _FETCHES, _APPENDS, _RECORDS, _BYTES, _ERRORS, _BUSY = (
 _NAMES = {code: name for name, code in vars(errors).items() if name.isupper()}
 _SHOWN = 5  # partitions named in a line of the log
 
-CurrentParts = dict[Key, tuple[FetchPart, FetchedPart]]  # the part of the request, the part of the response
+CurrentParts = dict[Key, tuple[FetchPartition, FetchedPartition]]  # the part of the request, the part of the response
 
 
 class LeaderFetcher:
@@ -59,14 +60,14 @@ class LeaderFetcher:
     def __init__(
         self, number: int, address: Address, limits: tuple[FetcherConfig, LinkLimits], resolver: Resolver,
         watch: Callable[[int, int, LeaderFetcher], None], outdated: Callable[[], None], row: memoryview,
-        truncations_in_threads: Truncations | None = None,
+        truncations_in_threads: Truncations | None = None, security: LinkSecurity | None = None,
     ) -> None:  # fmt: skip
         """Without `truncations_in_threads` the other partitions wait for each truncation."""
         self.address = address
         self.name = f"leader {number} at {address[0]}:{address[1]}"
         self._client = f"broker-{limits[0].replica}-fetcher".encode()
         self._states = PartitionFetchStates(limits[0])
-        self.link = Link(self.name, address, self, resolver, limits[1])
+        self.link = Link(self.name, address, self, resolver, limits[1], security)
         self._watch, self._outdated, self._row = watch, outdated, row
         self._partitions: dict[Key, Partition] = {}
         self._epochs: dict[Key, int] = {}  # leader epochs in which they are followed
@@ -204,7 +205,7 @@ class LeaderFetcher:
 
     # -- responses
 
-    def _current_parts(self, parts: Sequence[FetchedPart]) -> CurrentParts:
+    def _current_parts(self, parts: Sequence[FetchedPartition]) -> CurrentParts:
         found = {(part.topic, part.partition): part for part in parts}
         return {key: (sent, part) for key, part in found.items() if (sent := self._states.requested(key)) is not None}
 
@@ -220,7 +221,9 @@ class LeaderFetcher:
             self.link.send_next()
         return found
 
-    def _handle_part(self, key: Key, sent: FetchPart, part: FetchedPart, batches: FetchedBatches | None) -> None:
+    def _handle_part(
+        self, key: Key, sent: FetchPartition, part: FetchedPartition, batches: FetchedBatches | None
+    ) -> None:
         partition = self._partitions[key]
         about = self._states.classify(part.error, part.diverging)
         if about == partition_fetch_states.APPEND:
@@ -244,7 +247,7 @@ class LeaderFetcher:
             self._states.delay(key, _now_ms())
             self._delayed.setdefault(part.error, []).append(repr(partition))
 
-    def _append(self, key: Key, sent: FetchPart, part: FetchedPart, batches: FetchedBatches | None) -> None:
+    def _append(self, key: Key, sent: FetchPartition, part: FetchedPartition, batches: FetchedBatches | None) -> None:
         partition = self._partitions[key]
         if not part.records and not follower_log.has_changes(partition, part):
             return
@@ -267,7 +270,7 @@ class LeaderFetcher:
         """Change a log, if it is still followed in this epoch. `kept`: the change for later, if its lock is held."""
         try:
             where = follower_log.change(self._partitions[key], epoch, change)
-        except Busy:
+        except LockNotAvailable:
             self._row[_BUSY] += 1
             self._states.hold(key)
             self._held[key] = (epoch, change if kept is None else kept())
@@ -311,7 +314,7 @@ class LeaderFetcher:
 
     def _not_done(self, key: Key, error: Exception) -> None:
         partition = self._partitions[key]
-        if isinstance(error, (Gone, follower_log.FencedLeaderEpoch)):
+        if isinstance(error, (PartitionRemoved, follower_log.FencedLeaderEpoch)):
             self._remove(key)
             self._outdated()
             return
@@ -356,7 +359,7 @@ class LeaderFetcher:
         self._delayed.clear()
 
 
-def _needs_append_first(sent: FetchPart, part: FetchedPart) -> bool:
+def _needs_append_first(sent: FetchPartition, part: FetchedPartition) -> bool:
     """Whether a response must be used before the next request, whatever its records are."""
     return bool(part.error) or part.diverging is not None or (part.hw <= sent.offset and len(part.records) > 0)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from odradek.broker.config import BrokerConfig
 from odradek.broker.interbroker.connection import Address
 from odradek.broker.interbroker.connection import LinkLimits as LinkLimits
+from odradek.broker.interbroker.link_security import link_security
 from odradek.broker.interbroker.resolver import Resolver
 from odradek.broker.listeners import between_brokers
 from odradek.broker.process.process import Process, Signals, enter
@@ -49,6 +50,7 @@ class Replicator:
         self._process = process
         self._own: int = process.config["broker.id"]
         self._listener = between_brokers(process.config)
+        self._security = link_security(process.config)
         self._limits = (limits(process.config), link_limits(process.config))
         self._catalog = Catalog(
             process.shared,
@@ -135,6 +137,7 @@ class Replicator:
         new = self._catalog.stale and self._catalog.follow()
         if new:
             self._log_unreachable()
+        self._follow_security(new)
         if not new and now_ms < self._check_at_ms:
             return
         self._check_at_ms = now_ms + LOOK_MS
@@ -143,6 +146,12 @@ class Replicator:
         if new or seen != self._seen:
             self._seen = seen
             self._assign()
+
+    def _follow_security(self, new: bool) -> None:
+        if self._security is not None:
+            if new:
+                self._security.follow(self._catalog.snapshot)
+            self._security.poll()
 
     def _outdated(self) -> None:
         """A slot has changed since the last check."""
@@ -222,7 +231,8 @@ class Replicator:
         assert address is not None
         row = self._process.shared.processes.row(roles.REPLICATOR)
         return LeaderFetcher(
-            connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row, self._truncations
+            connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row, self._truncations,
+            self._security,
         )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import Fields
 from odradek.storage.log.log import Log, PartitionLocation
-from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Truncations:
         while True:
             try:
                 return follower_log.change(own, epoch, _if_current(change, is_current))
-            except Busy:
+            except LockNotAvailable:
                 if self._over:
                     raise
             if not is_current():

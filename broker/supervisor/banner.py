@@ -15,7 +15,7 @@ def banner(config: BrokerConfig, workers: int, seconds: float) -> str:
         f"  security      {_security(config)}",
         "",
         "  try:",
-        *(f"    {command}" for command in _commands(_address(config))),
+        *(f"    {command}{_client_properties(config)}" for command in _commands(_address(config))),
         "",
         "  odradek status shows its processes, Ctrl-C (or odradek stop) stops it",
     ]
@@ -39,15 +39,42 @@ def _advertised_as(config: BrokerConfig, endpoint: Endpoint) -> str:
 
 
 def _security(config: BrokerConfig) -> str:
-    if all(endpoint.is_loopback for endpoint in config.listeners):
-        return "no authentication yet, so only this machine can connect (see `listeners`)"
-    return "WARNING: no authentication yet; any client that reaches these addresses can read and write everything"
+    """What clients may do without authentication, or, where all authenticate, with it."""
+    anybody = [endpoint for endpoint in config.listeners if not _authenticates(config, endpoint.name)]
+    authorized = bool(config["authorizer.class.name"])
+    if not anybody:
+        rights = "ACLs say what each may do" if authorized else "each may do everything (see authorizer.class.name)"
+        return f"all clients authenticate; {rights}"
+    if authorized:
+        return f"clients of {_names(anybody)} are User:ANONYMOUS; ACLs say what each may do"
+    if all(endpoint.is_loopback for endpoint in anybody):
+        return f"{_names(anybody)}: without authentication, so only this machine can connect (see listeners)"
+    reached = [endpoint for endpoint in anybody if not endpoint.is_loopback]
+    return f"WARNING: any client that reaches {_names(reached)} can read and write everything (see SECURITY.md)"
+
+
+def _authenticates(config: BrokerConfig, listener: str) -> bool:
+    protocol = config.protocols[listener]
+    if protocol != "SSL":
+        return protocol != "PLAINTEXT"
+    from odradek.security.tls.settings import listener_settings
+
+    return listener_settings(config.originals, listener).client_auth == "required"
+
+
+def _names(endpoints: list[Endpoint]) -> str:
+    return ", ".join(map(str, endpoints))
 
 
 def _address(config: BrokerConfig) -> str:
-    endpoint = config.listeners[0]
+    plain = [endpoint for endpoint in config.listeners if config.protocols[endpoint.name] == "PLAINTEXT"]
+    endpoint = (*plain, *config.listeners)[0]
     host = "localhost" if endpoint.is_any or endpoint.host == "127.0.0.1" else bracket(endpoint.host)
     return f"{host}:{endpoint.port}"
+
+
+def _client_properties(config: BrokerConfig) -> str:
+    return "" if "PLAINTEXT" in config.protocols.values() else " --command-config client.properties"
 
 
 def _commands(address: str) -> list[str]:

@@ -10,20 +10,25 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.listeners import ListenerError
 from odradek.broker.process import checkpoint_lock, process, sockets
 from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.supervisor import machine_limits
-from odradek.ipc import roles, rundir
+from odradek.cluster.configs import dynamic_passwords, quota_windows
+from odradek.cluster.tree import znodes
+from odradek.cluster.tree.znodes import MalformedNode
+from odradek.ipc import notices, quotas, roles, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
+from odradek.security.quotas.rates import Rate
 from odradek.storage.dirs import logdirs
 from odradek.storage.dirs.reserve import Reserve
 from odradek.storage.files import checkpoints
@@ -33,11 +38,14 @@ log = logging.getLogger(__name__)
 DYING_TIMEOUT_S = 5.0
 OFFLINE = "offline"  # exists once all log directories are offline: odradek-offline.path makes systemd stop the broker
 _OTHERS = range(1, roles.ROLES)
+_Wanted = tuple[int, str | None, bytes | None]
 _RUN_FILES = (
     "config.json",
     "log-levels.json",
     "*.json.new",
     "partition.lock",
+    "quotas.lock",
+    notices.FILE_NAME,
     checkpoint_lock.FILE_NAME,
     "acceptor.sock",
     "coordinator.sock",
@@ -106,12 +114,16 @@ def prepare(
         raise BootError(line)
     for line in machine_limits.shortages():
         log.warning("%s", line)
+    fault = _security_fault(config)
     if not config.clustered:
         _make_first_dir(config)
     run_dir, locks = _own(config)
     try:
         _await_former_version(config)
-        config, offline = _identified(config, locks, away)
+        config, offline, configs = _identified(config, locks, away)
+        config = _with_dynamic(config, configs, listen)
+        if fault is not None:
+            _check_security(config, configs)
     except BaseException:
         if locks.seal(_OTHERS):
             _remove(locks, config, run_dir)
@@ -126,6 +138,49 @@ def prepare(
     except BaseException:
         Boot(config, run_dir, locks, shared, {}).leave()
         raise
+
+
+def _security_fault(config: BrokerConfig) -> BootError | None:
+    """Why listeners cannot be secured as the file says. Raises it unless dynamic configs may say better."""
+    try:
+        _check_security(config)
+    except BootError as error:
+        if not config.clustered and not os.path.exists(_metadata_file(config)):
+            raise
+        return error
+    return None
+
+
+def _check_security(config: BrokerConfig, configs: bytes | None = None) -> None:
+    """Load each secured listener's certificates and mechanisms once. Raises BootError with a line for each fault.
+
+    `configs`: the dynamic ones. Those are not checked where the file says what works: the workers do, and refuse the
+    connections of a listener until AlterConfigs mends it.
+    """
+    if set(config.protocols.values()) == {"PLAINTEXT"}:
+        return
+    from odradek.workers.authentication import listener_security
+
+    settings = config.originals
+    with suppress(MalformedNode):  # `_with_dynamic` reports it
+        own = znodes.decode_config(configs)
+        settings = dynamic_passwords.settings(settings, own, {}, dynamic_passwords.encoder_of(config))
+    faults = listener_security.faults(config.protocols, config.between_brokers, settings, time.time())
+    if lines := list(faults) or _faults_between_brokers(config, settings):
+        raise BootError("\n".join(lines))
+
+
+def _faults_between_brokers(config: BrokerConfig, settings: Mapping[str, str]) -> list[str]:
+    """Why this broker could not connect to others with these settings; a standalone one does not."""
+    from odradek.broker.interbroker.link_security import link_security
+
+    try:
+        security = link_security(config, settings) if config.clustered else None
+        if security is not None:
+            security.check()
+    except ValueError as error:
+        return [f"connections between brokers: {error}"]
+    return []
 
 
 def _own(config: BrokerConfig) -> tuple[Path, RoleLocks]:
@@ -201,20 +256,39 @@ def _boot_errors() -> Iterator[None]:
 
 def _identified(
     config: BrokerConfig, locks: RoleLocks, away: Callable[[OdradekError], None]
-) -> tuple[BrokerConfig, list[int]]:
+) -> tuple[BrokerConfig, list[int], bytes | None]:
     """Lock every log directory (its `.lock` stays locked until this process ends) and determine its broker.
 
-    Also returns the indexes of offline ones. broker.id -1 is the id that the directories have already, else 0: a
-    standalone broker has no other to differ from."""
+    Also returns the indexes of offline ones, and the data of the broker's dynamic configs. broker.id -1 is the id that
+    the directories have already, else 0: a standalone broker has no other to differ from."""
     found: list[logdirs.PartitionPlace] = []
     with _boot_errors():
         locked = logdirs.open_log_dirs(config.log_dirs, process.broker_number(config, locks))
         opened = [_scanned(one, config, found) for one in locked]
         logdirs.refuse_without_any(opened)
         logdirs.refuse_doubles(found)
-        identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened, away))
+        wanted, cluster, configs = _wanted_identity(config, opened, away)
+        identity = logdirs.agree_on_identity(opened, wanted, cluster)
     offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
-    return config.with_value("broker.id", identity.node_id), offline
+    if not config.clustered:
+        configs = _stored(config, znodes.broker_config_path(identity.node_id))
+    return config.with_value("broker.id", identity.node_id), offline, configs
+
+
+def _with_dynamic(config: BrokerConfig, configs: bytes | None, listen: bool) -> BrokerConfig:
+    """The configuration with the listeners that the broker's dynamic configs set; as in the file if they cannot be.
+
+    Without `listen` systemd has the sockets: it listens as the file says.
+    """
+    try:
+        changed = config.with_dynamic(znodes.decode_config(configs))
+    except (ListenerError, MalformedNode) as error:
+        log.error("ignoring the dynamic configs of the listeners: %s", error)
+        return config
+    if not listen and changed.listeners != config.listeners:
+        log.error("ignoring the dynamic config listeners: odradek.socket has the sockets; remove it")
+        return config
+    return changed
 
 
 def _scanned(log_dir: logdirs.LogDir, config: BrokerConfig, found: list[logdirs.PartitionPlace]) -> logdirs.LogDir:
@@ -237,18 +311,18 @@ def _scanned(log_dir: logdirs.LogDir, config: BrokerConfig, found: list[logdirs.
 
 def _wanted_identity(
     config: BrokerConfig, opened: list[logdirs.LogDir], away: Callable[[OdradekError], None]
-) -> tuple[int, str | None]:
-    """Broker id and cluster id, as far as configuration, cluster or metadata give them."""
+) -> _Wanted:
+    """Broker id and cluster id, as far as configuration, cluster or metadata give them; dynamic configs of a member."""
     broker_id, former = config["broker.id"], _former_id(opened)
     if config.clustered:
         return _settled(config, former, _cluster_of(opened), away)
-    return (broker_id if broker_id >= 0 else former or 0), _former_cluster(config, opened)
+    return (broker_id if broker_id >= 0 else former or 0), _former_cluster(config, opened), None
 
 
 def _settled(
     config: BrokerConfig, former: int | None, cluster: str | None, away: Callable[[OdradekError], None]
-) -> tuple[int, str]:
-    """The ids as settled with ZooKeeper."""
+) -> _Wanted:
+    """The ids and the dynamic configs as settled with ZooKeeper."""
     from odradek.broker.interbroker import zookeeper_session
 
     while True:
@@ -281,10 +355,21 @@ def _former_cluster(config: BrokerConfig, opened: list[logdirs.LogDir]) -> str |
     """The cluster id in the embedded metadata, if no meta.properties is left."""
     if any(logdirs.identity(one.path) for one in opened if not one.problem):
         return None
-    from odradek.cluster.tree import embedded, znodes
-
-    stored = embedded.peek(os.path.join(config.data_dir, embedded.FILE_NAME), znodes.CLUSTER_ID)
+    stored = _stored(config, znodes.CLUSTER_ID)
     return znodes.decode_cluster_id(stored) if stored else None
+
+
+def _stored(config: BrokerConfig, path: str) -> bytes | None:
+    """The data of a node in the embedded metadata."""
+    from odradek.cluster.tree import embedded
+
+    return embedded.peek(_metadata_file(config), path)
+
+
+def _metadata_file(config: BrokerConfig) -> str:
+    from odradek.cluster.tree import embedded
+
+    return os.path.join(config.data_dir, embedded.FILE_NAME)
 
 
 def _second(config: BrokerConfig) -> str:
@@ -310,7 +395,9 @@ def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Sha
     try:
         if alone:
             clear_run_dir(run_dir)
-            return Shared.create(prefix, time.time_ns(), config["odradek.partition.slots"])
+            shared = Shared.create(prefix, time.time_ns(), config["odradek.partition.slots"])
+            quotas.create(prefix, shared.incarnation, Rate.size(quota_windows.client_window(config)))
+            return shared
         log.warning("found running processes of this broker: joining them")
         return Shared.attach(prefix)
     except RegionError as error:
@@ -338,12 +425,29 @@ def _take_mark(shared: Shared, number: int, log_dir: str) -> bool:
 def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Shared, listen: bool) -> Boot:
     listening: dict[str, socket.socket] = {}
     if listen and not locks.alive(roles.ACCEPTOR):  # a separately started one has its own sockets
-        listening = sockets.open_all(
-            config.listeners,
-            sockets.backlog(config),
-            config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.originals else -1,
-        )
+        config, listening = _bind(config)
         config = config.with_ports(sockets.bound_ports(listening))
     config = config.with_clean([_take_mark(shared, *place) for place in enumerate(config.log_dirs)])
     config.save(run_dir)
     return Boot(config, run_dir, locks, shared, listening)
+
+
+def _bind(config: BrokerConfig) -> tuple[BrokerConfig, dict[str, socket.socket]]:
+    """Bind all listeners. Raises BootError, unless it is about one that a dynamic config added: then it is left out.
+
+    The broker serves without it, so that its dynamic configs can be changed; the controller process tries again. It
+    does not serve without the inter-broker listener.
+    """
+    how = sockets.backlog(config), sockets.receive_buffer(config)
+    static = config.with_dynamic({}).listeners if config.dynamic else config.listeners
+    added = [endpoint for endpoint in config.listeners if endpoint not in static]
+    listening = sockets.open_all([endpoint for endpoint in config.listeners if endpoint in static], *how)
+    for endpoint in added:
+        try:
+            listening |= sockets.open_all([endpoint], *how)
+        except BootError as error:
+            if endpoint.name == config.between_brokers:
+                raise
+            log.error("not listening on %s, a dynamic config of this broker: %s", endpoint.name, error)
+            config = config.without_listener(endpoint.name)
+    return config, listening

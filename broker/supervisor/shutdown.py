@@ -29,7 +29,7 @@ from odradek.storage.dirs import logdirs
 from odradek.storage.files import checkpoints
 from odradek.storage.log import roll
 from odradek.storage.log.flush import Flush
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved
 from odradek.storage.producers import snapshots
 from odradek.storage.segment import epochs
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 THREADS = 32  # they mostly wait, and a file system's journal commits concurrent syncs together
 _LAZY = (epochs.FILE_NAME, checkpoints.PARTITION_METADATA)  # files that are written without waiting for the disk
-_FAULTS = (OSError, Busy, Gone)
+_FAULTS = (OSError, LockNotAvailable, PartitionRemoved)
 
 
 def finish(boot: Boot) -> None:

@@ -43,6 +43,7 @@ ORDER = (
     _WORKERS,
     (roles.COORDINATOR,),
     (roles.REPLICATOR,),
+    (roles.EXPORTER,),
     (roles.JANITOR,),
     (roles.CONTROLLER,),
 )

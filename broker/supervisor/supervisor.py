@@ -11,6 +11,7 @@ import logging
 import math
 import select
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from odradek.broker.supervisor import spawn, stop_limits
 from odradek.broker.supervisor.banner import banner, ready_line
 from odradek.broker.supervisor.boot import Boot
 from odradek.broker.supervisor.children import Children, Death, is_fatal
+from odradek.broker.supervisor.listening_sockets import ListeningSockets
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
 from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
 from odradek.ipc import processes, roles, shm
@@ -73,6 +75,8 @@ class Supervisor:
             boot.config["odradek.lock.stall.ms"],
         )
         self._stopped = StoppedProcesses(boot.config["odradek.stopped.kill.ms"])
+        self._listening = ListeningSockets(boot)
+        self._handed: dict[str, socket.socket] = {}  # the sockets of the acceptor that runs
         self._control = control_bus.ControlServer(boot.run_dir, "supervisor", self._commands())
         self._events = control_bus.EventPublisher(boot.run_dir)
         self._watchdog = sd_notify.Watchdog()
@@ -110,6 +114,8 @@ class Supervisor:
         if self._ready:
             self._stuck.turn(self._is_ours)
             self._end_retired()
+            self._listening.expire(time.monotonic())
+            self._replace_acceptor()
 
     def _poll_timeout(self) -> float:
         if not self._ready:
@@ -135,7 +141,7 @@ class Supervisor:
 
     def _on_death(self, death: Death) -> None:
         name = role_name(death.role)
-        expected = self._stopping or death.role not in self._children.desired
+        expected = self._stopping or death.role not in self._children.desired or self._outdated(death.role)
         level = logging.INFO if expected and death.code == OK else logging.WARNING
         log.log(level, "%s (pid %d) ended: %s", name, death.pid, death.reason)
         self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
@@ -163,8 +169,18 @@ class Supervisor:
     def _spawn(self, role: int) -> int:
         handed: list[tuple[str, int]] = []
         if role == roles.ACCEPTOR:
+            self._handed = self._boot.listening
             handed = [(name, sock.fileno()) for name, sock in self._boot.listening.items()]
         return self._spawner(role, self._boot.run_dir, handed)
+
+    def _outdated(self, role: int) -> bool:
+        """Whether it is an acceptor with other sockets than there are now."""
+        return role == roles.ACCEPTOR and self._handed != self._boot.listening
+
+    def _replace_acceptor(self) -> None:
+        """End an outdated acceptor, once it listens to signals; clients wait in the backlogs for the next one."""
+        if self._outdated(roles.ACCEPTOR) and self._is_running(roles.ACCEPTOR):
+            self._children.signal([roles.ACCEPTOR], signal.SIGTERM)
 
     # Boot
 
@@ -267,7 +283,14 @@ class Supervisor:
     # Commands of the control bus
 
     def _commands(self) -> dict[str, control_bus.Handler]:
-        return {"status": self._status, "stop": self._request_stop, "scale": self._scale, "log-level": self._log_level}
+        return {
+            "status": self._status, "stop": self._request_stop, "scale": self._scale, "log-level": self._log_level,
+            "prepare-listeners": self._listening.prepare, "listen": self._listen,
+        }  # fmt: skip
+
+    def _listen(self, dynamic: dict[str, str]) -> dict[str, object]:
+        self._require_ready()
+        return self._listening.listen(dynamic)
 
     def _status(self) -> dict[str, object]:
         config = self._boot.config
@@ -287,8 +310,7 @@ class Supervisor:
         """Start or retire workers; the highest numbers go first."""
         if not 1 <= workers <= roles.MAX_WORKERS:
             raise OdradekError(f"workers must be 1 to {roles.MAX_WORKERS}, not {workers}")
-        if not self._ready:
-            raise OdradekError("the broker is not ready yet, or is stopping")
+        self._require_ready()
         goal = self._workers(workers)
         retiring = {role for role in self._children.desired if role >= roles.FIRST_WORKER} - goal
         self._children.desired -= retiring
@@ -299,6 +321,10 @@ class Supervisor:
         log.info("scaling to %d workers", workers)
         self._events.publish("scale", workers=workers)
         return {"retiring": [role_name(role) for role in sorted(retiring)]}
+
+    def _require_ready(self) -> None:
+        if not self._ready:
+            raise OdradekError("the broker is not ready yet, or is stopping")
 
     def _end_retired(self) -> None:
         """Kill retired workers that have not drained within their limit."""
@@ -321,7 +347,9 @@ class Supervisor:
 
 def helpers(config: Mapping[str, Any]) -> set[int]:
     """The roles that a broker needs besides its workers. A standalone broker has no leader to copy from."""
-    return {*HELPERS, roles.REPLICATOR} if config["zookeeper.connect"] else set(HELPERS)
+    replicator = {roles.REPLICATOR} if config["zookeeper.connect"] else set()
+    exporter = {roles.EXPORTER} if config["odradek.metrics.listener"] else set()
+    return {*HELPERS, *replicator, *exporter}
 
 
 def _print(*lines: str) -> None:

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from odradek.broker import logs
+from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import OdradekError
+from odradek.broker.listeners import ListenerError
 from odradek.broker.process import control_bus
 from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.process.process import Process, Signals, broker_number, enter
@@ -104,7 +106,38 @@ class SystemdSupervisor:
     # Commands of the control bus
 
     def _commands(self) -> dict[str, control_bus.Handler]:
-        return {"status": self._status, "stop": _refuse_stop, "scale": _refuse_scale, "log-level": self._log_level}
+        return {
+            "status": self._status, "stop": _refuse_stop, "scale": _refuse_scale, "log-level": self._log_level,
+            "prepare-listeners": self._check_listeners, "listen": self._advertise,
+        }  # fmt: skip
+
+    def _check_listeners(self, dynamic: dict[str, str], keep: bool) -> dict[str, object]:
+        """Refuse other listeners: the sockets are systemd's."""
+        listeners = self._with(dynamic).listeners
+        return {"ports": {endpoint.name: endpoint.port for endpoint in listeners}}
+
+    def _advertise(self, dynamic: dict[str, str]) -> dict[str, object]:
+        """Save what is advertised now, for processes that start."""
+        config = self._with(dynamic)
+        try:
+            config.save(self._process.run_dir)
+        except OSError as error:
+            raise OdradekError(f"{self._process.run_dir}: {error.strerror}") from None
+        self._process.config = config
+        return {}
+
+    def _with(self, dynamic: dict[str, str]) -> BrokerConfig:
+        config = self._process.config
+        try:
+            changed = config.with_dynamic(dynamic)
+        except ListenerError as error:
+            raise OdradekError(str(error)) from None
+        if changed.listeners != config.listeners:
+            raise OdradekError(
+                "listeners: odradek.socket of systemd has the sockets: change listeners in server.properties, run "
+                "`odradek systemd install` and restart the broker"
+            )
+        return changed
 
     def _status(self) -> dict[str, object]:
         return {

@@ -20,7 +20,9 @@ from odradek.systemd import render
 from odradek.systemd.render import Machine
 
 SYSTEM_UIDS = 1000  # logind's SYS_UID_MAX is below this: it keeps the shared memory of system users
-_PACKAGES = ("broker", "workers", "storage", "ipc", "protocol", "cluster", "groups", "systemd", "pipeline")
+_PACKAGES = (
+    "broker", "workers", "storage", "ipc", "protocol", "security", "cluster", "groups", "systemd", "pipeline",
+)  # fmt: skip
 
 
 class UnitsError(OdradekError):
@@ -56,6 +58,7 @@ def machine_of(config: BrokerConfig, user: str) -> Machine:
         ipv6_only=_apart({endpoint.host for endpoint in config.listeners}),
         limits=limits(config),
         cluster=bool(config["zookeeper.connect"]),
+        exporter=bool(config["odradek.metrics.listener"]),
     )
 
 
@@ -63,6 +66,7 @@ def limits(config: BrokerConfig) -> dict[str, int]:
     """TimeoutStopSec= of each unit that a stop may wait for, by its name in the units (supervisor.stop_limits)."""
     named = {"ACCEPTOR": roles.ACCEPTOR, "WORKER": roles.FIRST_WORKER, "COORDINATOR": roles.COORDINATOR}
     named |= {"REPLICATOR": roles.REPLICATOR, "JANITOR": roles.JANITOR, "CONTROLLER": roles.CONTROLLER}
+    named["EXPORTER"] = roles.EXPORTER
     found = {f"STOP_{name}": stop_limits.stage_of(role, config).unit_s for name, role in named.items()}
     return {**found, "STOP_CLUSTER": stop_limits.departure_unit_s(config)}
 

@@ -58,7 +58,7 @@ def test_version() -> None:
     ("overrides", "message"),
     [
         (["log.retention.ms=soon"], "log.retention.ms"),
-        (["listeners=SSL://:1"], "SSL is not supported yet"),
+        (["listeners=SSL://:1", "security.inter.broker.protocol=SSL"], "ssl.keystore.location: must be set"),
         (["nonsense"], "key=value"),
         (["log.dirs=/proc/nowhere"], "/proc/nowhere"),
     ],
@@ -81,7 +81,7 @@ def test_fatal_boot_errors_have_their_own_code(tmp_path: Path, overrides: list[s
         ("odradek.log.file", "/tmp", 1),
     ],
 )
-def test_paths_that_cannot_be_are_one_line_that_names_the_key(tmp_path: Path, key: str, value: str, code: int) -> None:
+def test_impossible_paths_are_one_line_that_names_the_key(tmp_path: Path, key: str, value: str, code: int) -> None:
     words = ("--override", f"{key}={value}", "--override", "listeners=PLAINTEXT://127.0.0.1:0")
     done = odradek("start", *words, cwd=tmp_path)
     assert done.returncode == code
@@ -149,7 +149,7 @@ def test_missing_properties_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["stop"], ["status"], ["status", "--json"], ["scale", "--workers", "2"]])
-def test_nobody_runs(tmp_path: Path, words: list[str]) -> None:
+def test_status_without_a_broker(tmp_path: Path, words: list[str]) -> None:
     done = odradek(*words, "--override", f"log.dirs={tmp_path}")
     assert done.returncode == 1
     assert done.stderr == f"odradek: no broker is running on {tmp_path}\n"

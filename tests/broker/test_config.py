@@ -151,17 +151,34 @@ def test_unknown_key_is_a_warning_with_the_nearest() -> None:
     assert config.warnings[1].startswith("unknown setting utterly.unheard.of: ignored")
 
 
-def test_what_has_no_effect_is_one_warning() -> None:
+def test_settings_without_effect_are_one_warning() -> None:
     given = {
-        "num.io.threads": "8", "authorizer.class.name": "x", "listener.name.in.ssl.protocol": "TLSv1.3",
+        "num.io.threads": "8", "listener.name.in.ssl.provider": "x",
         "listener.name.in.max.connections": "5", "log.retention.hours": "2", "message.format": "1",
     }  # fmt: skip
     unknown, idle = configuration.resolve({"log.dirs": "d", **given}).warnings
     assert unknown.startswith("unknown setting message.format: ignored")
     assert idle == (
-        "known from Kafka, but without effect in this broker: authorizer.class.name (there is no authorizer; every "
-        "client may do everything), listener.name.in.ssl.protocol, num.io.threads"
+        "known from Kafka, but without effect in this broker: listener.name.in.ssl.provider, num.io.threads"
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        (
+            "authorizer.class.name",
+            "com.example.Mine",
+            "must be empty or one of kafka.security.authorizer.AclAuthorizer",
+        ),
+        ("super.users", "User:a;bob", "TYPE:NAME.*a semicolon separates principals"),
+        ("allow.everyone.if.no.acl.found", "yes", "true or false"),
+    ],
+)
+def test_settings_of_the_authorizer_are_checked(key: str, value: str, says: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"(?s)configuration {key}: .*{says}") as refused:
+        configuration.resolve({"log.dirs": "d", key: value})
+    assert "\n" not in str(refused.value)
 
 
 def test_numbers_of_brokers_in_a_cluster() -> None:
@@ -192,7 +209,7 @@ def test_numbers_of_brokers_in_a_cluster() -> None:
         ({"log.dirs": "/a\0b"}, "log.dirs: must not contain NUL"),
         ({"odradek.workers": "65"}, "odradek.workers"),
         ({"port": "http"}, "port"),
-        ({"listeners": "SSL://:9093"}, "SSL is not supported yet"),
+        ({"listeners": "SSL://:9093"}, "PLAINTEXT is not one of the advertised listeners: SSL"),
         ({"listeners": "A://:1"}, "add A:PLAINTEXT"),
         ({"log.dirs": "/a,/b/../a"}, "twice"),
         *(
@@ -240,7 +257,7 @@ def test_servers_of_zookeeper(good: str) -> None:
     assert configuration.resolve({"log.dirs": "d", "zookeeper.connect": good}).clustered == bool(good)
 
 
-def test_all_bad_values_are_told_at_once() -> None:
+def test_all_bad_values_are_reported_at_once() -> None:
     with pytest.raises(InvalidConfig) as caught:
         resolve(num_partitions="x", log_segment_bytes="y")
     assert len(str(caught.value).splitlines()) == 2

@@ -42,8 +42,6 @@ BAD = [
     ("A://127.0.0.1:1,B://127.0.0.2:1", "port 1 is used 2 times"),
     ("A://127.0.0.1:1,B://[::1]:1,PLAINTEXT://h:1", "port 1 is used 3 times"),
     ("C://h:1", "add C:PLAINTEXT"),
-    ("SSL://h:1", "SSL is not supported yet"),
-    ("IN://h:1", "SASL_SSL is not supported yet"),
 ]
 
 

@@ -70,7 +70,7 @@ def test_stop_is_clean_and_the_next_start_knows_everything(fresh_broker: Fresh) 
 
 
 @pytest.mark.parametrize(("where", "goes_to"), [(">/dev/full", "/dev/full"), (">&-", "/dev/null")])
-def test_it_serves_though_nobody_takes_what_it_prints(fresh_broker: Fresh, where: str, goes_to: str) -> None:
+def test_broker_serves_without_a_reader_of_its_output(fresh_broker: Fresh, where: str, goes_to: str) -> None:
     """Standard output goes to a disk that is full, or is closed."""
     broker = fresh_broker()
     broker.stop()

@@ -47,14 +47,14 @@ def test_banner_tells_where_and_how_safe() -> None:
     text = banner(_config("PLAINTEXT://127.0.0.1:9092"), 3, 0.5)
     assert "listening on  PLAINTEXT://127.0.0.1:9092" in text
     assert "3 workers" in text
-    assert "no authentication yet, so only this machine can connect" in text
+    assert "without authentication, so only this machine can connect" in text
     assert text.count("--bootstrap-server localhost:9092") == 3
     assert len(text.splitlines()) < 20
 
 
 def test_banner_warns_of_the_world() -> None:
     text = banner(_config("PLAINTEXT://127.0.0.1:9092,B://0.0.0.0:9093"), 1, 0.5)
-    assert "WARNING: no authentication yet" in text
+    assert "WARNING: any client that reaches B://0.0.0.0:9093 can read and write everything" in text
     assert f"advertised as {socket.gethostname()}:9093" in text
 
 
@@ -108,7 +108,7 @@ def test_logger_names(module: str, name: str) -> None:
     assert logs.logger_name(module) == name
 
 
-def test_levels_from_config_and_wishes(tmp_path: Path) -> None:
+def test_levels_from_config_and_later_changes(tmp_path: Path) -> None:
     config = {"odradek.log.level": "WARNING", "odradek.log.levels": "test_a=DEBUG,test_b=ERROR"}
     logs.change_level(tmp_path, "test_b", "INFO")
     before = logging.getLogger("odradek").level
@@ -228,7 +228,7 @@ def test_backoff_grows_and_forgets() -> None:
     assert backoff.died(HEALTHY_S, served=False) == 0
 
 
-def test_backoff_of_what_serves_and_is_killed_again_and_again() -> None:
+def test_backoff_of_a_process_that_is_killed_repeatedly() -> None:
     """Its clients wait for no more than a moment, and yet its starts are bounded."""
     backoff = Backoff()
     assert [backoff.died(0.3, served=True) for _ in range(4)] == [0, FIRST_DELAY_S, FIRST_DELAY_S, FIRST_DELAY_S]
@@ -299,7 +299,7 @@ def test_the_brokers_own_listener_is_spared() -> None:
 
 @given(st.integers(1, 100), st.integers(1, 20))
 def test_creation_rate(rate: int, seconds: int) -> None:
-    """Nobody gets in faster than the rate, after the first second's worth."""
+    """No connection exceeds the rate, after the first second's worth."""
     counts = ConnectionCounts(ConnectionLimits(rate=rate), 0)
     now, came = 0.0, 0
     while now < seconds:

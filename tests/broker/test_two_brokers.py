@@ -87,7 +87,7 @@ def test_one_process_that_lives_keeps_another_broker_out(tmp_path: Path, role: i
         start(second).leave()
 
 
-def test_a_start_that_is_refused_is_in_no_process_way(tmp_path: Path) -> None:
+def test_refused_start_does_not_disturb_running_processes(tmp_path: Path) -> None:
     first, second = config_of(tmp_path, "first"), config_of(tmp_path, "second")
     with prepared(first), running(first, roles.JANITOR):
         for _ in range(3):
@@ -114,7 +114,7 @@ def test_a_start_in_the_same_run_directory_joins_those_that_live(tmp_path: Path)
 
 
 def test_a_file_that_a_broker_has_removed_gives_no_role(tmp_path: Path) -> None:
-    """Who waited for it would be alone with its byte, beside who has that byte of the next one."""
+    """A waiter would hold the byte of the removed file, while another process holds that of the next one."""
     first, late = RoleLocks(tmp_path / "roles.lock"), RoleLocks(tmp_path / "roles.lock")
     assert first.hold(roles.SUPERVISOR)
     assert first.seal(range(1, roles.ROLES)) and not late.hold(roles.JANITOR)
@@ -123,10 +123,10 @@ def test_a_file_that_a_broker_has_removed_gives_no_role(tmp_path: Path) -> None:
     assert not late.hold(roles.JANITOR) and not late.current()
     following = RoleLocks(tmp_path / "roles.lock")
     assert following.hold(roles.JANITOR) and following.number() != late.number()
-    assert not following.alive(roles.FIRST_WORKER), "the seal has gone with who made it"
+    assert not following.alive(roles.FIRST_WORKER), "the seal went with its process"
 
 
-def test_who_waits_for_a_role_looks_where_it_is_now(tmp_path: Path) -> None:
+def test_waiter_for_a_role_opens_the_current_file(tmp_path: Path) -> None:
     """A start that failed has removed the file between two processes of that role."""
     config = config_of(tmp_path, "run")
     with prepared(config):
@@ -150,7 +150,7 @@ def _opened(pid: int) -> set[str]:
     return found
 
 
-def test_nobody_is_left_out_by_a_stop_while_somebody_lives(tmp_path: Path) -> None:
+def test_stop_keeps_the_memory_while_a_process_lives(tmp_path: Path) -> None:
     """The memory stays, and the file of who has a byte of it."""
     config = config_of(tmp_path, "run")
     with prepared(config), running(config, roles.JANITOR):
@@ -163,7 +163,7 @@ def test_nobody_is_left_out_by_a_stop_while_somebody_lives(tmp_path: Path) -> No
 class TestAfterAVersionBefore:
     """Whose roles are bytes of a file in the first log directory, and whose supervisor alone locked them all."""
 
-    def test_its_broker_is_gone_on_with_by_its_file(self, tmp_path: Path) -> None:
+    def test_next_version_continues_with_the_former_file(self, tmp_path: Path) -> None:
         config = config_of(tmp_path, "run")
         with prepared(config):
             path = config.run_dir / configuration.CONFIG_FILE
@@ -174,7 +174,7 @@ class TestAfterAVersionBefore:
                 assert process.role_locks(configuration.saved(config.run_dir)).alive(roles.JANITOR)
             os.close(supervisor)
 
-    def test_its_processes_are_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_next_version_waits_for_former_processes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(boot, "DYING_TIMEOUT_S", 0.2)
         config = config_of(tmp_path, "run")
         (tmp_path / "one").mkdir()

@@ -18,13 +18,13 @@ Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
 def command_line(*words: str) -> list[str]:
-    """The words that run `odradek WORDS…`."""
+    """The command line that runs `odradek WORDS…`."""
     return [sys.executable, "-m", "odradek.broker", *words]
 
 
 @pytest.fixture
 def run(broker: Any) -> Run:
-    """`run("topics", "--list")` adds `--bootstrap-server` and asserts the exit code, 0 unless told."""
+    """`run("topics", "--list")` adds `--bootstrap-server` and asserts the exit code, by default 0."""
 
     def call(
         command: str, *words: str, stdin: bytes = b"", code: int = 0, **kwargs: Any
@@ -44,7 +44,7 @@ def run(broker: Any) -> Run:
 
 @pytest.fixture
 def start(broker: Any) -> Any:
-    """Like `run`, but for a command that goes on: the Popen, killed at the end of the test."""
+    """Like `run`, for a command that does not end: the Popen, killed at the end of the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def call(command: str, *words: str) -> subprocess.Popen[bytes]:
@@ -66,7 +66,7 @@ def start(broker: Any) -> Any:
 
 @pytest.fixture
 def name() -> str:
-    """A name of a topic or group that no other test uses."""
+    """The name of a topic or group that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"
 
 

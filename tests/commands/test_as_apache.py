@@ -1,4 +1,4 @@
-"""Commands print what the tools of Apache Kafka 3.9.1 print of the same broker, byte for byte."""
+"""Commands print what the tools of Apache Kafka 3.9.1 print for the same broker, byte for byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Both = Callable[..., str]
 
 @pytest.fixture
 def both(broker: Any) -> Both:
-    """Runs a command and Apache's tool with the same words; what both print."""
+    """A function that runs a command and Apache's tool with the same options; the output of both."""
 
     def call(command: str, *words: str, code: int = 0) -> str:
         line = (command, "--bootstrap-server", broker.bootstrap, *words)
@@ -41,7 +41,7 @@ def both(broker: Any) -> Both:
 
 
 def _sorted(printed: str) -> str:
-    """Partitions within JSON come in the order of a hash table there."""
+    """Apache's partitions in JSON come in the order of a hash table."""
     return re.sub(r'\[({"partition":"[^]]*)]', lambda found: ",".join(sorted(found[1][1:-1].split("},{"))), printed)
 
 
@@ -54,7 +54,7 @@ def topic(run: Run, name: str) -> str:
 
 @pytest.fixture
 def moves(tmp_path: Path, topic: str) -> str:
-    """A file that leaves the topic's first partition where it is."""
+    """A file that keeps the replicas of the topic's first partition."""
     rows = [{"topic": topic, "partition": 0, "replicas": [0], "log_dirs": ["any"]}]
     return written(tmp_path, {"version": 1, "partitions": rows})
 

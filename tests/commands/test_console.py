@@ -1,4 +1,4 @@
-"""`odradek console-producer` and `console-consumer`: what goes in comes out."""
+"""`odradek console-producer` and `console-consumer`: the consumer prints what the producer has read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _read(run: Run, topic: str, count: int, *words: str) -> bytes:
 
 
 def _log(count: int) -> bytes:
-    """A log as they are: empty lines, CR, NUL, invalid UTF-8, one line of 900 kB, no newline at the end."""
+    """Lines as in real logs: empty ones, CR, NUL, invalid UTF-8, 900 kB, no newline at the end."""
     choose = random.Random(7)
     odd = [b"", b"from Windows\r", b"\r\r", b"a\0b\0", b"\xff\xfe\xc3(", b"\xed\xa0\x80", b" ", b"\t"]
     lines = [
@@ -106,7 +106,7 @@ def test_a_line_without_its_key_is_an_error(run: Run, topic: str) -> None:
     assert _read(run, topic, 2) == b"v\nno key\n"
 
 
-def test_a_line_that_is_too_long_costs_only_itself(run: Run, name: str) -> None:
+def test_too_long_line_fails_alone(run: Run, name: str) -> None:
     run("topics", "--create", "--topic", name, "--config", "max.message.bytes=1000")
     failed = run("console-producer", "--topic", name, stdin=b"before\n" + b"x" * 5000 + b"\nafter\n", code=1)
     assert b"1 messages of 3 were not sent" in failed.stderr
@@ -121,7 +121,7 @@ def test_partition_and_offset(run: Run, topic: str) -> None:
     run("console-consumer", *absent, code=1)
 
 
-def test_a_group_goes_on_where_it_was(run: Run, topic: str, name: str) -> None:
+def test_group_continues_at_its_offsets(run: Run, topic: str, name: str) -> None:
     run("console-producer", "--topic", topic, stdin=b"0\n1\n2\n3\n")
     group = ("--group", name)
     assert _read(run, topic, 2, *group) == b"0\n1\n"
@@ -148,7 +148,7 @@ def test_signals_end_it_cleanly(start: Any, run: Run, topic: str, number: int, c
     assert b"Processed a total of 1 messages" in errors and b"Traceback" not in errors
 
 
-def test_a_reader_that_leaves(start: Any, run: Run, topic: str) -> None:
+def test_closed_output_ends_the_consumer(start: Any, run: Run, topic: str) -> None:
     run("console-producer", "--topic", topic, stdin=b"line\n" * 50_000)
     process = start("console-consumer", "--topic", topic, "--from-beginning")
     assert process.stdout.readline() == b"line\n"
@@ -158,7 +158,7 @@ def test_a_reader_that_leaves(start: Any, run: Run, topic: str) -> None:
     assert process.returncode == 0 and b"Traceback" not in errors and b"Exception" not in errors
 
 
-def test_a_slow_writer_is_not_kept_waiting(broker: Any, run: Run, topic: str) -> None:
+def test_messages_of_a_slow_writer_are_sent_at_once(broker: Any, run: Run, topic: str) -> None:
     line = command_line("console-producer", "--topic", topic, "--broker-list", broker.bootstrap, "--timeout", "0")
     process = subprocess.Popen(line, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
@@ -174,7 +174,7 @@ def test_a_slow_writer_is_not_kept_waiting(broker: Any, run: Run, topic: str) ->
     assert _read(run, topic, 2) == b"first\nsecond\n"
 
 
-def test_no_broker_is_one_line(tmp_path: Any) -> None:
+def test_missing_broker_is_one_line(tmp_path: Any) -> None:
     properties = tmp_path / "p"
     properties.write_text("bootstrap.timeout.ms=1000\n")
     words = ("console-consumer", "--bootstrap-server", "127.0.0.1:1", "--topic", "t")
@@ -185,7 +185,7 @@ def test_no_broker_is_one_line(tmp_path: Any) -> None:
     assert b"127.0.0.1:1" in result.stderr and b"Traceback" not in result.stderr
 
 
-def test_wrong_usage_is_2(run: Run, topic: str) -> None:
+def test_wrong_usage_exits_with_2(run: Run, topic: str) -> None:
     run("console-consumer", code=2)
     run("console-consumer", "--topic", topic, "--offset", "3", code=2)
     run("console-consumer", "--topic", topic, "--include", topic, code=2)

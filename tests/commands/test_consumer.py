@@ -16,8 +16,8 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize("poll_ms", [1, 2, 4, 8, 16])
-def test_an_assignment_that_comes_after_a_poll_has_ended(broker: Any, run: Run, topic: str, poll_ms: int) -> None:
-    """The group is joined twice, the second time with the topic's partitions: any poll may end in the midst of it."""
+def test_assignment_after_a_poll_has_ended(broker: Any, run: Run, topic: str, poll_ms: int) -> None:
+    """The group is joined twice, the second time with the topic's partitions: any poll may end in between."""
     run("console-producer", "--topic", topic, stdin=b"one\n")
     consumer = open_consumer(broker.bootstrap, {"group_id": topic, "auto_offset_reset": "earliest"})
     try:
@@ -31,6 +31,6 @@ def test_an_assignment_that_comes_after_a_poll_has_ended(broker: Any, run: Run, 
         consumer.close()
 
 
-def test_nobody_there() -> None:
+def test_no_broker() -> None:
     with pytest.raises(OdradekError, match=r"no consumer for 127\.0\.0\.1:1: "):
         open_consumer("127.0.0.1:1", {"bootstrap_timeout_ms": 500})

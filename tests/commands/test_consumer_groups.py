@@ -136,7 +136,7 @@ def test_delete_offsets(run: Run, topic: str, group: str) -> None:
     assert b"Error" in run("consumer-groups", *missing, code=1).stdout
 
 
-def test_wrong_usage_is_2(run: Run) -> None:
+def test_wrong_usage_exits_with_2(run: Run) -> None:
     run("consumer-groups", code=2)
     run("consumer-groups", "--list", "--delete", code=2)
     run("consumer-groups", "--describe", code=2)

@@ -1,4 +1,4 @@
-"""Commands against three brokers: what one broker cannot show."""
+"""Commands against three brokers: what a single broker cannot show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def odradek(cluster: Cluster) -> Odradek:
-    """What a command prints of the cluster that `--bootstrap-server`, or else `where`, names."""
+    """The output of a command for the cluster that `--bootstrap-server`, or else `where`, names."""
 
     def call(command: str, *words: str, where: str = "", stdin: str = "", code: int = 0) -> str:
         option = ("--zookeeper", where) if where else ("--bootstrap-server", cluster.bootstrap)
@@ -41,13 +41,13 @@ def odradek(cluster: Cluster) -> Odradek:
 
 
 def apache(cluster: Cluster, tool: str, *words: str) -> str:
-    """What the tool of Apache Kafka 3.9.1 prints."""
+    """The output of the tool of Apache Kafka 3.9.1."""
     address = ("--bootstrap-server", cluster.bootstrap)
     return java.run("3.9.1", f"org.apache.kafka.tools.{tool}", *address, *words).stdout.decode()
 
 
 def described(cluster: Cluster, odradek: Odradek, *words: str) -> str:
-    """`topics --describe`, which prints as Apache's tool does; again when something changed in between."""
+    """The output of `topics --describe`, which equals Apache's; repeated when something changed in between."""
 
     for _ in range(3):
         ours = odradek("topics", "--describe", *words)
@@ -58,13 +58,13 @@ def described(cluster: Cluster, odradek: Odradek, *words: str) -> str:
 
 
 def _in_order(printed: str) -> list[str]:
-    """Topics, and the configs of each, come in the order of a hash table there."""
+    """Apache's topics, and the configs of each, come in the order of a hash table."""
     configs = re.compile(r"(?<=Configs: ).*")
     return sorted(configs.sub(lambda found: ",".join(sorted(found[0].split(","))), printed).splitlines())
 
 
-def test_by_zookeeper_as_in_082(cluster: Cluster, odradek: Odradek, name: str) -> None:
-    """The elected controller does what is written."""
+def test_zookeeper_option_as_in_082(cluster: Cluster, odradek: Odradek, name: str) -> None:
+    """The elected controller does what the command writes."""
     where = cluster.zookeeper.connect
     size = ("--partitions", "2", "--replication-factor", "3")
     odradek("topics", "--create", "--topic", name, *size, where=where)
@@ -82,7 +82,7 @@ def test_by_zookeeper_as_in_082(cluster: Cluster, odradek: Odradek, name: str) -
     wait_until(lambda: name not in odradek("topics", "--list"), 60, "the brokers to know of it")
 
 
-def test_replicas_are_the_same(cluster: Cluster, odradek: Odradek, name: str) -> None:
+def test_replica_verification_finds_no_difference(cluster: Cluster, odradek: Odradek, name: str) -> None:
     odradek("topics", "--create", "--topic", name, "--partitions", "1", "--replication-factor", "3")
     cluster.wait_isr(name, 0, 3)
     odradek("console-producer", "--topic", name, "--sync", stdin="a\nb\nc\n")
@@ -115,7 +115,7 @@ def test_log_dirs_of_all_brokers(cluster: Cluster, odradek: Odradek, name: str) 
     assert found() == {0: [f"{name}-0", f"{name}-1"], 1: [f"{name}-0"], 2: [f"{name}-1"]}
 
 
-def test_what_is_amiss_without_a_broker(cluster: Cluster, odradek: Odradek, name: str) -> None:
+def test_reports_without_a_broker(cluster: Cluster, odradek: Odradek, name: str) -> None:
     config = ("--config", "min.insync.replicas=2")
     odradek("topics", "--create", "--topic", name, "--replica-assignment", "2:1:0,1:0:2,2:0:1,0:1:2", *config)
     odradek("topics", "--create", "--topic", f"{name}-two", "--replica-assignment", "0:2", *config)

@@ -24,12 +24,12 @@ def test_of_partitions_in_a_file(run: Run, topic: str, tmp_path: Path) -> None:
     assert b"duplicate" in run("leader-election", *PREFERRED, "--path-to-json-file", str(file), code=1).stderr
 
 
-def test_a_failed_election_is_1(run: Run) -> None:
+def test_failed_election_exits_with_1(run: Run) -> None:
     done = run("leader-election", *PREFERRED, "--topic", "nothing", "--partition", "0", code=1)
     assert b"nothing-0" in done.stdout and b"could not be elected" in done.stderr
 
 
-def test_wrong_usage_is_2(run: Run) -> None:
+def test_wrong_usage_exits_with_2(run: Run) -> None:
     run("leader-election", *PREFERRED, code=2)
     run("leader-election", "--all-topic-partitions", code=2)
     run("leader-election", *PREFERRED, "--topic", "t", code=2)
@@ -37,7 +37,7 @@ def test_wrong_usage_is_2(run: Run) -> None:
     run("leader-election", *PREFERRED, "--all-topic-partitions", "--topic", "t", "--partition", "0", code=2)
 
 
-def test_log_dirs_of_a_broker_that_is_not_there(run: Run) -> None:
+def test_log_dirs_of_unknown_broker(run: Run) -> None:
     assert b"7" in run("log-dirs", "--describe", "--broker-list", "0,7", code=1).stderr
     run("log-dirs", "--describe", "--broker-list", "zero", code=2)
     run("log-dirs", code=2)

@@ -1,4 +1,4 @@
-"""The splitter of lines against Python's own, and the reader of keys and headers."""
+"""The splitter of lines compared with Python's own, and the reader of keys and headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BYTES = st.text(alphabet="\n\r\0a\x85", max_size=40).map(lambda text: text.encod
 
 
 class Drip(io.RawIOBase):
-    """Gives a few bytes at each read."""
+    """Returns a few bytes at each read."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self.pieces = [piece for piece in pieces if piece]
@@ -25,12 +25,12 @@ class Drip(io.RawIOBase):
 
 
 @given(st.lists(BYTES, max_size=12))
-def test_lines_end_at_newlines_and_nowhere_else(pieces: list[bytes]) -> None:
+def test_lines_end_only_at_newlines(pieces: list[bytes]) -> None:
     whole = b"".join(pieces)
     want = whole.split(b"\n")
     if not want[-1]:
         want.pop()
-    assert [line for batch in lines(Drip(pieces)) for line in batch] == want  # type: ignore[arg-type]
+    assert [line for batch in lines(Drip(pieces)) for line in batch] == want  # type: ignore[arg-type]  # a test double
 
 
 def test_plain_lines_are_not_parsed() -> None:

@@ -45,11 +45,11 @@ def test_payloads(run: Run, topic: str, tmp_path: Path) -> None:
     assert read[:5] == ["0", "1", "2", "3", "4"] and set(read[5:]) <= {"one", "two"}
 
 
-def test_too_few_messages_is_a_warning(run: Run, topic: str) -> None:
+def test_too_few_messages_print_a_warning(run: Run, topic: str) -> None:
     words = ("--topic", topic, "--messages", "10", "--timeout", "500", "--hide-header")
     assert run("consumer-perf-test", *words).stdout.startswith(b"WARNING: ")
 
 
-def test_wrong_usage_is_2(run: Run, topic: str) -> None:
+def test_wrong_usage_exits_with_2(run: Run, topic: str) -> None:
     run("consumer-perf-test", "--topic", topic, code=2)
     run("producer-perf-test", "--topic", topic, "--num-records", "1", "--throughput", "1", code=2)

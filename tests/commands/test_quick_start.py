@@ -1,4 +1,4 @@
-"""The quick start of Kafka 0.8.2's manual, word for word but for ports and places: steps 2 to 6."""
+"""The quick start of Kafka 0.8.2's manual, word for word except ports and paths: steps 2 to 6."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CREATE = "bin/kafka-topics.sh --create --zookeeper localhost:2181 --replication-
 
 
 class Terminal:
-    """Runs the manual's lines; those that go on end with the test."""
+    """Runs the manual's lines; programs that do not end are stopped at the end of the test."""
 
     def __init__(self, folder: Path) -> None:
         self.here = Checkout(folder)
@@ -41,7 +41,7 @@ class Terminal:
         wait_until(lambda: "\nREADY " in "\n" + log.read_text(), 60, f"{name} to be ready")
 
     def described(self, topic: str, factor: int) -> tuple[str, list[str], list[str]]:
-        """The leader, the replicas and those in sync."""
+        """The leader, the replicas and the ISR."""
         printed = self.here.run(DESCRIBE.format(topic))
         header, row = printed.splitlines(keepends=True)
         assert header == HEADER.format(topic, factor)
@@ -50,7 +50,7 @@ class Terminal:
         return found[1], found[2].split(","), found[3].split(",")
 
     def await_described(self, topic: str, factor: int, in_sync: int) -> tuple[str, list[str], list[str]]:
-        """The same, once so many are in sync."""
+        """The same, once so many replicas are in sync."""
         check = lambda: (found := self.described(topic, factor)) and len(found[2]) == in_sync and found  # noqa: E731
         return wait_until(check, 60, f"{in_sync} in-sync replicas of {topic}")
 
@@ -59,7 +59,7 @@ class Terminal:
         self.here.run(line, stdin="".join(f"{message}\n" for message in messages))
 
     def consume(self, options: str, *messages: str) -> None:
-        """Until Ctrl-C, which comes when all are there."""
+        """Consume until Ctrl-C, which is sent once all messages are there."""
         consumer = self.begin(f"bin/kafka-console-consumer.sh --zookeeper localhost:2181 {options} 2>errors")
         log = self.here.folder / f"log-{len(self.started) - 1}"
         wait_until(lambda: all(message in log.read_text() for message in messages), 60, f"{messages} in {log}")
@@ -68,7 +68,7 @@ class Terminal:
         assert log.read_text().splitlines()[: len(messages)] == list(messages)
 
     def supervisors(self, name: str) -> list[int]:
-        """What `ps | grep NAME.properties` shows, where `ps` shows arguments; only this test's."""
+        """The output of `ps | grep NAME.properties`, for this test's processes only."""
         shown = self.here.run(f"ps -axwwo pid=,args= | grep 'odradek start .*config/{name}.properties'")
         pids = [int(line.split()[0]) for line in shown.splitlines() if "grep" not in line]
         return [pid for pid in pids if Path(f"/proc/{pid}/cwd").resolve() == self.here.folder.resolve()]
@@ -130,7 +130,7 @@ def replicate(terminal: Terminal) -> None:
 
 
 def lose_a_broker(terminal: Terminal) -> None:
-    """The leader, whichever it is; in the manual it is broker 1."""
+    """Kill the leader, whichever it is; in the manual it is broker 1."""
     leader, replicas, _ = terminal.described("my-replicated-topic", 3)
     (pid,) = terminal.supervisors("server" if leader == "0" else f"server-{leader}")
     members = family(pid)

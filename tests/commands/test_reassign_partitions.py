@@ -46,8 +46,8 @@ def test_a_throttle_is_set_and_removed(run: Run, topic: str, tmp_path: Path) -> 
     assert configs(run, "topics", topic) == {}
 
 
-def test_whom_a_throttle_is_for() -> None:
-    """A move that is under way is from the replicas it began with, whatever is proposed."""
+def test_throttled_replicas_of_a_running_reassignment() -> None:
+    """A running reassignment copies from its first replicas, whatever is proposed."""
     under_way = {("a", 0): Reassignment([1, 2, 3, 4], [3, 4], [1, 2])}
     proposed = {("a", 0): [4, 5], ("b", 1): [2, 3], ("b", 10): [1]}
     found = moves(under_way, proposed, {("b", 1): [1, 2], ("b", 10): [1]})
@@ -69,12 +69,12 @@ def test_whom_a_throttle_is_for() -> None:
         ([{"topic": "t", "partition": 0}], "no list of replicas"),
     ],
 )
-def test_what_is_not_executed(run: Run, tmp_path: Path, rows: list[dict[str, Any]], says: str) -> None:
+def test_invalid_assignments_are_not_executed(run: Run, tmp_path: Path, rows: list[dict[str, Any]], says: str) -> None:
     refused = run("reassign-partitions", "--execute", *moving(tmp_path, *rows), code=1)
     assert says.encode() in refused.stderr and b"Traceback" not in refused.stderr
 
 
-def test_what_is_no_reassignment(run: Run, tmp_path: Path) -> None:
+def test_invalid_reassignment_files(run: Run, tmp_path: Path) -> None:
     assert b"version" in run("reassign-partitions", "--verify", *moving(tmp_path, version=2), code=1).stderr
     (tmp_path / "moves.json").write_text("no json")
     assert (
@@ -85,12 +85,12 @@ def test_what_is_no_reassignment(run: Run, tmp_path: Path) -> None:
     )
 
 
-def test_the_brokers_refusal_is_told(run: Run, topic: str, tmp_path: Path) -> None:
+def test_brokers_error_is_printed(run: Run, topic: str, tmp_path: Path) -> None:
     refused = run("reassign-partitions", "--execute", *moving(tmp_path, row(topic, 0, partition=9)), code=1)
     assert f"{topic}-9".encode() in refused.stderr
 
 
-def test_wrong_usage_is_2(run: Run, tmp_path: Path) -> None:
+def test_wrong_usage_exits_with_2(run: Run, tmp_path: Path) -> None:
     file = moving(tmp_path)
     for words in (
         (),

@@ -1,4 +1,4 @@
-"""`odradek replica-verification`: a real broker's partitions; what is told of replicas that differ, by real batches."""
+"""`odradek replica-verification`: partitions of a real broker, and the report on replicas that differ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPORT = (
 
 
 def batch(offset: int, *values: bytes) -> bytes:
-    """A batch of magic 2 as a log has it."""
+    """A batch of magic 2 as stored in a log."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
     for index, value in enumerate(values):
         builder.append(index, 0, None, value, [])
@@ -40,7 +40,7 @@ def found(*batches: bytes, high_watermark: int = 100) -> ReplicaResponse:
     return ReplicaResponse(high_watermark, list(_batches(b"".join(batches))))
 
 
-def test_batches_that_were_cut() -> None:
+def test_truncated_batches() -> None:
     data = batch(5, b"a", b"b") + batch(7, b"c")
     whole = list(_batches(data))
     assert [one.last_offset for one in whole] == [6, 7]
@@ -49,7 +49,7 @@ def test_batches_that_were_cut() -> None:
     assert list(_batches(data[:20])) == list(_batches(b"")) == []
 
 
-def test_messages_from_before_batches() -> None:
+def test_messages_of_old_formats() -> None:
     data = message(5, b"a") + message(6, b"b")
     assert list(_batches(data)) == [
         Batch(5, int.from_bytes(data[12:16])),
@@ -57,7 +57,7 @@ def test_messages_from_before_batches() -> None:
     ]
 
 
-def test_as_far_as_all_replicas_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparison_ends_at_shortest_replica(capsys: pytest.CaptureFixture[str]) -> None:
     one, two, three = batch(5, b"a", b"b"), batch(7, b"c"), batch(8, b"d")
     assert _compare(WHERE, {0: found(one, two, three), 1: found(one, two)}, 5) == 8
     assert _compare(WHERE, {0: found(one, two), 1: found(one, two, high_watermark=7)}, 5) == 7
@@ -66,7 +66,7 @@ def test_as_far_as_all_replicas_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_another_checksum_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_different_checksum_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert _compare(WHERE, {0: found(batch(5, b"a")), 2: found(batch(5, b"A")), 4: found(batch(5, b"a"))}, 5) == 6
     told = (
         r".{23}: partition t-3 has unmatched checksum at offset 5; replica 0's checksum \d+; replica 2's checksum \d+"
@@ -74,7 +74,7 @@ def test_another_checksum_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(told, capsys.readouterr().out.strip())
 
 
-def test_other_offsets_end_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_different_offsets_end_the_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(OdradekError, match="t-3"):
         _compare(WHERE, {0: found(batch(5, b"a")), 1: found(batch(5, b"a", b"b"))}, 5)
     assert "replica 0's offset 5 doesn't match replica 1's offset 6" in capsys.readouterr().out

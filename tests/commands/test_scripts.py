@@ -33,19 +33,19 @@ def checkout(tmp_path: Path) -> Iterator[Checkout]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_each_is_a_command(checkout: Checkout, script: str) -> None:
+def test_each_script_runs_its_command(checkout: Checkout, script: str) -> None:
     assert checkout.run(f"bin/{script} --help").startswith("Usage: odradek ")
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_broker_reads_its_file_without_a_word(name: str) -> None:
+def test_broker_reads_its_file_without_warnings(name: str) -> None:
     read = configuration.load(ROOT / f"config/{name}.properties")
     assert not read.warnings
     assert [str(listener) for listener in read.listeners] == [f"PLAINTEXT://127.0.0.1:{9092 + read['broker.id']}"]
 
 
-def test_copies_can_be_edited_as_the_manual_says() -> None:
-    """Three keys are changed, or come again at the end: each is there once, and none that would win over it."""
+def test_copied_file_can_be_edited() -> None:
+    """Three keys are changed, or appended: each is there once, without a second one that would precede it."""
     text = (ROOT / "config/server.properties").read_text()
     for key in ("broker.id", "port", "log.dir"):
         assert len(re.findall(rf"^{re.escape(key)}=", text, re.MULTILINE)) == 1
@@ -53,8 +53,8 @@ def test_copies_can_be_edited_as_the_manual_says() -> None:
 
 
 @pytest.mark.parametrize(("client", "option"), [("consumer", "--consumer.config"), ("producer", "--producer.config")])
-def test_a_client_reads_its_file_without_a_word(checkout: Checkout, client: str, option: str) -> None:
-    """It looks for a broker that is not there."""
+def test_client_reads_its_file_without_warnings(checkout: Checkout, client: str, option: str) -> None:
+    """It looks for a broker that does not exist."""
     line = f"bin/kafka-console-{client}.sh --broker-list 127.0.0.1:9 --topic t {option} config/{client}.properties"
     process = checkout.start(line, "log")
     try:
@@ -66,8 +66,8 @@ def test_a_client_reads_its_file_without_a_word(checkout: Checkout, client: str,
 
 
 @pytest.mark.smoke
-def test_a_broker_in_the_background(checkout: Checkout) -> None:
-    """`ps` finds one process by the file's name, and killing that ends the broker; stopped, it leaves nothing."""
+def test_broker_in_the_background(checkout: Checkout) -> None:
+    """`ps` finds one process by the file's name, and killing it ends the broker; a stopped one leaves no process."""
     file = checkout.config("server-1")
     start = f"bin/kafka-server-start.sh -daemon {file} --override zookeeper.connect="
     log = checkout.folder / "logs/start.out"

@@ -1,4 +1,4 @@
-"""`odradek status --cluster`: three brokers, one of them killed; and what is counted, without any."""
+"""`odradek status --cluster`: three brokers, one of them killed; and the report on a made-up state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def node(*dirs: Dir, rack: str | None = None) -> Node:
 # -- counting
 
 
-def test_nothing_is_wrong() -> None:
+def test_no_fault() -> None:
     rows = {("t", 0): row(1, [1, 2], [1, 2]), ("t", 1): row(2, [2], [2])}
     seen = overview(rows, {1: node(GOOD), 2: node(GOOD, GOOD, rack="r")}, "c", 1, 7)
     assert seen.wrong == []
@@ -47,7 +47,7 @@ def test_nothing_is_wrong() -> None:
     assert printed[-1].split() == ["all", "2", "3", "0", "0", "0", "15.0", "MB"]
 
 
-def test_what_is_wrong_comes_first_and_the_worst_of_it() -> None:
+def test_worst_faults_come_first() -> None:
     rows = {
         ("a", 0): row(None, [3], [3], offline=[3]),
         ("a", 1): row(1, [1, 2, 3], [1], min_isr=2, offline=[3]),
@@ -70,7 +70,7 @@ def test_what_is_wrong_comes_first_and_the_worst_of_it() -> None:
     assert (seen.without_leader, seen.under_min_isr, seen.under_replicated) == (1, 1, 2)
 
 
-def test_a_replica_that_is_being_added_is_not_missed() -> None:
+def test_adding_replica_is_no_fault() -> None:
     rows = {("t", 0): row(1, [1, 2], [1], adding=[2])}
     seen = overview(rows, {1: node(GOOD), 2: node(GOOD)}, "c", 1, 1)
     assert (seen.wrong, seen.being_moved) == ([], 1)
@@ -78,7 +78,7 @@ def test_a_replica_that_is_being_added_is_not_missed() -> None:
     assert "1 partition, 1 being reassigned" in render(seen)
 
 
-def test_of_many_partitions_some_are_named() -> None:
+def test_only_some_of_many_partitions_are_named() -> None:
     rows = {("t", index): row(None, [1], [1]) for index in range(12)}
     assert overview(rows, {1: node(GOOD)}, "c", 1, 1).wrong == [
         "12 partitions with no leader: t-0, t-1, t-2, t-3, t-4 and 7 more"
@@ -98,7 +98,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def status(cluster: Cluster, *words: str, code: int = 0, by: int = 0) -> str:
-    """What broker `by` is told by its own command."""
+    """The output of broker `by`'s own command."""
     done = cluster.brokers[by].command("status", "--cluster", *words)
     assert done.returncode == code, done
     return done.stdout
@@ -151,7 +151,7 @@ def test_a_cluster_that_loses_a_broker(cluster: Cluster) -> None:
 
 
 def controller(cluster: Cluster) -> tuple[int, int]:
-    """Who it is, and its epoch, by ZooKeeper."""
+    """The controller's id and epoch, by ZooKeeper."""
     tree = ZooKeeperTree(cluster.zookeeper.connect)
     try:
         return json.loads(tree.get("/controller")[0])["brokerid"], int(tree.get("/controller_epoch")[0])
@@ -166,14 +166,14 @@ def test_one_broker_without_zookeeper(broker: Any, tmp_path: Path) -> None:
     assert (found["controller_epoch"], [one["id"] for one in found["brokers"]]) == (None, [0])
 
 
-def test_who_takes_connections_and_is_silent_is_passed_over(broker: Any) -> None:
+def test_silent_broker_is_skipped(broker: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"127.0.0.1:{silent.getsockname()[1]},{broker.bootstrap}"
         done = broker.command("status", "--cluster", "--bootstrap-server", servers)
     assert done.returncode == 0 and done.stdout.startswith("nothing is wrong\n"), done
 
 
-def test_wrong_usage_and_unreachable_there(broker: Any) -> None:
+def test_wrong_usage_and_unreachable_broker(broker: Any) -> None:
     refused = broker.command("status", "--bootstrap-server", broker.bootstrap)
     assert refused.returncode == 2 and "--cluster" in refused.stderr
     unreachable = broker.command("status", "--cluster", "--bootstrap-server", "127.0.0.1:1")

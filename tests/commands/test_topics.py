@@ -31,7 +31,7 @@ def test_create_describe_in_kafkas_layout(run: Run, name: str) -> None:
     assert len(lines) == 3
 
 
-def test_exists_or_not(run: Run, name: str) -> None:
+def test_if_exists_and_if_not_exists(run: Run, name: str) -> None:
     run("topics", "--create", "--topic", name)
     again = run("topics", "--create", "--topic", name, code=1)
     assert b"already exists" in again.stderr and b"Traceback" not in again.stderr
@@ -42,7 +42,7 @@ def test_exists_or_not(run: Run, name: str) -> None:
     run("topics", "--delete", "--topic", name, "--if-exists")
 
 
-def test_topic_is_a_regular_expression_but_not_to_create(run: Run, name: str) -> None:
+def test_topic_is_a_regular_expression_except_for_create(run: Run, name: str) -> None:
     for suffix in ("a", "b", "other"):
         run("topics", "--create", "--topic", f"{name}-{suffix}")
     listed = run("topics", "--list", "--topic", f"{name}-[ab]").stdout.decode().split()
@@ -64,7 +64,7 @@ def test_replica_assignment(run: Run, topic: str, name: str) -> None:
     assert _described(run, f"{name}-by-hand")["partitionCount"] == 2
 
 
-def test_reports_show_only_what_is_amiss(run: Run, topic: str) -> None:
+def test_reports_show_only_faulty_partitions(run: Run, topic: str) -> None:
     for report in ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"):
         assert run("topics", "--describe", "--topic", topic, report).stdout == b""
     at_minimum = run("topics", "--describe", "--topic", topic, "--at-min-isr-partitions").stdout
@@ -76,7 +76,7 @@ def test_replication_factor_above_the_brokers(run: Run, name: str) -> None:
     assert b"eplication" in refused.stderr
 
 
-def test_wrong_usage_is_2(run: Run, name: str) -> None:
+def test_wrong_usage_exits_with_2(run: Run, name: str) -> None:
     run("topics", "--list", "--describe", code=2)
     run("topics", code=2)
     run("topics", "--create", code=2)

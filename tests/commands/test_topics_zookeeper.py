@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 @pytest.fixture
 def connect(server: ZooKeeper) -> str:
-    """`zookeeper.connect` of a cluster of this test's own."""
+    """`zookeeper.connect` for a cluster of this test's own."""
     return f"{server.connect}/test-{time.monotonic_ns()}"
 
 
@@ -48,14 +48,14 @@ def tree(connect: str) -> Iterator[Tree]:
 
 
 def register(tree: Tree, broker: int, port: int, rack: str | None = None) -> None:
-    """Make the node of a live broker."""
+    """Create the node of a live broker."""
     tree.ensure(znodes.BROKER_IDS)
     data = znodes.encode_broker({"PLAINTEXT": ("127.0.0.1", port)}, {"PLAINTEXT": "PLAINTEXT"}, rack, 0)
     tree.create(f"{znodes.BROKER_IDS}/{broker}", data, ephemeral=True)
 
 
 def lead(tree: Tree, topic: str, partition: int, leader: int, *isr: int) -> None:
-    """Make the node of a partition's state."""
+    """Create the node of a partition's state."""
     tree.ensure(znodes.partition_path(topic, partition))
     tree.create(znodes.state_path(topic, partition), znodes.encode_state(znodes.PartitionState(leader, 0, [*isr], 1)))
 
@@ -75,7 +75,7 @@ def call(connect: str, command: str, *words: str) -> subprocess.CompletedProcess
 
 @pytest.fixture
 def topics(connect: str) -> Topics:
-    """`topics("--list")` is what it prints; asserts the exit code, 0 unless told."""
+    """The output of `topics("--list")`; asserts the exit code, by default 0."""
 
     def run(*words: str, code: int = 0) -> str:
         done = call(connect, "topics", *words)
@@ -107,7 +107,7 @@ def test_create_and_list(topics: Topics, cluster: Tree) -> None:
     assert znodes.decode_topic(cluster.get(znodes.topic_path("one"))[0]).id
 
 
-def test_what_is_not_created(topics: Topics, cluster: Tree) -> None:
+def test_invalid_topics_are_refused(topics: Topics, cluster: Tree) -> None:
     size = ("--replication-factor", "1", "--partitions", "1")
     topics("--create", "--topic", "there", *size)
     assert 'Topic "there" already exists.' in topics("--create", "--topic", "there", *size, code=1)
@@ -160,7 +160,7 @@ def test_alter_partitions(topics: Topics, cluster: Tree) -> None:
     topics("--alter", "--topic", "nothing", "--partitions", "4", code=1)
 
 
-def test_alter_configs_tells_the_brokers(topics: Topics, cluster: Tree) -> None:
+def test_alter_configs_notifies_brokers(topics: Topics, cluster: Tree) -> None:
     words = ("--replica-assignment", "1:2", "--config", "retention.ms=1", "--config", "segment.ms=2")
     topics("--create", "--topic", "t", *words)
     change = ("--config", "flush.ms=3", "--delete-config", "segment.ms")

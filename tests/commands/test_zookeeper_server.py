@@ -26,7 +26,7 @@ def port() -> int:
 
 @pytest.fixture
 def properties(tmp_path: Path, port: int) -> Path:
-    """The file as this project has it, but for the port and the place."""
+    """The project's file with another port and directory."""
     shipped = (Path(__file__).parents[2] / "config/zookeeper.properties").read_text()
     file = tmp_path / "zookeeper.properties"
     file.write_text(shipped.replace("/tmp/zookeeper", f"{tmp_path}/data").replace("2181", str(port)))
@@ -34,13 +34,13 @@ def properties(tmp_path: Path, port: int) -> Path:
 
 
 def environment(**changed: str) -> dict[str, str]:
-    """This process's, without what names a Java runtime or jars."""
+    """This process's environment, without variables for a Java runtime or jars."""
     return {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "CLASSPATH")} | changed
 
 
 @pytest.fixture
 def start(properties: Path, port: int) -> Iterator[Start]:
-    """Starts a server and returns when it serves."""
+    """Start a server; returns once it serves."""
     started: list[subprocess.Popen[bytes]] = []
 
     def call(**changed: str) -> subprocess.Popen[bytes]:
@@ -108,13 +108,13 @@ def test_without_zookeeper(properties: Path, tmp_path: Path) -> None:
 
 
 def in_front(folder: Path, package: str) -> None:
-    """An empty one, which hides an installed one that has a runtime or jars."""
+    """An empty module that hides an installed one with a runtime or jars."""
     (folder / package).mkdir()
     (folder / package / "__init__.py").touch()
 
 
 def refusal(properties: Path, **changed: str) -> str:
-    """The one line that the command ends with."""
+    """The only line that the command prints."""
     words = command_line("zookeeper-server-start", str(properties))
     done = subprocess.run(words, env=environment(**changed), capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 1 and done.stderr.count("\n") == 1

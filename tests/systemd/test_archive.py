@@ -14,7 +14,7 @@ from ..clients.raw.batches import batch
 from ..clients.raw.calls import produce
 from .machine import Machine, started
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(400), pytest.mark.needs("java")]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(800), pytest.mark.needs("java")]
 UNIT = "odradek-archive.service"
 
 
@@ -44,11 +44,11 @@ def send(machine: Machine, topic: str, count: int) -> None:
 def test_two_runs_as_the_timer_starts_them(machine: Machine) -> None:
     topic = create_topic(machine)
     send(machine, topic, 3)
-    machine.systemctl("start", UNIT, timeout=150)
+    machine.systemctl("start", UNIT, timeout=300)
     assert machine.show(UNIT, "Result") == "success"
     assert archived(machine, topic) == [0, 1, 2]
     send(machine, topic, 2)
-    machine.systemctl("start", UNIT, timeout=150)
+    machine.systemctl("start", UNIT, timeout=300)
     assert archived(machine, topic) == [0, 1, 2, 3, 4]
     owner = (machine.root / "var/lib/odradek-archive").stat().st_uid
     assert owner == machine.data_dir.stat().st_uid != 0

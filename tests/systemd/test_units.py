@@ -106,13 +106,19 @@ def test_only_a_cluster_wants_the_replicator(tmp_path: Path) -> None:
     assert len(wanted) == 1 and wanted[0].startswith("Wants=") and "odradek-cluster.service" in wanted[0]
 
 
+def test_the_exporter_is_started_where_metrics_are_served() -> None:
+    for exporter in (False, True):
+        target = render.files(dataclasses.replace(PLAIN, exporter=exporter))["etc/systemd/system/odradek.target"]
+        assert ("odradek-exporter.service" in target) is exporter
+
+
 def test_only_who_speaks_to_others_has_a_network(tmp_path: Path) -> None:
     connected = {"memory", "controller", "coordinator", "replicator"}
     for cluster in (False, True):
         texts = render.files(dataclasses.replace(PLAIN, cluster=cluster))
         names = [name.removesuffix(".service").removeprefix("odradek-") for name in SERVICES]
         alone = {name for name in names if "PrivateNetwork=yes" in texts[f"etc/systemd/system/odradek-{name}.service"]}
-        assert alone == set(names) - {"archive"} - (connected if cluster else set())
+        assert alone == set(names) - {"archive", "exporter"} - (connected if cluster else set())
 
 
 @pytest.mark.live

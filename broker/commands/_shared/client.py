@@ -176,7 +176,7 @@ class Cluster:
 
         An offset of -1 means that no record has that timestamp or a later one.
         """
-        leaders, failed = self._leaders(timestamps)
+        leaders, failed = self.leaders(timestamps)
         found: dict[Partition, tuple[int, int]] = {}
         for node, partitions in leaders.items():
             request = _list_offsets({one: timestamps[one] for one in partitions}, isolation_level)
@@ -189,7 +189,7 @@ class Cluster:
                         found[one] = (part.offset, part.timestamp)
         return found, failed
 
-    def _leaders(self, partitions: Iterable[Partition]) -> tuple[dict[int, list[Partition]], dict[Partition, int]]:
+    def leaders(self, partitions: Iterable[Partition]) -> tuple[dict[int, list[Partition]], dict[Partition, int]]:
         """The partitions by leader, and the error codes of those without a leader."""
         places = {}
         for topic in self.metadata({name for name, _ in partitions}).topics:

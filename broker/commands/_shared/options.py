@@ -45,9 +45,17 @@ class ClientCommand(click.Command):
 def _log_to_stderr() -> None:
     """Log errors of the client's threads, each text once in 5 s, so that a lost broker does not flood the terminal."""
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger().handlers[0].addFilter(_in_one_line)
     logging.getLogger().handlers[0].addFilter(_once_in_a_while({}))
     for chatty in ("kafka.net.connection", "kafka.cluster"):  # duplicates of kafka.net.manager; missing topics
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """An exception of the client's as a text without its traceback."""
+    if record.exc_info and record.exc_info[1] is not None:
+        record.msg, record.args, record.exc_info = f"{record.getMessage()}: {record.exc_info[1]}", (), None
+    return True
 
 
 def _once_in_a_while(last: dict[str, float]) -> Callable[[logging.LogRecord], bool]:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
+from odradek.broker.commands._shared.client_security import is_security, security_config
+
 # Configurations with other names or values in kafka-python.
 _RENAMED = {
-    "ssl.truststore.location": "ssl_cafile",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.keystore.location": "ssl_certfile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
     "max.in.flight.requests.per.connection": "max_in_flight_requests_per_connection",
     # 0.8's names
     "compression.codec": "compression_type",
@@ -47,7 +40,6 @@ _IGNORED = {
     "serializer.class",
     "key.serializer.class",
 }
-_JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def client_config(properties: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,13 +48,16 @@ def client_config(properties: Mapping[str, str], known: Mapping[str, Any]) -> di
     A property that kafka-python does not have causes a warning on stderr, as in Java's clients; a value that does
     not parse raises UsageError.
     """
+    from odradek.broker.commands._shared import refused_connections
+
+    refused_connections.install()
     config: dict[str, Any] = {}
+    if any(map(is_security, properties)):
+        config = security_config(properties)
     for name, value in properties.items():
-        if name == "sasl.jaas.config":
-            config.update(_jaas(value))
-        elif name == "ssl.endpoint.identification.algorithm":
-            config["ssl_check_hostname"] = bool(value)
-        elif (key := _RENAMED.get(name, name.replace(".", "_"))) in known:
+        if is_security(name):
+            continue
+        if (key := _RENAMED.get(name, name.replace(".", "_"))) in known:
             config[key] = _convert(name, value, known[key])
         elif name not in _IGNORED:
             click.echo(f"WARN {name} was given but is not a configuration of this client", err=True)
@@ -71,17 +66,11 @@ def client_config(properties: Mapping[str, str], known: Mapping[str, Any]) -> di
 
 def meant_for(known: Mapping[str, Any], properties: Mapping[str, str]) -> dict[str, str]:
     """The `properties` of another client that are in this `DEFAULT_CONFIG` too: mostly connection settings."""
-    special = ("sasl.jaas.config", "ssl.endpoint.identification.algorithm")
     return {
         name: value
         for name, value in properties.items()
-        if name in special or _RENAMED.get(name, name.replace(".", "_")) in known
+        if is_security(name) or _RENAMED.get(name, name.replace(".", "_")) in known
     }
-
-
-def _jaas(text: str) -> dict[str, str]:
-    """User name and password of a `PlainLoginModule` or `ScramLoginModule` line."""
-    return {f"sasl_plain_{key}": value.replace('\\"', '"') for key, value in _JAAS.findall(text)}
 
 
 def _convert(name: str, value: str, default: Any) -> Any:

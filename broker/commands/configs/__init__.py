@@ -61,7 +61,7 @@ class ConfigsCommand(ClientCommand):
 @click.option("--broker-logger", help="The loggers of the broker with this id.")
 @click.option("--group", help="The group with this name.")
 @click.option("--client-metrics", help="The client metrics subscription with this name.")
-@click.option("--user", help="Quotas of this user.")
+@click.option("--user", help="Quotas of this user, and its SCRAM credentials.")
 @flag("--user-defaults", "Default quotas of users.")
 @click.option("--client", help="Quotas of this client id.")
 @flag("--client-defaults", "Default quotas of client ids.")
@@ -144,6 +144,8 @@ def _added(options: dict[str, Any]) -> dict[str, str]:
     found = load_properties(options["add_config_file"])
     for pair in _COMMA.split(options["add_config"]) if options["add_config"] else ():
         key, equals, value = pair.partition("=")
+        if key.strip().startswith("SCRAM-"):
+            raise click.UsageError("use `odradek users add`: other users of this machine see a password in an argument")
         if not equals:
             raise click.UsageError(f"'{pair}' is not of the form key=value")
         found[key.strip()] = value.strip().replace("[", "").replace("]", "")

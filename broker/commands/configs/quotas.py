@@ -1,4 +1,4 @@
-"""Implements `odradek configs` for quotas of users, clients and addresses (KIP-546)."""
+"""Implements `odradek configs` for quotas of users, clients and addresses (KIP-546), and shows who has credentials."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import click
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
 from odradek.broker.commands._shared.client import Cluster, check
+from odradek.broker.commands._shared.scram_credentials import described
 from odradek.broker.commands._shared.tables import print_json
 from odradek.broker.errors import OdradekError
+from odradek.security.quotas import keys
 
 _ENTITY = {"users": "user", "clients": "client-id", "ips": "ip"}
 _SHOWN = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
@@ -18,16 +20,30 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 def describe(cluster: Cluster, types: list[str], names: list[str], options: Mapping[str, Any]) -> None:
-    """Print the quotas of the named entities, or of all entities of their types."""
-    documents = _quotas(cluster, types, names)
+    """Print the quotas of the named entities, or of all entities of their types; of users also their credentials."""
+    quotas = _quotas(cluster, types, names)
+    credentials = described(cluster, names) if types == ["users"] and "" not in names else {}
     if options["as_json"]:
-        print_json(documents)
+        print_json(_documents(quotas, credentials))
         return
-    for document in documents:
+    for document in quotas:
         entity = document["entity"]
         who = ", ".join(_who(kind, entity[kind]) for kind in _SHOWN if kind in entity)
         what = ", ".join(f"{key}={value}" for key, value in document["quotas"].items())
         click.echo(f"Quota configs for {who} are {what}")
+    for user, held in credentials.items():
+        what = ", ".join(f"{mechanism}=iterations={iterations}" for mechanism, iterations in held)
+        click.echo(f"SCRAM credential configs for user-principal '{user}' are {what}")
+
+
+def _documents(quotas: list[dict[str, Any]], credentials: Mapping[str, list[tuple[str, int]]]) -> list[dict[str, Any]]:
+    """One for each entity; `scram` has the iterations by mechanism."""
+    found = {tuple(document["entity"].items()): document for document in quotas}
+    for user, held in credentials.items():
+        entity = {"user": user}
+        document = found.setdefault(tuple(entity.items()), {"entity": entity, "quotas": {}})
+        document["scram"] = dict(held)
+    return list(found.values())
 
 
 def _who(kind: str, name: str | None) -> str:
@@ -54,6 +70,7 @@ def _quotas(cluster: Cluster, types: list[str], names: list[str]) -> list[dict[s
 
 def alter(cluster: Cluster, types: list[str], names: list[str], added: Mapping[str, str], deleted: list[str]) -> None:
     """Set and unset quotas of one entity."""
+    _refuse_others(types, [*added, *deleted])
     if deleted:
         there = {key for document in _quotas(cluster, types, names) for key in document["quotas"]}
         if missing := [key for key in deleted if key not in there]:
@@ -68,6 +85,17 @@ def alter(cluster: Cluster, types: list[str], names: list[str], added: Mapping[s
     request = AlterClientQuotasRequest(entries=[make(entity=entity, ops=operations)], validate_only=False)
     for entry in cluster.send_to_controller(request, lambda r: [e.error_code for e in r.entries]).entries:
         check(entry.error_code, entry.error_message)
+
+
+def _refuse_others(types: list[str], names: list[str]) -> None:
+    """Raise OdradekError for names that are no quotas of these entities. `odradek users` changes credentials."""
+    known = keys.OF_ADDRESSES if types == ["ips"] else keys.OF_CLIENTS
+    others = [name for name in names if name not in known]
+    scram = [name for name in others if name.startswith("SCRAM-")]
+    if scram and types == ["users"]:
+        raise OdradekError(f"{', '.join(scram)}: use `odradek users remove`")
+    if others:
+        raise OdradekError(f"only quotas can be set for {' and '.join(types)}, not {', '.join(others)}")
 
 
 def _number(key: str, text: str) -> float:

@@ -10,6 +10,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import ElectLeadersRequest
 
 from odradek.broker.commands._shared.client import Cluster, Partition, check
+from odradek.broker.commands._shared.java_errors import java_error
 from odradek.broker.commands._shared.partitions import by_topic, from_file, names, repeated
 from odradek.broker.errors import OdradekError
 
@@ -39,7 +40,7 @@ def elect(cluster: Cluster, kind: str, partitions: list[Partition] | None) -> No
         click.echo(f"Valid replica already elected for partitions {names(already, ', ')}")
     failed = [one for one, code in sorted(codes.items()) if code not in (0, _NOT_NEEDED)]
     for topic, index in failed:
-        why = _java_error(*results[topic, index])
+        why = java_error(*results[topic, index])
         click.echo(f"Error completing leader election ({kind}) for partition: {topic}-{index}: {why}")
     if failed:
         raise OdradekError(f"{len(failed)} replica(s) could not be elected")
@@ -64,10 +65,3 @@ def _ask(cluster: Cluster, kind: str, partitions: list[Partition] | None) -> dic
 def _topics(partitions: Iterable[Partition]) -> list[Any]:
     make = ElectLeadersRequest.TopicPartitions
     return [make(topic=topic, partitions=indexes) for topic, indexes in by_topic(partitions).items()]
-
-
-def _java_error(code: int, text: str | None) -> str:
-    """An error as Kafka's tool prints it, with the name of its Java class."""
-    error = kafka_errors.for_code(code)
-    name = error.__name__.removesuffix("Error")
-    return f"org.apache.kafka.common.errors.{name}Exception: {text or getattr(error, 'description', '')}"

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from typing import Any
 
 import click
-from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeLogDirsRequest
 
 from odradek.broker.commands._shared.client import Cluster
+from odradek.broker.commands._shared.java_errors import java_class
 from odradek.broker.commands._shared.partitions import ids
 from odradek.broker.errors import OdradekError
 
@@ -33,7 +33,11 @@ def _dirs(cluster: Cluster, broker: int, topics: Collection[str]) -> list[dict[s
     """A broker's log directories, with keys in the order of Kafka's tool."""
     response = cluster.send(DescribeLogDirsRequest(topics=None), broker)
     return [
-        {"partitions": _partitions(result, topics), "error": _error(result.error_code), "logDir": result.log_dir}
+        {
+            "partitions": _partitions(result, topics),
+            "error": java_class(result.error_code) if result.error_code else None,
+            "logDir": result.log_dir,
+        }
         for result in response.results
     ]
 
@@ -50,10 +54,3 @@ def _partitions(result: Any, topics: Collection[str]) -> list[dict[str, Any]]:
         for part in sorted(topic.partitions, key=lambda part: part.partition_index)
         if not topics or topic.name in topics
     ]
-
-
-def _error(code: int) -> str | None:
-    """The name of the error's Java class."""
-    if not code:
-        return None
-    return f"org.apache.kafka.common.errors.{kafka_errors.for_code(code).__name__.removesuffix('Error')}Exception"

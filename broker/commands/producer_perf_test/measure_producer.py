@@ -15,6 +15,7 @@ from kafka.errors import KafkaError
 
 from odradek.broker.commands._shared.codecs import register
 from odradek.broker.commands._shared.metrics import print_metrics
+from odradek.broker.commands._shared.pace import pacing
 from odradek.broker.commands._shared.properties import client_config
 from odradek.broker.errors import FAILED, OK, OdradekError
 
@@ -81,7 +82,7 @@ def _from_file(options: Mapping[str, Any], choose: random.Random) -> Iterator[by
 
 def _send_all(producer: KafkaProducer, options: Mapping[str, Any], payloads: Iterator[bytes], stats: Stats) -> None:
     transaction = _transaction(producer, options["transaction_ms"])
-    pace = _pace(options["throughput"])
+    pace = pacing(options["throughput"])
     for number in range(options["num_records"]):
         transaction(False)
         _send(producer, options["topic"], next(payloads), stats)
@@ -100,20 +101,6 @@ def _send(producer: KafkaProducer, topic: str, payload: bytes, stats: Stats) -> 
         return
     future.add_callback(stats.record, started, len(payload))
     future.add_errback(stats.failed)
-
-
-def _pace(throughput: float) -> Callable[[int], None]:
-    """A function that sleeps when the send rate exceeds `throughput` records per second."""
-    if throughput <= 0:
-        return lambda number: None
-    started = time.monotonic()
-
-    def pace(number: int) -> None:
-        ahead = number / throughput - (time.monotonic() - started)
-        if ahead > 0.002:
-            time.sleep(ahead)
-
-    return pace
 
 
 def _transaction(producer: KafkaProducer, duration_ms: int | None) -> Callable[[bool], None]:

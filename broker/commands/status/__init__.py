@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from odradek.broker.commands._shared.broker import configured, find_running
-from odradek.broker.commands._shared.options import ClientCommand, flag
+from odradek.broker.commands._shared.options import ClientCommand, flag, load_properties
+
+if TYPE_CHECKING:
+    from odradek.broker.config import BrokerConfig
 
 
 @click.command("status", cls=ClientCommand, no_args_is_help=False)
 @configured
 @flag("--cluster", "Show all brokers of the cluster, and its faults.")
 @click.option("--bootstrap-server", metavar="HOST:PORT,…", help="With --cluster: bootstrap brokers, on any machine.")
+@click.option("--command-config", metavar="FILE", help="With --cluster: properties file with client configurations.")
+@click.option(
+    "--zk-tls-config-file",
+    metavar="FILE",
+    help="With --cluster: the zookeeper.ssl.… and odradek.zookeeper.… of this properties file secure the connection to "
+    "ZooKeeper. Default: those of the broker on this machine.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch one per line.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--interval", default=1.0, show_default=True, metavar="SECONDS", help="Time between updates with --watch."
 )
 def command(
-    properties: Path | None, override: tuple[str, ...], cluster: bool, bootstrap_server: str | None, as_json: bool,
-    watch: bool, interval: float,
+    properties: Path | None, override: tuple[str, ...], cluster: bool, as_json: bool, watch: bool, interval: float,
+    **of_cluster: str | None,
 ) -> None:  # fmt: skip
     """Show the processes, partitions and rates of a running broker, or all brokers of its cluster.
 
@@ -38,10 +49,10 @@ def command(
       odradek status --json | jq '.partitions[] | select(.state != "leader")'
       odradek status --cluster --bootstrap-server localhost:9092
     """
-    if bootstrap_server and not cluster:
-        raise click.UsageError("--bootstrap-server needs --cluster")
+    if not cluster and (given := [name for name, value in of_cluster.items() if value]):
+        raise click.UsageError(f"--{given[0].replace('_', '-')} needs --cluster")
     show = _Show(as_json, watch, interval)
-    well = _cluster(properties, override, bootstrap_server, show) if cluster else _broker(properties, override, show)
+    well = _cluster(properties, override, of_cluster, show) if cluster else _broker(properties, override, show)
     if not well:
         from odradek.broker.errors import FAILED
 
@@ -89,23 +100,44 @@ def _broker(properties: Path | None, override: tuple[str, ...], show: _Show) -> 
     return show.until_enough(look)
 
 
-def _cluster(properties: Path | None, override: tuple[str, ...], bootstrap: str | None, show: _Show) -> bool:
+def _cluster(
+    properties: Path | None, override: tuple[str, ...], options: Mapping[str, str | None], show: _Show
+) -> bool:
     """Show the cluster from its brokers' responses; returns whether it has no faults."""
     from odradek.broker.commands.status import ask_brokers
     from odradek.broker.commands.status.overview import render
 
-    with ask_brokers.connect(bootstrap or _own_address(properties, override)) as cluster:
+    here = None if options["bootstrap_server"] else find_running(properties, override)
+    client = load_properties(options["command_config"])
+    zookeeper = _zookeeper_credentials(here, options["zk_tls_config_file"])
+    with ask_brokers.connect(options["bootstrap_server"] or _address(here, client), client) as cluster:
 
         def look() -> tuple[bool, Callable[[], str], Callable[[], object]]:
-            seen = ask_brokers.collect(cluster)
+            seen = ask_brokers.collect(cluster, zookeeper)
             return not seen.wrong, lambda: render(seen), seen.as_json
 
         return show.until_enough(look)
 
 
-def _own_address(properties: Path | None, override: tuple[str, ...]) -> str:
-    """The advertised address of the broker that runs here. Raises NotRunning."""
+def _address(here: BrokerConfig | None, client: Mapping[str, str]) -> str:
+    """The advertised address of the broker here for this client: with its security.protocol, or else the first one."""
     from odradek.broker.listeners import bracket
 
-    endpoint = find_running(properties, override).advertised[0]
+    assert here is not None
+    protocol = client.get("security.protocol", "PLAINTEXT").strip().upper()
+    fitting = (one for one in here.advertised if here.protocols[one.name] == protocol)
+    endpoint = next(fitting, here.advertised[0])
     return f"{bracket(endpoint.host)}:{endpoint.port}"
+
+
+def _zookeeper_credentials(here: BrokerConfig | None, config_file: str | None) -> dict[str, Any]:
+    """For ZooKeeper: of the file, or else of the broker here. Raises OdradekError."""
+    from odradek.broker.commands._shared import zookeeper
+    from odradek.broker.errors import OdradekError
+
+    try:
+        if config_file:
+            return zookeeper.credentials(zookeeper.settings(config_file))
+        return zookeeper.credentials(here) if here is not None and here.clustered else {}
+    except ValueError as error:
+        raise OdradekError(str(error)) from None

@@ -7,7 +7,7 @@ epoch is left out where there is no ZooKeeper, or none that can be reached from 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka import errors as kafka_errors
@@ -25,7 +25,7 @@ _TRIES = 5  # attempts, as some brokers may not answer
 _SESSION_MS, _CONNECT_MS = 6000, 2000  # with ZooKeeper
 
 
-def connect(bootstrap: str) -> Cluster:
+def connect(bootstrap: str, properties: Mapping[str, str] = {}) -> Cluster:
     """A connection with short timeouts. Raises OdradekError when no broker answers.
 
     This tries the servers one by one: kafka-python spends all its time on one that accepts a connection but does not
@@ -34,24 +34,28 @@ def connect(bootstrap: str) -> Cluster:
     *others, last = bootstrap.split(",")
     for server in others:
         try:
-            return _hasty(server)
+            return _hasty(server, properties)
         except OdradekError:
             continue
-    return _hasty(last)
+    return _hasty(last, properties)
 
 
-def _hasty(server: str) -> Cluster:
-    made = Cluster(server, {"request.timeout.ms": str(TIMEOUT_MS)}, TIMEOUT_MS)
+def _hasty(server: str, properties: Mapping[str, str]) -> Cluster:
+    made = Cluster(server, {**properties, "request.timeout.ms": str(TIMEOUT_MS)}, TIMEOUT_MS)
     made.admin._manager.config["socket_connection_setup_timeout_ms"] = TIMEOUT_MS  # not an option of the client
     return made
 
 
-def collect(cluster: Cluster) -> Overview:
-    """The current state of the cluster. Raises OdradekError, or kafka-python's error when no broker answers."""
+def collect(cluster: Cluster, credentials: Mapping[str, Any] = {}) -> Overview:
+    """The current state of the cluster. Raises OdradekError, or kafka-python's error when no broker answers.
+
+    `credentials` are for ZooKeeper, as of `_shared.zookeeper`.
+    """
     seen = _metadata(cluster)
     nodes = _nodes(cluster, seen.brokers)
     controller = -1 if seen.controller_id is None else seen.controller_id
-    return overview(_rows(cluster, seen.topics, controller), nodes, seen.cluster_id, controller, _epoch(cluster, nodes))
+    epoch = _epoch(cluster, nodes, credentials)
+    return overview(_rows(cluster, seen.topics, controller), nodes, seen.cluster_id, controller, epoch)
 
 
 def _metadata(cluster: Cluster) -> Any:
@@ -90,7 +94,7 @@ def _dirs(answer: Any) -> list[Dir] | None:
     ]
 
 
-def _epoch(cluster: Cluster, nodes: dict[int, Node]) -> int | None:
+def _epoch(cluster: Cluster, nodes: dict[int, Node], credentials: Mapping[str, Any]) -> int | None:
     from odradek.cluster.tree import znodes
     from odradek.cluster.tree.tree import TreeError
     from odradek.cluster.tree.zookeeper import ConnectError, ZooKeeperTree
@@ -99,7 +103,7 @@ def _epoch(cluster: Cluster, nodes: dict[int, Node]) -> int | None:
     if not address:
         return None
     try:
-        tree = ZooKeeperTree(address, _SESSION_MS, _CONNECT_MS)
+        tree = ZooKeeperTree(address, _SESSION_MS, _CONNECT_MS, patient=False, **credentials)
     except (ConnectError, ValueError):
         return None
     try:

@@ -20,7 +20,7 @@ from odradek.broker.commands._shared.options import (
     load_properties,
     only_with,
 )
-from odradek.broker.commands._shared.zookeeper import zookeeper_option
+from odradek.broker.commands._shared.zookeeper import check_one, zookeeper_option
 
 _REPORTS = (
     "under_replicated_partitions",
@@ -134,7 +134,7 @@ def _on_the_tree(action: str, options: dict[str, Any]) -> None:
         "--delete": change_topics_08.delete,
         "--describe": describe_topics_08.describe,
     }
-    with zookeeper.opened(options["zookeeper"]) as tree:
+    with zookeeper.opened(options["zookeeper"], options["zk_tls_config_file"]) as tree:
         actions[action](tree, options)
 
 
@@ -161,8 +161,7 @@ def _checked(options: dict[str, Any]) -> str:
 
 def _check_where(action: str, options: dict[str, Any]) -> None:
     """Check options that work only with brokers or only with ZooKeeper."""
-    if bool(options["bootstrap_server"]) == bool(options["zookeeper"]):
-        raise click.UsageError("give exactly one of --bootstrap-server and --zookeeper")
+    check_one(options)
     configs = options["config"] or options["delete_config"]
     if options["zookeeper"]:
         at_most_one({"--zookeeper": True} | {f"--{name.replace('_', '-')}": options[name] for name in _OF_BROKERS})

@@ -33,7 +33,7 @@ from odradek.protocol.errors import NONE
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 1.0  # a broker that does not answer is stopped or unreachable: clients do not wait for it
+_ACK_TIMEOUT_S = 1.0  # a broker that does not answer is stopped or unreachable: clients do not wait for it
 
 Stopped = Callable[[int, int, Errors], None]  # broker, error code, errors of partitions
 LeaderAndIsrDone = Callable[
@@ -123,7 +123,7 @@ class BrokerRequests:
 
     def when_acked(self, action: Callable[[], None]) -> None:
         """Call `action` when all brokers have acknowledged the requests sent so far, or take too long."""
-        self._waiting.append((time.monotonic() + _PATIENCE_S, action))
+        self._waiting.append((time.monotonic() + _ACK_TIMEOUT_S, action))
 
     def tick(self, now: float) -> None:
         """Run what is due (monotonic seconds)."""

@@ -41,8 +41,12 @@ class Brokers:
         """The epochs of the brokers that are not suspected."""
         return {broker: epoch for broker, epoch in self.epochs.items() if broker not in self.suspected}
 
-    def read(self) -> tuple[set[int], set[int]]:
-        """The brokers that have gone and those that have come; a restarted broker is in both. TreeUnavailable."""
+    def read(self) -> tuple[set[int], set[int], set[int]]:
+        """The brokers that have gone, those that have come, those with other endpoints. TreeUnavailable.
+
+        A restarted broker has gone and come. What changed in place while ZooKeeper was away is seen only here: its
+        watch was lost.
+        """
         registered = read_registered(self._tree, watch=True)
         epochs = {broker: stat.czxid for broker, (_, stat) in registered.items()}
         gone = {broker for broker, epoch in self.epochs.items() if epochs.get(broker) != epoch}
@@ -51,8 +55,25 @@ class Brokers:
             self._disconnect(broker)
         for broker in come:
             self._connect(broker, registered[broker][0])
+        changed = {broker for broker in epochs.keys() - come if self._update(broker, registered[broker][0])}
         self.epochs = epochs
-        return gone, come
+        return gone, come, changed
+
+    def read_changed(self, broker: int) -> bool:
+        """Read a registration that has changed in place; whether the broker has other endpoints. TreeUnavailable."""
+        found = self._tree.get_many([f"{znodes.BROKER_IDS}/{broker}"], watch=True)[0]
+        if found is None or self.epochs.get(broker) != found[1].czxid:
+            return False  # the broker is gone, or has registered again: `read` handles that
+        return self._update(broker, znodes.decode_broker(found[0]))
+
+    def _update(self, broker: int, node: BrokerNode) -> bool:
+        """Take the endpoints of a known registration; whether they are others."""
+        former, self.nodes[broker] = self.nodes[broker], node
+        addresses = [zookeeper_session.address_of(one, self._config) for one in (former, node)]
+        if broker in self.peers and addresses[0] != addresses[1]:
+            self.peers.pop(broker).close()
+            self._connect(broker, node)
+        return node != former
 
     def _connect(self, broker: int, node: BrokerNode) -> None:
         self.nodes[broker] = node
@@ -99,7 +120,7 @@ class Brokers:
 def read_registered(tree: Tree, watch: bool = False) -> dict[int, tuple[BrokerNode, Stat]]:
     """Registrations by broker; malformed ones are ignored. TreeUnavailable, NoNode."""
     names = tree.children(znodes.BROKER_IDS, watch)
-    found = tree.get_many([f"{znodes.BROKER_IDS}/{name}" for name in names])
+    found = tree.get_many([f"{znodes.BROKER_IDS}/{name}" for name in names], watch)
     registered = {}
     for name, node in zip(names, found, strict=True):
         if node is None:

@@ -22,11 +22,11 @@ from odradek.broker.controller.elected import admin_znodes
 from odradek.broker.controller.elected.broker_requests import BrokerRequests
 from odradek.broker.controller.elected.brokers import Brokers
 from odradek.broker.controller.elected.controller_node import ControllerLease
-from odradek.broker.controller.elected.fenced_writes import Fenced
+from odradek.broker.controller.elected.fenced_writes import FencedWrites
 from odradek.broker.controller.elected.leader_election import Elections
 from odradek.broker.controller.elected.offline_replicas import OfflineReplicas
 from odradek.broker.controller.elected.reassignment import Reassignments
-from odradek.broker.controller.elected.settled_lives import SettledLives
+from odradek.broker.controller.elected.settled_epochs import SettledEpochs
 from odradek.broker.controller.elected.state_loader import LoadedState
 from odradek.broker.controller.elected.term import Decide
 from odradek.broker.controller.elected.topic_changes import Topics
@@ -35,7 +35,7 @@ from odradek.broker.controller.elected.topic_ids import TopicIds
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.interbroker.peers import PeerPool
 from odradek.cluster.decisions.broker_request_batch import Replica
-from odradek.cluster.decisions.controller_state import Change, ControllerContext
+from odradek.cluster.decisions.controller_state import ControllerContext, StateChange
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Event, Tree, TreeError
 from odradek.cluster.tree.znodes import MalformedNode, Partition
@@ -63,9 +63,9 @@ class Elected:
         self._stale = True
         self._retry_at = 0.0
         self._own = config["broker.id"]
-        self.fenced = Fenced(tree, lease.epoch_version, self._fence)
+        self.fenced = FencedWrites(tree, lease.epoch_version, self._fence)
         self._loaded = LoadedState(tree, lease.epoch, TopicIds(tree, self.fenced, controller_requests.topic_id))
-        self._lives = SettledLives(tree, self.fenced)
+        self._settled_epochs = SettledEpochs(tree, self.fenced)
         self.brokers = Brokers(config, tree, peer_pool, self._broker_lost, self._broker_found)
         self.offline = OfflineReplicas(self)
         self.broker_requests = BrokerRequests(
@@ -141,7 +141,7 @@ class Elected:
         self._loaded.reload()
         self._loaded.take_notices(self.fenced.epoch_check)
         self._read_brokers()
-        self._lives.read()
+        self._settled_epochs.read()
         self.context.started(self.brokers.alive())
         self.context.died(self.brokers.suspected, suspected=True)
         self.deletions.read()
@@ -156,12 +156,12 @@ class Elected:
 
     def _begin(self) -> None:
         """Decide and send requests, based on the state just read."""
-        self._exclude(self._loaded.restarted_members(self._lives.unsettled(self.context.live)))
+        self._exclude(self._loaded.restarted_members(self._settled_epochs.unsettled(self.context.live)))
         resumed = self._loaded.restarted_leaders()
         self.settle(lambda: self.context.raise_epochs(resumed))
         self.broker_requests.send_full_state(set(self.context.live))
         self.replace_failed()
-        self._record_lives()
+        self._record_settled_epochs()
         self.topics.make_all_new()
         self.deletions.start_ready()
         self.reassignments.resume()
@@ -193,6 +193,8 @@ class Elected:
     def _node_changed(self, path: str) -> None:
         if path == znodes.BROKER_IDS:
             self.brokers_changed()
+        elif path.startswith(znodes.BROKER_IDS + "/"):
+            self._registration_changed(znodes.decode_broker_id(path.removeprefix(znodes.BROKER_IDS + "/")))
         elif path == znodes.TOPICS:
             self.topics.changed()
         elif path == znodes.DELETE_TOPICS:
@@ -216,17 +218,28 @@ class Elected:
 
     def brokers_changed(self) -> None:
         """Handle registrations that appeared or disappeared."""
-        gone, come = self._read_brokers()
+        gone, come, changed = self._read_brokers()
         if gone:
             self._fail(gone)
         if come:
             self._welcome(come)
+        for broker in changed:
+            self._announce(broker)
 
-    def _read_brokers(self) -> tuple[set[int], set[int]]:
-        gone, come = self.brokers.read()
+    def _registration_changed(self, broker: int) -> None:
+        if self.brokers.read_changed(broker):
+            self._announce(broker)
+
+    def _announce(self, broker: int) -> None:
+        """Send the others the endpoints that a live broker has now; to it all, as its connection may be a new one."""
+        log.info("broker %d changed its listeners", broker)
+        self.broker_requests.send_full_state({broker})
+
+    def _read_brokers(self) -> tuple[set[int], set[int], set[int]]:
+        gone, come, changed = self.brokers.read()
         for broker in gone:
             self.offline.forget(broker)
-        return gone, come
+        return gone, come, changed
 
     def _broker_lost(self, broker: int) -> None:
         self._unless_stale(lambda: self._fail({broker}, suspected=True))
@@ -251,16 +264,16 @@ class Elected:
         self.context.started({broker: self.brokers.epochs[broker] for broker in brokers})
         self.broker_requests.send_full_state(brokers)
         self.settle(lambda: self.context.brokers_started(self._unclean))
-        self._record_lives()
+        self._record_settled_epochs()
         self.topics.make_all_new()
         self.deletions.start_ready()
         self.reassignments.resume()
         log.info("brokers %s started", sorted(brokers))
 
-    def _record_lives(self) -> None:
-        """Record the lives of the live brokers, whose state changes are written; nothing if the view is stale."""
+    def _record_settled_epochs(self) -> None:
+        """Record the epochs of the live brokers, whose state changes are written; nothing if the view is stale."""
         if not self._stale and not self._term_ended():
-            self._lives.record(self.context.live, self.brokers.epochs)
+            self._settled_epochs.record(self.context.live, self.brokers.epochs)
 
     def replace_failed(self) -> int:
         """Elect leaders and shrink ISRs where brokers have failed; the number of changed partitions."""
@@ -301,7 +314,7 @@ class Elected:
     def _term_ended(self) -> bool:
         return self._over or not self._lease.held
 
-    def refused(self, changes: Sequence[Change]) -> list[Partition]:
+    def refused(self, changes: Sequence[StateChange]) -> list[Partition]:
         """Write changes that the caller sends; returns the partitions whose state had changed, read again."""
         with self._done_or_stale():
             refused = self.fenced.write(self.context, changes)[1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from odradek.cluster.decisions.controller_state import Change, ControllerContext
+from odradek.cluster.decisions.controller_state import ControllerContext, StateChange
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import (
     BadVersion,
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _TOGETHER = 1000  # writes in flight
 
 
-class Fenced:
+class FencedWrites:
     """One controller term, bound to a version of /controller_epoch; `on_fenced()` is called when the term has ended."""
 
     def __init__(self, tree: Tree, epoch_version: int, on_fenced: Callable[[], None]) -> None:
@@ -37,7 +37,9 @@ class Fenced:
         self._tree = tree
         self._on_fenced = on_fenced
 
-    def write(self, context: ControllerContext, changes: Sequence[Change]) -> tuple[list[Partition], list[Partition]]:
+    def write(
+        self, context: ControllerContext, changes: Sequence[StateChange]
+    ) -> tuple[list[Partition], list[Partition]]:
         """(written, refused because the node has another version). TreeUnavailable."""
         self._make_parents(changes)
         done: list[Partition] = []
@@ -68,13 +70,13 @@ class Fenced:
             self.check_refusal(error)
             raise
 
-    def _operations(self, change: Change) -> list[Operation]:
+    def _operations(self, change: StateChange) -> list[Operation]:
         path, data = znodes.state_path(*change.partition), znodes.encode_state(change.after.state)
         if change.before is None:
             return [self.epoch_check, Create(znodes.partition_path(*change.partition)), Create(path, data)]
         return [self.epoch_check, Set(path, data, change.before.version)]
 
-    def _make_parents(self, changes: Sequence[Change]) -> None:
+    def _make_parents(self, changes: Sequence[StateChange]) -> None:
         names = {change.partition[0] for change in changes if change.before is None}
         self._tree.each([[Create(znodes.partitions_path(name))] for name in sorted(names)])
 

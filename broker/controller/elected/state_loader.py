@@ -28,7 +28,7 @@ class LoadedState:
     def reload(self) -> None:
         """Reload everything from the tree; keep only which topics are being deleted."""
         former = self.context
-        self.context = ControllerContext(former.controller_epoch, former.lives)
+        self.context = ControllerContext(former.controller_epoch, former.broker_epochs)
         self.context.deleting, self.context.malformed_topics = former.deleting, former.malformed_topics
         self.read_topics(self.topics())
 
@@ -92,7 +92,7 @@ class LoadedState:
         """ISR members, by broker, that restarted unseen after the state was written, where other members stayed.
 
         An active controller would have removed them from the ISR; their logs may have lost records. The same goes for
-        a restarted follower that is `unsettled`: a write about its former life may have landed since.
+        a restarted follower that is `unsettled`: a write about its former registration may have landed since.
         """
         reborn: defaultdict[int, set[Partition]] = defaultdict(set)
         for partition, now in self.context.partition_states.items():

@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from odradek.broker.controller.elected.broker_requests import BrokerRequests
-from odradek.broker.controller.elected.fenced_writes import Fenced
+from odradek.broker.controller.elected.fenced_writes import FencedWrites
 from odradek.cluster.decisions.broker_request_batch import Replica
-from odradek.cluster.decisions.controller_state import Change, ControllerContext
+from odradek.cluster.decisions.controller_state import ControllerContext, StateChange
 from odradek.cluster.tree.tree import Tree
 from odradek.cluster.tree.znodes import Partition
 
-Decide = Callable[[], Sequence[Change]]
+Decide = Callable[[], Sequence[StateChange]]
 
 
 class Term(Protocol):
     """One controller term. Methods raise TreeUnavailable."""
 
-    fenced: Fenced
+    fenced: FencedWrites
     broker_requests: BrokerRequests
 
     @property
@@ -35,7 +35,7 @@ class Term(Protocol):
         If any changed, the replicas of `stop` get StopReplica instead of the change.
         """
 
-    def refused(self, changes: Sequence[Change]) -> list[Partition]:
+    def refused(self, changes: Sequence[StateChange]) -> list[Partition]:
         """Write changes that the caller sends; returns the partitions whose state had changed, read again."""
 
     def replace_failed(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from odradek.broker.controller.elected.fenced_writes import Fenced
+from odradek.broker.controller.elected.fenced_writes import FencedWrites
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Set, Tree, TreeError, TreeUnavailable
 from odradek.cluster.tree.znodes import TopicNode
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 class TopicIds:
     """One controller term. `known(topic)` is the topic id that this broker knows, None without one."""
 
-    def __init__(self, tree: Tree, fenced: Fenced, known: Callable[[str], bytes | None]) -> None:
+    def __init__(self, tree: Tree, fenced: FencedWrites, known: Callable[[str], bytes | None]) -> None:
         self._tree = tree
         self._fenced = fenced
         self._known = known

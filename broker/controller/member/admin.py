@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 
 from odradek.broker.controller.elected.elected import Elected
 from odradek.broker.controller.member.dynamic_configs import DynamicConfigs
+from odradek.broker.controller.security import acl_writes, node_kinds
+from odradek.broker.controller.security.security_nodes import SecurityNodes
+from odradek.broker.controller.users.user_nodes import UserNodes
 from odradek.cluster import admin_writes
 from odradek.cluster.configs import configdef
 from odradek.cluster.decisions.planning import TopicPlan
@@ -23,6 +26,7 @@ from odradek.cluster.state import ClusterState
 from odradek.cluster.tree.tree import NodeExists, NoNode, NotDone, TooLarge, TreeError, TreeUnavailable
 from odradek.cluster.tree.znodes import MalformedNode, Partition
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
+from odradek.ipc.metadata import MetadataRegion
 from odradek.protocol.errors import (
     INVALID_REQUEST,
     NOT_CONTROLLER,
@@ -31,6 +35,8 @@ from odradek.protocol.errors import (
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from odradek.security.acls.acl_types import Acls
+from odradek.security.quotas.entities import Entity
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +53,8 @@ class Administration(ABC):
         self._store = store
         self._view = view
         self._configs = DynamicConfigs(view, tree, self._configs_changed)
+        self.security = SecurityNodes(tree, node_kinds.kinds(config), self._set_changed)
+        self.users = UserNodes(tree, config, self._set_changed, self._stored)
 
     @property
     @abstractmethod
@@ -62,8 +70,22 @@ class Administration(ABC):
         """Wait, step by step, until all controller requests received so far are carried out."""
 
     @abstractmethod
+    def _set_changed(self) -> None:
+        """There is something to publish."""
+
+    @abstractmethod
     def _configs_changed(self, topics: Collection[str]) -> None:
         """The effective configs of these topics may have changed."""
+
+    def publish_security(self, region: MetadataRegion) -> bool:
+        """Publish the security metadata that the next snapshot names; returns whether there was anything new."""
+        published = self.security.publish(region, self.users.nodes)
+        self._view.security = self.security.version
+        return published
+
+    def require_controller(self) -> None:
+        """Raise ApiError NOT_CONTROLLER unless this broker is the elected controller."""
+        self._require_elected()
 
     def snapshot_at(self, version: int) -> Snapshot:
         """The current metadata, to publish as `version`."""
@@ -143,11 +165,33 @@ class Administration(ABC):
         self._configs.topic_changed(name)
         self._guarded(self._configs.read)
 
+    @abstractmethod
+    def check_link(self, settings: Mapping[str, str]) -> None:
+        """Raise ValueError where connections to other brokers cannot go over to these settings of this broker."""
+
     def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
         """Replace dynamic broker configs (already validated)."""
         self._stored(lambda: admin_writes.set_broker_config(self._tree, broker, configs))
         self._configs.stale()
         self._guarded(self._configs.read)
+
+    def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> None:
+        """Replace the client quotas of an entity (already validated)."""
+        self._stored(lambda: admin_writes.set_quotas(self._tree, entity, quotas))
+        self._configs.stale()
+        self._guarded(self._configs.read)
+
+    @property
+    def acls(self) -> Acls:
+        """The ACLs, published or not."""
+        return self.security.metadata.acls
+
+    def change_acls(self, decide: acl_writes.Decide) -> Generator[None, None, Any]:
+        """Change ACLs, on whichever broker; returns the answer that `decide` gives. ApiError."""
+        try:
+            return (yield from acl_writes.change(self.security, decide))
+        except TreeError as error:
+            raise self._unwritable(error) from error
 
     def _topic_setting(self, topic: str, name: str) -> Any:
         overrides = self._view.topics[topic]["config"] if topic in self._view.topics else {}

@@ -8,6 +8,9 @@ Workers read the addresses from the metadata (cluster.configs.admitted). They re
 then retries, and request another lookup (`refresh`). Names that failed to resolve are retried every few seconds, and
 all names are refreshed now and then. A broker is dropped only when neither ZooKeeper, after a successful read, nor the
 controller lists it; its address is replaced only by another.
+
+A registered broker that reaches others by another listener than this one does (a cluster goes over to another) is
+admitted there. Only the tree has its listener, so it is read again when the controller announces other endpoints.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from odradek.cluster.configs import admitted
 from odradek.cluster.configs.admitted import ALLOWED, Admitted
 from odradek.cluster.metadata.view import View
 from odradek.cluster.tree.tree import NoNode, Tree, TreeUnavailable
+from odradek.cluster.tree.znodes import BrokerNode
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ Then = Callable[[bool], None]
 
 
 class _Waiting(NamedTuple):
+    listener: str
     host: str
     size: int
     then: Then
@@ -62,6 +67,8 @@ class BrokerAddresses:
         self._resolver = Resolver()
         self._addresses: dict[str, frozenset[str]] = {}  # by host
         self._known: set[str] = set()  # hosts of brokers that the tree or the controller lists
+        self._others: dict[str, set[str]] = {}  # by listener: hosts of those that reach others by another one
+        self._endpoints: list[Any] = []  # announced by the controller
         self._pending: set[str] = set()  # hosts being resolved
         self._failed: set[str] = set()  # hosts that failed to resolve
         self._waiting: list[_Waiting] = []
@@ -78,10 +85,10 @@ class BrokerAddresses:
 
         `size`: bytes of the waiting request. A request beyond the limits is refused.
         """
-        if listener != self._listener or self._view.admitted.allows(listener, host):
-            then(listener == self._listener)
+        if self._view.admitted.allows(listener, host):
+            then(True)
         elif self._has_room(host, size):
-            self._waiting.append(_Waiting(host, size, then, time.monotonic()))
+            self._waiting.append(_Waiting(listener, host, size, then, time.monotonic()))
         else:
             then(False)
 
@@ -91,6 +98,9 @@ class BrokerAddresses:
 
     def brokers_changed(self) -> None:
         """The controller may have announced other brokers."""
+        endpoints = [broker["endpoints"] for broker in self._view.brokers.values()]
+        if endpoints != self._endpoints:
+            self._endpoints, self._refresh_requested = endpoints, True
         hosts = self._announced_hosts()
         self._known |= hosts
         stale = time.monotonic() >= self._resolved_at + _STALE_S
@@ -106,7 +116,7 @@ class BrokerAddresses:
         While ZooKeeper is unavailable, requests from unknown addresses wait, except from brokers with a new address.
         """
         if now >= self._refresh_due():
-            self._refreshed_at, self._refresh_requested = now, False
+            self._refreshed_at, self._retry_at, self._refresh_requested = now, now + _RETRY_S, False
             self._refreshing |= connected and self._read()
             self._resolve(self._known)
         elif now >= self.due():
@@ -135,11 +145,14 @@ class BrokerAddresses:
     def _read(self) -> bool:
         """Read the registered brokers; whether the read succeeded."""
         try:
-            registered = _registered(self._tree, self._listener)
+            registered = _registered(self._tree)
         except TreeUnavailable as error:
             log.warning("cannot read the registered brokers: %s", error)
             return False
-        self._known = registered | self._announced_hosts()
+        self._others = _by_listener(registered, self._listener)
+        hosts = (_host(node.endpoints, self._listener) for node in registered)
+        self._known = {host for host in hosts if host is not None} | self._announced_hosts()
+        self._known |= {host for others in self._others.values() for host in others}
         self._failed &= self._known
         return True
 
@@ -185,36 +198,53 @@ class BrokerAddresses:
 
     def _publish(self) -> None:
         self._addresses = {host: found for host, found in self._addresses.items() if host in self._known}
-        now = Admitted(self._listener, frozenset().union(*self._addresses.values()), self._allowed)
+        others = {name: self._of(hosts) for name, hosts in self._others.items()}
+        now = Admitted(self._listener, self._of(self._addresses), self._allowed, others)
         if now.raw != self._view.admitted.raw:
             self._view.admitted = now
             self._changed()
+
+    def _of(self, hosts: Iterable[str]) -> frozenset[str]:
+        return frozenset().union(*(self._addresses.get(host, ()) for host in hosts))
 
     def _answer(self, looked: bool) -> None:
         """Answer requests from known addresses; also the others if registrations were `looked` up since they came."""
         asking, self._waiting = self._waiting, []
         now = time.monotonic()
         for one in asking:
-            takes = self._view.admitted.allows(self._listener, one.host)
+            takes = self._view.admitted.allows(one.listener, one.host)
             judged = looked and one.since <= self._refreshed_at and (not self._failed or now >= one.since + _TIMEOUT_S)
             if not takes and not judged:
                 self._waiting.append(one)
                 continue
             if not takes:
-                log.warning(
-                    "rejected %s: not the address of a registered broker (if it is one, set %s)", one.host, ALLOWED
-                )
+                self._log_rejected(one)
             one.then(takes)
 
+    def _log_rejected(self, one: _Waiting) -> None:
+        if one.listener == self._listener:
+            log.warning("rejected %s: not the address of a registered broker (if it is one, set %s)", one.host, ALLOWED)
+        else:
+            log.debug("rejected %s: no broker's inter.broker.listener.name is %s", one.host, one.listener)
 
-def _registered(tree: Tree, listener: str) -> set[str]:
-    """The hosts of all registered brokers. TreeUnavailable."""
+
+def _registered(tree: Tree) -> list[BrokerNode]:
+    """All registered brokers. TreeUnavailable."""
     try:
-        found = read_registered(tree)
+        return [node for node, _ in read_registered(tree).values()]
     except NoNode:
-        return set()
-    hosts = (_host(node.endpoints, listener) for node, _ in found.values())
-    return {host for host in hosts if host is not None}
+        return []
+
+
+def _by_listener(registered: Iterable[BrokerNode], own: str) -> dict[str, set[str]]:
+    """By inter-broker listener, the hosts of brokers that have another than `own`."""
+    found: dict[str, set[str]] = {}
+    for node in registered:
+        name = node.between_brokers
+        host = _host(node.endpoints, name) if name is not None and name != own else None
+        if name is not None and host is not None:
+            found.setdefault(name, set()).add(host)
+    return found
 
 
 def _host(endpoints: Mapping[str, Any], listener: str) -> str | None:

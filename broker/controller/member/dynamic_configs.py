@@ -1,4 +1,4 @@
-"""Reads the dynamic configs of topics and brokers from the tree into the view of a cluster member.
+"""Reads the dynamic configs of topics and brokers, and client quotas, from the tree into the view of a cluster member.
 
 Every writer creates a node under /config/changes, which all brokers watch. A broker then reads all configs again, since
 notices are deleted after a while and it may have missed some: reading is one round trip for any number of topics.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from odradek.cluster.configs import configdef
 from odradek.cluster.configs.configtypes import ConfigError, ConfigKey, parse_value
 from odradek.cluster.metadata.view import View
-from odradek.cluster.tree import znodes
+from odradek.cluster.tree import quota_nodes, znodes
 from odradek.cluster.tree.tree import Tree
 from odradek.cluster.tree.znodes import MalformedNode
 
@@ -30,6 +30,7 @@ class DynamicConfigs:
         self._known: set[str] = set()
         self._unread: set[str] = set()
         self._stale = True
+        self.known = False  # they were read
 
     @property
     def waiting(self) -> bool:
@@ -53,26 +54,33 @@ class DynamicConfigs:
 
     def read(self) -> None:
         """Read the configs that may be outdated."""
-        if self._stale:
+        all_read = self._stale
+        if all_read:
             self._read_brokers()
+            self._view.quotas = quota_nodes.read_all(self._tree)
             self._unread |= self._view.topics.keys()
-        self._stale = False
+        self._stale, self.known = False, True
         names = sorted(self._unread & self._view.topics.keys())
         found = self._tree.get_many([f"{znodes.TOPIC_CONFIGS}/{name}" for name in names])
         self._unread.clear()
         for name, node in zip(names, found, strict=True):
             self._view.topics[name]["config"] = topic_config(name, node[0] if node else None)
-        if names:
+        if names or all_read:  # in a cluster without topics there are quotas and configs of brokers all the same
             self._changed(names)
 
     def _read_brokers(self) -> None:
         self._tree.children(znodes.CONFIG_CHANGES, watch=True)
-        names = self._tree.children(znodes.BROKER_CONFIGS)
-        found = self._tree.get_many([f"{znodes.BROKER_CONFIGS}/{name}" for name in names])
-        self._view.dynamic = {
-            "" if name == znodes.CLUSTER_WIDE else name: broker_config(name, node[0] if node else None)
-            for name, node in zip(names, found, strict=True)
-        }
+        self._view.dynamic = broker_configs(self._tree)
+
+
+def broker_configs(tree: Tree) -> dict[str, dict[str, str]]:
+    """The valid dynamic configs of each broker, and the cluster-wide ones by an empty name."""
+    names = tree.children(znodes.BROKER_CONFIGS)
+    found = tree.get_many([f"{znodes.BROKER_CONFIGS}/{name}" for name in names])
+    return {
+        "" if name == znodes.CLUSTER_WIDE else name: broker_config(name, node[0] if node else None)
+        for name, node in zip(names, found, strict=True)
+    }
 
 
 def topic_config(topic: str, data: bytes | None) -> dict[str, str]:

@@ -16,8 +16,8 @@ later one, the next check reads what the earlier one wrote. The same goes for th
 min.insync.replicas.
 
 A follower must have fetched just now to join: its row outlives it, and says nothing about the log it returns with. That
-is no proof, as this process may be stopped or the write slow; a new leader epoch is (cluster.decisions.lives). An
-Apache Kafka controller starts none.
+is no proof, as this process may be stopped or the write slow; a new leader epoch is
+(cluster.decisions.broker_epochs). An Apache Kafka controller starts none.
 A replica that the controller reports as offline does not join either: a broker in controlled shutdown fetches for a
 while after it has left the ISRs, and acks=all would wait for it when it is gone.
 
@@ -43,7 +43,7 @@ from odradek.ipc import replicas as followers
 from odradek.ipc import slots
 from odradek.ipc.replicas import OUT
 from odradek.storage.log import leader_or_follower
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class IsrKeeper:
                 hw, start = values[slots.F_HW], values[slots.F_EPOCH_START]
                 change.joining[:] = rules.joining(known, change.row[ISR], self._eligible(change.row), hw, start)
                 leader_or_follower.await_joining(change.partition, values, change.joining)
-        except (Busy, Gone, OSError):
+        except (LockNotAvailable, PartitionRemoved, OSError):
             self._check_requested = True
             return False
         return bool(change.joining or change.leaving)
@@ -200,9 +200,9 @@ class IsrKeeper:
                 with partition.locked() as values:
                     if values[slots.F_STATE] == slots.LEADER and values[slots.F_LEADER_EPOCH] == epoch:
                         leader_or_follower.apply_isr(partition, values, members)
-            except Busy:
+            except LockNotAvailable:
                 self._unapplied.append((partition, epoch, members))
-            except (Gone, OSError) as error:
+            except (PartitionRemoved, OSError) as error:
                 log.warning("%r: cannot apply its new ISR: %r", partition, error)
 
     def _notify(self) -> None:

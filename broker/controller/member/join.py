@@ -6,12 +6,11 @@ Logs get slots before the broker registers, so that they are recovered when the 
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 
-from odradek.broker import listeners
 from odradek.broker.controller.elected.brokers import read_registered
-from odradek.broker.controller.member.dynamic_configs import topic_config
+from odradek.broker.controller.member import re_encode_passwords, registration
+from odradek.broker.controller.member.dynamic_configs import broker_configs, topic_config
 from odradek.broker.controller.member.member import Member
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.replica_manager import ReplicaManager
@@ -23,7 +22,7 @@ from odradek.cluster.metadata.snapshot import Snapshot, Topic
 from odradek.cluster.metadata.view import NO_ID, NO_LEADER, PartitionUpdate, View, raw_broker
 from odradek.cluster.rules import topicnames
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import znodes
+from odradek.cluster.tree import quota_nodes, znodes
 from odradek.cluster.tree.tree import Tree, TreeError
 from odradek.cluster.tree.znodes import BrokerNode, MalformedNode, PartitionState, TopicNode
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
@@ -56,15 +55,19 @@ def _join(process: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Mem
     store = ClusterState(tree, process.config["broker.id"])
     view = View(store.broker, store.prepare(None))
     start = store.count_start()
-    registration = _registration(process)
-    _load(tree, view, znodes.decode_broker(registration), former)
+    re_encode_passwords.re_encode(tree, store.broker, process.config)
+    registered = registration.encoded(process.config)
+    view.protocols = dict(former.protocols) if former is not None else process.config.protocols
+    _load(tree, view, znodes.decode_broker(registered), former)
     dirs = PartitionDirs(
         process.config.log_dirs, CheckpointLocks(process.run_dir), process.shared.failed_dirs, process.shared.fail_dir
     )
     slot_allocator = SlotAllocator(process.shared, PartitionLocks(Path(process.run_dir) / "partition.lock"), start)
     replicas = ReplicaManager(view, dirs, slot_allocator, process.shared, process.run_dir, process.config)
     replicas.open(former)
-    member = Member(process, tree, store, view, replicas, registration, former is not None)
+    member = Member(process, tree, store, view, replicas, registered, former is not None)
+    member.security.prepare()
+    member.users.prepare()
     member.controller_requests.least_epoch = _least_epoch(tree, store.broker)
     if former is not None:
         member.controller_requests.restore_progress(former.controller_progress)
@@ -72,10 +75,10 @@ def _join(process: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Mem
 
 
 def _least_epoch(tree: Tree, broker: int) -> int:
-    """The lowest broker epoch that a controller request for this life can have.
+    """The lowest broker epoch that a controller request for this broker's registration can have.
 
-    A registration of this session comes from a former process in the same life. Any other is older than this session's
-    write that counted the start.
+    A registration of this session stays valid: a former controller process of this start created it. Any other is
+    older than this session's write that counted the start.
     """
     registered = tree.exists(f"{znodes.BROKER_IDS}/{broker}")
     if registered is not None and registered.owner == tree.session:
@@ -83,18 +86,12 @@ def _least_epoch(tree: Tree, broker: int) -> int:
     return tree.get(znodes.STARTS)[1].mzxid
 
 
-def _registration(process: Process) -> bytes:
-    """The data for `/brokers/ids/<n>`."""
-    endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in process.config.advertised}
-    known = listeners.parse_protocol_map(process.config["listener.security.protocol.map"])
-    protocols = {name: known.get(name, name) for name in endpoints}
-    return znodes.encode_broker(endpoints, protocols, process.config["broker.rack"], time.time_ns() // 1_000_000)
-
-
 def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> None:
     """Load topics, configs, partitions and brokers from the tree: good enough until the controller sends its state.
 
-    A topic whose node is malformed, and which was known in this life of the broker, keeps its state: this broker may
+    Without configs, what this process publishes first would undo them in all processes until it has read them.
+
+    A topic whose node is malformed, and which was known since this broker registered, keeps its state: this broker may
     lead it, and a controller that also keeps its state does not send it again.
     This broker is included, registered or not: librdkafka stops asking a cluster that has no brokers.
     """
@@ -118,6 +115,7 @@ def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> N
                 _keep_former(view, former.topics[name])
         if name in view.topics:
             view.topics[name]["config"] = topic_config(name, config[0] if config else None)
+    view.dynamic, view.quotas = broker_configs(tree), quota_nodes.read_all(tree)
     brokers = {number: node for number, (node, _) in read_registered(tree).items()}
     view.set_brokers(raw_broker(number, node) for number, node in {**brokers, view.broker: own}.items())
 

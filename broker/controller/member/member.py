@@ -5,6 +5,7 @@
               (broker.controller.replicas.controller_requests)
     ISRs      of the partitions that this broker leads (broker.controller.member.isr_keeper)
     configs   read from the tree, again after each change (broker.controller.member.dynamic_configs)
+    security  ACLs, read and published in the same way (broker.controller.security)
     stop      move leadership to other brokers, then leave (broker.controller.member.controlled_shutdown)
 
 Crash rule: when the broker registers again, the controller sends it the full state, and the broker carries it out
@@ -16,12 +17,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from odradek.broker.config import BrokerConfig
 from odradek.broker.controller.elected.candidate import Candidate
 from odradek.broker.controller.elected.elected import Elected
+from odradek.broker.controller.member import registration
 from odradek.broker.controller.member.admin import Administration
 from odradek.broker.controller.member.broker_addresses import BrokerAddresses
 from odradek.broker.controller.member.controlled_shutdown import ControlledShutdown
@@ -30,16 +33,18 @@ from odradek.broker.controller.member.log_dir_events import LogDirEvents
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.broker.controller.replicas.replica_manager import ReplicaManager
 from odradek.broker.interbroker import zookeeper_session
+from odradek.broker.interbroker.link_security import link_security
 from odradek.broker.interbroker.peers import PeerPool, Poller
 from odradek.broker.process import sd_notify
 from odradek.broker.process.process import Process
 from odradek.broker.process.steps import WAITS
-from odradek.cluster.metadata.view import View
+from odradek.cluster.metadata.view import View, raw_broker
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeError, TreeUnavailable
 from odradek.cluster.tree.znodes import MalformedNode
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
+from odradek.security.sasl.delegation_tokens import CHANGES_PATH
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +67,7 @@ class Member(Administration):
         self._replicas = replicas
         self._registration = registration
         self._registered = False
+        self._outdated = False  # the registration has former endpoints
         self._successor = successor
         self._session = 0
         self._connected = False
@@ -70,6 +76,7 @@ class Member(Administration):
         self.controller_requests = ControllerRequests(view, replicas, self._view_changed, self._verify_epoch)
         self._failed_dirs = LogDirEvents(process.shared, tree, view.broker, successor)
         self._isr = IsrKeeper(view, replicas, tree, process.config["replica.lag.time.max.ms"], self._view_changed)
+        self._link_security = link_security(process.config)
         self._peer_pool: PeerPool
         self._admission: BrokerAddresses
         self._candidate: Candidate
@@ -79,7 +86,9 @@ class Member(Administration):
 
     def attach(self, poller: Poller) -> None:
         """Register this member's event poller with the loop."""
-        self._peer_pool = PeerPool(poller, self.config["controller.socket.timeout.ms"])
+        timeout_ms = self.config["controller.socket.timeout.ms"]
+        self._follow_link_security()
+        self._peer_pool = PeerPool(poller, timeout_ms, self._link_security)
         self._admission = BrokerAddresses(self.config, self._view, self._tree, poller, self._set_changed)
         self._candidate = Candidate(
             self.config, self._tree, self.controller_requests, self._peer_pool, self._topic_setting, self._guarded
@@ -132,11 +141,16 @@ class Member(Administration):
         if self._connected:  # else `tick` leaves these alone, and the loop would not sleep
             behind = (
                 not self._registered
+                or self._outdated
                 or self._candidate.undecided
                 or self._configs.waiting
+                or self.users.waiting
+                or self.security.waiting
                 or self.controller_requests.unverified
             )
             times += [self._isr.due(), *([self._retry_at] if behind else [])]
+        if self._connected and self.elected is not None:
+            times.append(self.users.due())
         return min(times)
 
     def on_wakeup(self) -> None:
@@ -153,8 +167,12 @@ class Member(Administration):
         self._replicas.settle()
         self.changed |= self._replicas.retry(now)
         self._admission.tick(now, self._connected)
+        if self._link_security is not None:
+            self._link_security.poll()
         if self._connected:
             self._isr.tick(now)
+            if self.elected is not None:
+                self.users.sweep(time.time_ns() // 1_000_000)
             if self._registered:
                 self._guarded(self._failed_dirs.announce)
             if now >= self._retry_at:
@@ -191,6 +209,30 @@ class Member(Administration):
             self._tree.close()
             zookeeper_session.forget_session(self._process.run_dir)
 
+    @property
+    def own_configs(self) -> dict[str, str] | None:
+        """The dynamic configs of this broker; None: they are not known yet."""
+        return self._view.dynamic.get(str(self._view.broker), {}) if self._configs.known else None
+
+    def change_listeners(self, config: BrokerConfig) -> None:
+        """Publish the listeners of `config`, and register them, at once or when ZooKeeper can be reached again."""
+        self._registration = registration.encoded(config)
+        self._view.protocols = config.protocols
+        own = raw_broker(self._view.broker, znodes.decode_broker(self._registration))
+        self._view.set_brokers([*self._view.brokers.values(), own])
+        self._outdated = self._registered
+        self._guarded(self._change_registration)
+
+    def _change_registration(self) -> None:
+        """Change the node of this session; a new session creates it with the endpoints in force."""
+        if not (self._outdated and self._registered and self._connected):
+            return
+        path = f"{znodes.BROKER_IDS}/{self._view.broker}"
+        data, stat = self._tree.get(path)
+        if znodes.decode_broker(data) != znodes.decode_broker(self._registration):
+            self._tree.set(path, self._registration, stat.version)
+        self._outdated = False
+
     def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
         """Call `then` with whether a connection to `listener` from `host` is another broker's; see BrokerAddresses."""
         self._admission.admit(listener, host, size, then)
@@ -198,6 +240,15 @@ class Member(Administration):
     def look_for_brokers(self) -> None:
         """An unknown address may be a broker's by now."""
         self._admission.refresh()
+
+    def _follow_link_security(self) -> None:
+        if self._link_security is not None:
+            self._link_security.follow(self.snapshot)
+
+    def check_link(self, settings: Mapping[str, str]) -> None:
+        """See Administration."""
+        if self._link_security is not None:
+            self._link_security.check_change(settings)
 
     def _set_changed(self) -> None:
         self.changed = True
@@ -210,6 +261,7 @@ class Member(Administration):
 
     def _configs_changed(self, topics: Collection[str]) -> None:
         self.changed = True
+        self._follow_link_security()
         self._replicas.configs_changed(topics)
         if self.elected is not None:
             self.elected.configs_changed(topics)
@@ -221,6 +273,8 @@ class Member(Administration):
             self._guarded(partial(self._tree_event, event))
 
     def _tree_event(self, event: Event) -> None:
+        if self.security.event(event.path):
+            self._retry_at = 0.0
         if event.kind == DISCONNECTED:
             log.warning("lost the connection to ZooKeeper")
             self._connected = False
@@ -229,8 +283,10 @@ class Member(Administration):
         elif event.path == znodes.CONTROLLER:
             if self._registered:
                 self._candidate.run()
-        elif event.path == znodes.CONFIG_CHANGES:
-            self._configs.stale()
+        elif event.path in (znodes.CONFIG_CHANGES, CHANGES_PATH):
+            if event.path == znodes.CONFIG_CHANGES:
+                self._configs.stale()
+            self.users.event(event.path)
             self._retry_at = 0.0
         elif self.elected is not None:
             self.elected.event(event)
@@ -239,6 +295,8 @@ class Member(Administration):
         """ZooKeeper is connected, perhaps with another session; all watches must be set again."""
         self._connected, self._retry_at = True, 0.0
         self._configs.stale()
+        self.users.stale()
+        self.security.stale()
         if self._tree.session != self._session:
             self._begin_session()
         self._candidate.reconnected()
@@ -256,11 +314,16 @@ class Member(Administration):
         """Do what is still outstanding: registration, election, configs."""
         if not self._registered and not self._replicas.recovering:
             self._register()
+        self._change_registration()
         self.controller_requests.verify()
         if self._registered and self._candidate.undecided:
             self._candidate.run()
         if self._configs.waiting:
             self._configs.read()
+        if self.users.waiting:
+            self.users.read()
+        if self.security.waiting:
+            self.security.read()
 
     def _verify_epoch(self, epoch: int) -> bool | None:
         """Whether that controller epoch is current; None while ZooKeeper is unavailable.
@@ -308,8 +371,9 @@ class Member(Administration):
     def _create(self, path: str) -> None:
         try:
             self._tree.create(path, self._registration, ephemeral=True)
-        except NodeExists:  # a former process's, if it is of our session
-            pass
+            self._outdated = False
+        except NodeExists:  # a former process's, if it is of our session; its endpoints may be former ones
+            self._outdated = True
 
     def _leave_if_draining(self) -> None:
         """If the broker stops, start the shutdown; a successor first finds its predecessor's registration."""

@@ -1,9 +1,9 @@
 """Carries out the elected controller's requests (LeaderAndIsr, StopReplica, UpdateMetadata) on this broker, in order.
 
-A request of a superseded controller, or for a former life of this broker, is refused (KIP-237, KIP-380), even before
-this life is registered: its registration will be younger than its earlier writes to ZooKeeper. An overtaken request is
-refused too: after a connection is lost, its data may still arrive after what was resent over the next one. This process
-publishes its progress (Snapshot.controller_progress) for its successor.
+A request of a superseded controller, or for a former registration of this broker, is refused (KIP-237, KIP-380), even
+before the present one exists: its registration will be younger than its earlier writes to ZooKeeper. An overtaken
+request is refused too: after a connection is lost, its data may still arrive after what was resent over the next one.
+This process publishes its progress (Snapshot.controller_progress) for its successor.
 A step that needs a partition lock that is taken waits, and so does everything behind it; a request is answered when it
 is carried out. A request of thousands of partitions takes many turns of the loop, so that other requests, ISRs and the
 session do not wait; its additions become visible when all are complete (cluster.metadata.view).
@@ -32,7 +32,7 @@ from odradek.cluster.metadata.snapshot import ControllerProgress
 from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
 from odradek.cluster.rules import validation
 from odradek.protocol.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, UNKNOWN_SERVER_ERROR
-from odradek.storage.log.partition import Busy
+from odradek.storage.log.partition import LockNotAvailable
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ class _Request:
 class ControllerRequests:
     """Requests in progress. `changed()` is called when the view has changed.
 
-    `broker_epoch` is the registration's, 0 without one; `least_epoch` is higher than any former life's.
+    `broker_epoch` is the registration's, 0 without one; `least_epoch` is higher than the epoch of any former
+    registration.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class ControllerRequests:
         stale = term.broker_epoch < max(self.broker_epoch, self.least_epoch)
         return STALE_BROKER_EPOCH if stale and term.broker_epoch != _ANY_BROKER_EPOCH else NONE
 
-    # -- steps; each may raise Busy
+    # -- steps; each may raise LockNotAvailable
 
     def _become_step(self, update: PartitionUpdate, full: bool) -> Step:
         def become() -> int:
@@ -223,13 +224,18 @@ class ControllerRequests:
             if full:
                 stray_replicas.set_aside_former_topic(self._replicas, update)
             if update.leader == DURING_DELETE:
-                if self._view.row(update.topic, update.number) is not None and self._replicas.same_topic(update):
-                    self._replicas.delete_topic(update.topic)
+                self._delete(update)
             elif not self._replicas.replace_topic(update):
                 self._view.apply(update, incomplete=True)
             return NONE
 
         return know
+
+    def _delete(self, update: PartitionUpdate) -> None:
+        if self._view.row(update.topic, update.number) is None:
+            self._replicas.retire_passed_over(update.topic, update.number, update.topic_id)
+        elif self._replicas.same_topic(update):
+            self._replicas.delete_topic(update.topic)
 
     # -- carrying out
 
@@ -253,7 +259,7 @@ class ControllerRequests:
             key, step = order.steps[0]
             try:
                 code = step()
-            except Busy:
+            except LockNotAvailable:
                 return False
             except Exception:  # it would fail again: later requests must not wait for it
                 log.exception("%s-%d: a step of a controller request failed", *key)

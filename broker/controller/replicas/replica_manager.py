@@ -1,8 +1,8 @@
 """This broker's replicas: their slots and directories, and the role that the elected controller assigns them.
 
 Each change takes the partition's lock. An append or the replicator may hold it for some microseconds: then the change
-raises `Busy`, and the caller retries a millisecond later. Every change is idempotent, so a repeated request, or one
-half done when this process dies, is simply carried out again.
+raises `LockNotAvailable`, and the caller retries a millisecond later. Every change is idempotent: a repeated request,
+or one half done when this process dies, is simply carried out again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.files import disks
 from odradek.storage.log import leader_or_follower
 from odradek.storage.log.log import Log, PartitionLocation
-from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import LockNotAvailable, Partition, PartitionRemoved
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,9 @@ class ReplicaManager:
     # -- controller requests
 
     def become(self, update: PartitionUpdate) -> int:
-        """Become leader or follower, as the elected controller requests; returns an error code. Busy: retry.
+        """Become leader or follower, as the elected controller requests; returns an error code.
+
+        LockNotAvailable: retry.
 
         KAFKA_STORAGE_ERROR: the log is, or may be, in a failed log directory: no new log is created in its place.
         """
@@ -177,7 +179,7 @@ class ReplicaManager:
         row = self.view.apply(update, incomplete=True)
         try:
             code = self._take_role(update, row)
-        except Busy:
+        except LockNotAvailable:
             raise
         except Exception as error:  # other processes use the view: the slot must finally match it
             return self._retry_later(update, error)
@@ -204,7 +206,7 @@ class ReplicaManager:
         key = (update.topic, update.number)
         if isinstance(error, _Recovering):
             log.info("%s-%d becomes leader or follower once its log is recovered", *key)
-        elif isinstance(error, (OSError, SlotsExhausted, Busy)):
+        elif isinstance(error, (OSError, SlotsExhausted, LockNotAvailable)):
             log.error(
                 "%s-%d: cannot become leader or follower: %s", *key, str(error) or "another process holds its lock"
             )
@@ -289,7 +291,7 @@ class ReplicaManager:
         try:
             with partition.locked() as values:
                 return self._change_role(partition, values, update)
-        except Gone as error:
+        except PartitionRemoved as error:
             log.error("%r: %r", partition, error)
             return KAFKA_STORAGE_ERROR
         except OSError as error:
@@ -301,7 +303,7 @@ class ReplicaManager:
 
     def _change_role(self, partition: Partition, values: slots.Fields, update: PartitionUpdate) -> int:
         if values[slots.F_STATE] == slots.RECOVERING:
-            raise Busy
+            raise LockNotAvailable
         if values[slots.F_STATE] == slots.OFFLINE:
             return KAFKA_STORAGE_ERROR
         if update.leader_epoch < values[slots.F_LEADER_EPOCH]:
@@ -318,7 +320,7 @@ class ReplicaManager:
         return NONE
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> int:
-        """Take a replica out of use, with its log if `delete`; returns an error code. Busy: retry.
+        """Take a replica out of use, with its log if `delete`; returns an error code. LockNotAvailable: retry.
 
         A request with an older leader epoch than the last is late. So is a topic deletion when there is a topic of that
         name, since the UpdateMetadata before it has removed the deleted one.
@@ -343,9 +345,9 @@ class ReplicaManager:
         return NONE
 
     def resign(self, topic: str, index: int) -> int:
-        """Stop leading a partition that another broker leads by now, without a request; no error. Busy: retry.
+        """Stop leading a partition that another broker leads by now, without a request; no error.
 
-        A partition without another replica keeps this leader.
+        A partition without another replica keeps this leader. LockNotAvailable: retry.
         """
         row, partition = self.view.row(topic, index), self.partition(topic, index)
         if row is None or partition is None or len(row[REPLICAS]) < 2:
@@ -356,7 +358,10 @@ class ReplicaManager:
         return NONE
 
     def delete_topic(self, topic: str) -> None:
-        """Take all of a topic's replicas here out of use, and forget the topic. Busy: some may be removed already."""
+        """Take all of a topic's replicas here out of use, and forget the topic.
+
+        LockNotAvailable: some may be removed already.
+        """
         for index, row in enumerate(self.view.topics[topic]["partitions"]):
             if row[SLOT] != NOWHERE:
                 self.put_away(topic, index, row, self.dirs.retire)
@@ -365,8 +370,10 @@ class ReplicaManager:
         self.view.forget(topic)
 
     def _retire_passed_over(self, topic: str, index: int) -> None:
+        self.retire_passed_over(topic, index, bytes.fromhex(self.view.topics[topic]["id"]))
+
+    def retire_passed_over(self, topic: str, index: int, topic_id: bytes) -> None:
         """Retire the log of a replica without a slot: its topic's node was malformed at start."""
-        topic_id = bytes.fromhex(self.view.topics[topic]["id"])
         try:
             its_own = topic_id != NO_ID and self.dirs.has(topic, index, topic_id)
         except OSError as error:
@@ -376,9 +383,9 @@ class ReplicaManager:
             self.dirs.put_away(topic, index, self.dirs.retire)
 
     def put_away(self, topic: str, index: int, row: Row, rename: Callable[[str, int], None]) -> None:
-        """Take a replica out of use, and `rename` its directory. Busy: retry."""
+        """Take a replica out of use, and `rename` its directory. LockNotAvailable: retry."""
         if not self.slot_allocator.try_lock(row[SLOT]):
-            raise Busy
+            raise LockNotAvailable
         self.slot_allocator.mark_deleting(row[SLOT])
         if (topic, index) in self.dirs:
             self.dirs.put_away(topic, index, rename)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def set_aside_former_topic(replicas: ReplicaManager, update: PartitionUpdate) -> None:
-    """Set aside all logs of a topic with the update's name and another id. Busy: retry."""
+    """Set aside all logs of a topic with the update's name and another id. LockNotAvailable: retry."""
     topics = replicas.view.topics
     if update.topic in topics and topics[update.topic]["id"] != NO_ID.hex() and not replicas.same_topic(update):
         _forget(replicas, update.topic)
 
 
 def set_aside_strays(replicas: ReplicaManager, updates: Sequence[PartitionUpdate]) -> None:
-    """Set aside all logs for which this broker has no replica according to `updates`. Busy: retry."""
+    """Set aside all logs for which this broker has no replica according to `updates`. LockNotAvailable: retry."""
     own = {(one.topic, one.number) for one in updates if replicas.view.broker in one.replicas}
     for topic in replicas.view.topics.keys() - {one.topic for one in updates}:
         _forget(replicas, topic)

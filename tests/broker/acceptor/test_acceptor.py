@@ -168,8 +168,9 @@ def test_limit_by_address(acceptor: Acceptor) -> None:
     worker = acceptor.worker(0)
     acceptor.client()
     worker.collect(1)
-    refused = acceptor.client()
-    assert refused.recv(1) == b""
+    for _ in range(20):
+        assert acceptor.client().recv(1) == b""
+    assert 1 <= acceptor.standin.text.count("max.connections.per.ip reached") <= 2, "a line a minute"
     acceptor.client(source="127.0.0.2"), acceptor.client(source="127.0.0.2")
     worker.collect(3)
     worker.link.send(handoff.closed("PLAINTEXT", "127.0.0.1"))
@@ -177,7 +178,7 @@ def test_limit_by_address(acceptor: Acceptor) -> None:
     worker.collect(4)
 
 
-def test_who_is_lost_on_the_way_back_counts_no_more(acceptor: Acceptor) -> None:
+def test_connection_lost_on_its_way_back_is_not_counted(acceptor: Acceptor) -> None:
     """This process had no descriptor free for it, so it is closed."""
     acceptor.start("max.connections.per.ip=1")
     worker = acceptor.worker(0)

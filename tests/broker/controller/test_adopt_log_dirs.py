@@ -100,13 +100,13 @@ def test_a_death_at_any_step_of_a_take_over(tmp_path: Path) -> None:
         return
 
 
-def test_what_comes_after_the_take_over_is_not_taken_over(tmp_path: Path) -> None:
+def test_logs_added_after_the_adoption_are_not_adopted(tmp_path: Path) -> None:
     start(tmp_path, tmp_path)
     partition(tmp_path, "late-0", A)
     assert start(tmp_path, tmp_path).topics == {}
 
 
-def test_a_tree_of_before_there_was_the_note_is_not_a_new_one(tmp_path: Path) -> None:
+def test_tree_without_the_adoption_note_is_not_new(tmp_path: Path) -> None:
     tree = EmbeddedTree(tmp_path / "tree.db")
     ClusterState(tree, 0).prepare(None)
     tree.create(znodes.STARTS, b"1")
@@ -189,7 +189,7 @@ def test_a_directory_of_a_deleted_topic_is_not_taken_over(tmp_path: Path) -> Non
     assert start(tmp_path / "data", tmp_path, failed=(1,)).topics == {}
 
 
-def test_of_a_stray_that_is_a_symbolic_link_the_link_is_set_aside(tmp_path: Path) -> None:
+def test_symbolic_link_of_a_stray_is_set_aside(tmp_path: Path) -> None:
     filled(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "gone-0" / "00000000000000000000.log").touch()
     (tmp_path / "data").mkdir()

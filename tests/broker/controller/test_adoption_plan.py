@@ -66,7 +66,7 @@ def made(
     return [kraft.topic(name, topic_id), *overrides, *parts]
 
 
-def test_what_no_metadata_log_says_is_not_known(tmp_path: Path) -> None:
+def test_facts_missing_from_the_metadata_log_are_unknown(tmp_path: Path) -> None:
     partition(tmp_path, "t-0", A, epoch=3)
     partition(tmp_path, "t-2", A, epoch=5)
     found = topic(plan(tmp_path), "t")
@@ -75,7 +75,7 @@ def test_what_no_metadata_log_says_is_not_known(tmp_path: Path) -> None:
     assert found.notes == ["without a directory, start empty: partitions 1"]
 
 
-def test_internal_topics_are_what_they_must_be(tmp_path: Path) -> None:
+def test_internal_topics_get_their_required_configs(tmp_path: Path) -> None:
     for name in ("__consumer_offsets-49", "__transaction_state-0", "__share_group_state-0"):
         partition(tmp_path, name)
     found = {one.name: one for one in plan(tmp_path).topics}
@@ -85,7 +85,7 @@ def test_internal_topics_are_what_they_must_be(tmp_path: Path) -> None:
     assert not any(one.unknown or MARK in one.configs for one in found.values())
 
 
-def test_internal_topics_that_may_have_been_changed_are_what_they_must_be(tmp_path: Path) -> None:
+def test_internal_topics_get_their_required_configs_after_possible_changes(tmp_path: Path) -> None:
     change = [kraft.config(kraft.TOPIC_TYPE, "__consumer_offsets", "cleanup.policy", "delete")]
     offsets = made("__consumer_offsets", A, ("cleanup.policy", "compact"), ("segment.bytes", "5000"))
     metadata(tmp_path, offsets, change, voters=[0, 1, 2])
@@ -99,14 +99,14 @@ def test_a_name_that_only_looks_like_a_partition_s(tmp_path: Path) -> None:
     assert found.topics == [] and "too many partitions before it" in found.warnings[0]
 
 
-def test_transaction_coordinators_go_on_in_the_epochs_that_kafka_will_go_on_in(tmp_path: Path) -> None:
+def test_transaction_coordinators_continue_kafkas_epochs(tmp_path: Path) -> None:
     """Its partitions would take no marker of Kafka's, whose epoch would be a former one."""
     partition(tmp_path, f"{TRANSACTIONS}-0", A, epoch=3)
     partition(tmp_path, f"{TRANSACTIONS}-2", A)
     assert topic(plan(tmp_path), TRANSACTIONS).epochs == {0: 3, 1: 0, 2: 0}
 
 
-def test_the_metadata_log_tells_topics_ids_partitions_and_configs(tmp_path: Path) -> None:
+def test_metadata_log_has_topic_ids_partitions_and_configs(tmp_path: Path) -> None:
     partition(tmp_path / "one", "t-0", A)
     partition(tmp_path / "two", "t-1")
     metadata(tmp_path / "two", made("t", A, *KEEP.items(), replicas=[[0], [0], [0]]), made("empty", B))
@@ -165,7 +165,7 @@ def test_a_topic_that_is_deleted_and_one_that_is_not_mentioned(tmp_path: Path) -
     assert topic(found, "later").configs[MARK] == "true", "the log may end before the topic was made"
 
 
-def test_configs_that_are_not_understood(tmp_path: Path) -> None:
+def test_unsupported_configs_are_reported(tmp_path: Path) -> None:
     for name in ("odd", "lag", "worse"):
         partition(tmp_path, f"{name}-0")
     lag = (("min.compaction.lag.ms", "9"), ("max.compaction.lag.ms", "5"), ("segment.bytes", "5000"))
@@ -264,7 +264,7 @@ def test_users_acls_and_quotas_are_counted(tmp_path: Path) -> None:
     assert "secret" not in repr(found)
 
 
-def test_topics_that_go_by_server_properties_are_named_where_it_sets_nothing(tmp_path: Path) -> None:
+def test_topics_with_default_retention_are_reported(tmp_path: Path) -> None:
     for name in ("plain", "compacted", "kept"):
         partition(tmp_path, f"{name}-0")
     metadata(

@@ -80,7 +80,7 @@ def questions(*asked: tuple[Producer, int]) -> list[PendingVerification]:
 OLD, NEW, OTHER = Producer("a", 1, 3), Producer("a", 1, 4), Producer("b", 2, 0)
 
 
-def test_of_two_producers_with_one_id_the_later_is_asked_for() -> None:
+def test_later_of_two_producers_with_one_id_is_verified() -> None:
     items = questions((OLD, 0), (OTHER, 1), (NEW, 2), (OLD, 3), (NEW, 1), (NEW, 2))
     rows = VerificationRequests().fields(items)["transactions"]
     asked = [(r.transactional_id, r.producer_epoch, [(t.name, t.partitions) for t in r.topics]) for r in rows]
@@ -88,7 +88,7 @@ def test_of_two_producers_with_one_id_the_later_is_asked_for() -> None:
     assert all(row.verify_only for row in rows)
 
 
-def test_what_is_not_in_the_answer_is_not_verified() -> None:
+def test_partition_missing_from_the_response_is_not_verified() -> None:
     result = interbroker.message_class("AddPartitionsToTxnResponse").AddPartitionsToTxnResult
     topic = result.AddPartitionsToTxnTopicResult
     part = topic.AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=48)

@@ -30,7 +30,7 @@ def test_markers_that_cannot_be_begun_are_begun_again(
         world._do(effect)
 
     def settle_as_the_process_does() -> None:
-        settle(world.transactions, do, world.writer, world.log, world.now)  # type: ignore[arg-type]
+        settle(world.transactions, do, world.writer, world.log, world.now)  # type: ignore[arg-type]  # a test double
         settled()
 
     monkeypatch.setattr(world, "settle", settle_as_the_process_does)
@@ -63,7 +63,7 @@ def test_ids_that_cannot_be_asked_for_are_asked_for_again(caplog: pytest.LogCapt
 def answer_of_init(world: TransactionWorld, name: str, do: Callable[[Any], None]) -> InitResult:
     """What a producer is answered while effects are carried out by `do`."""
     world.transactions.init_producer_id(Producer(name, -1, -1), 60_000, name, world.now)
-    settle(world.transactions, do, world.writer, world.log, world.now)  # type: ignore[arg-type]
+    settle(world.transactions, do, world.writer, world.log, world.now)  # type: ignore[arg-type]  # a test double
     (answer,) = world.answers.pop(name)
     assert isinstance(answer, InitResult)
     return answer

@@ -17,10 +17,10 @@ from odradek.broker import config as configuration
 from odradek.broker.coordinator import group_coordinator, internal_topic
 from odradek.broker.coordinator.controller_client import ControllerClient
 from odradek.broker.coordinator.group_coordinator import GroupCoordinator
-from odradek.broker.coordinator.internal_topic_log import TOPIC
 from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.txn_markers import MarkerWriter
 from odradek.cluster.metadata.snapshot import raw_snapshot
+from odradek.cluster.rules.topicnames import OFFSETS
 from odradek.groups.events import Commit, Join, Now, Sync
 from odradek.groups.log_writer import build_batch
 from odradek.groups.ownership import RELOAD_PAUSE_MS
@@ -51,7 +51,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.config = configuration.resolve({"log.dirs": str(folder / "data"), "broker.id": str(OWN)})
         run_dir = folder / "run"
-        for path in (run_dir, folder / "data" / f"{TOPIC}-0"):
+        for path in (run_dir, folder / "data" / f"{OFFSETS}-0"):
             path.mkdir(parents=True)
         self.shared = Shared.create(f"/odradek-test-{os.getpid()}-{time.monotonic_ns()}-", 1, 16)
         self.shared.slots[0].publish(SlotState(incarnation=1, state=slots.FOLLOWER, leader_epoch=-1, led_since=-1))
@@ -66,7 +66,7 @@ class Place:
 
     @property
     def partition(self) -> Partition:
-        found = self.catalog.log.get(TOPIC, 0)
+        found = self.catalog.log.get(OFFSETS, 0)
         assert found is not None
         return found
 
@@ -75,7 +75,7 @@ class Place:
         topic = {"id": "01" * 16, "internal": True, "config": {}, "partitions": [[0, 1, leader, 0, [0, 1], [0, 1], 0]]}
         version, before = self.shared.metadata.version + 1, self.catalog.snapshot
         topics = {name: {**topic, "id": topic_id * 16, "internal": False} for name in others}
-        raw = raw_snapshot(version, "c", 0, [], {**topics, **({TOPIC: topic} if there else {})}, {})
+        raw = raw_snapshot(version, "c", 0, [], {**topics, **({OFFSETS: topic} if there else {})}, {})
         self.shared.metadata.publish(version, json.dumps(raw).encode())
         self.catalog.follow()
         self.coordinator.follow(before, self.catalog.snapshot, self.now)
@@ -149,7 +149,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made.close()
 
 
-def test_what_is_led_is_loaded_and_what_is_lost_is_not_served(place: Place) -> None:
+def test_led_partitions_are_loaded_and_lost_ones_not_served(place: Place) -> None:
     place.publish(OTHER)
     assert place.committed() is Error.NOT_COORDINATOR
     place.publish(OWN)  # but the slot does not say so yet
@@ -164,7 +164,7 @@ def test_what_is_led_is_loaded_and_what_is_lost_is_not_served(place: Place) -> N
     assert (place.codes(), place.committed()) == ([Error.NOT_COORDINATOR], Error.NOT_COORDINATOR)
 
 
-def test_lost_and_won_between_two_snapshots_is_read_anew(place: Place) -> None:
+def test_partition_lost_and_regained_between_snapshots_is_reloaded(place: Place) -> None:
     place.begin()
     place.commit(5)
     place.follow(2)
@@ -190,7 +190,7 @@ def test_another_epoch_of_the_same_leader_changes_nothing(place: Place) -> None:
     assert place.codes() == [Error.NONE, Error.NONE]
 
 
-def test_what_only_the_leader_has_is_not_told(place: Place) -> None:
+def test_offsets_above_the_high_watermark_are_not_returned(place: Place) -> None:
     place.publish(-1)
     place.lead(1)
     place.write(5)
@@ -241,7 +241,7 @@ def test_leadership_that_is_lost_while_a_commit_waits(place: Place, again: bool)
     assert place.codes() == [Error.NOT_COORDINATOR]
 
 
-def test_what_was_queued_before_is_not_written_after(place: Place, tmp_path: Path) -> None:
+def test_commit_queued_before_a_leader_change_is_not_written(place: Place, tmp_path: Path) -> None:
     place.begin()
     others = PartitionLocks(tmp_path / "run" / "partition.lock")
     assert others.try_lock(0)
@@ -255,7 +255,7 @@ def test_what_was_queued_before_is_not_written_after(place: Place, tmp_path: Pat
     assert (place.codes(), place.end(), place.committed()) == ([Error.NOT_COORDINATOR], 0, -1)
 
 
-def test_a_topic_that_cannot_be_made_is_said_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_topic_creation_is_logged_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     place.publish(OWN, there=False)
     asked: list[int] = []
@@ -376,7 +376,7 @@ def test_an_effect_that_fails_costs_its_group_alone(
     assert said.exc_info and "bad" in said.message
 
 
-def test_a_reset_group_is_read_behind_all_that_was_on_its_way(place: Place, tmp_path: Path) -> None:
+def test_reset_group_is_read_after_its_pending_commits(place: Place, tmp_path: Path) -> None:
     """A commit that waits for the partition's lock is in the log before the group is read."""
     place.begin(isr=(OWN, OTHER))
     others = PartitionLocks(tmp_path / "run" / "partition.lock")
@@ -402,7 +402,7 @@ def test_a_marker_waits_for_the_offsets_of_its_producer_alone(place: Place) -> N
     done: list[Any] = []
     place.groups.commit(Commit("g", "", None, -1, {TP: value(7)}, producer=(5, 0)), None, place.now)
     place.turn()
-    writer.add(TxnMarkerEntry(5, 0, 1, True, frozenset({(TOPIC, 0)})), done.append, lambda: None, 0, place.now)
+    writer.add(TxnMarkerEntry(5, 0, 1, True, frozenset({(OFFSETS, 0)})), done.append, lambda: None, 0, place.now)
     writer.write(place.now)
     assert place.end() == 1, "the offsets that it is to commit wait themselves"
     for step in range(20):
@@ -410,7 +410,7 @@ def test_a_marker_waits_for_the_offsets_of_its_producer_alone(place: Place) -> N
         place.partition.slot.update(hw=place.end() - 1)
         place.turn(200)
         writer.write(place.now)
-    assert done == [{(TOPIC, 0): Error.NONE}]
+    assert done == [{(OFFSETS, 0): Error.NONE}]
     assert place.committed() == 7
     links.close()
 
@@ -479,7 +479,9 @@ def test_offsets_of_a_deleted_topic_go_in_slices(place: Place, monkeypatch: pyte
     assert place.coordinator.poll_timeout(place.now) != 0.0
 
 
-def test_what_is_committed_when_a_deleted_topic_is_back_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_committed_after_a_topic_is_created_again_are_kept(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = many_that_lose_a_topic(place, monkeypatch)
     place.publish(OWN, others=("t",))
     assert [place.committed(name) for name in names] == [-1] * 4

@@ -216,7 +216,7 @@ def place(tmp_path: Path, other: PlayedBroker) -> Iterator[Place]:
     made.close()
 
 
-def test_here_and_elsewhere(place: Place, other: PlayedBroker) -> None:
+def test_markers_for_local_and_remote_leaders(place: Place, other: PlayedBroker) -> None:
     place.publish(OWN, OTHER)
     place.lead(0, 1)
     place.add(HERE, THERE)
@@ -235,7 +235,7 @@ def test_a_marker_here_is_done_when_all_have_it(place: Place) -> None:
     assert place.done == [{HERE: Error.NONE}]
 
 
-def test_a_fault_in_one_costs_the_others_nothing(place: Place) -> None:
+def test_failure_of_one_marker_does_not_affect_others(place: Place) -> None:
     """A producer id that no record has room for is not to be had otherwise."""
     place.publish(OWN, OWN)
     place.lead(0, 1)
@@ -250,7 +250,7 @@ def test_a_fault_in_one_costs_the_others_nothing(place: Place) -> None:
 @pytest.mark.parametrize(
     "code", [Error.NOT_LEADER_OR_FOLLOWER, Error.REQUEST_TIMED_OUT, Error.NOT_ENOUGH_REPLICAS, None]
 )
-def test_elsewhere_it_is_tried_until_it_is_there(place: Place, other: PlayedBroker, code: Error | None) -> None:
+def test_remote_marker_is_retried_until_it_is_written(place: Place, other: PlayedBroker, code: Error | None) -> None:
     left = [code, code]
     other.answer = lambda *marker: left.pop() if left else 0
     place.publish(OTHER, OTHER)
@@ -259,7 +259,7 @@ def test_elsewhere_it_is_tried_until_it_is_there(place: Place, other: PlayedBrok
     assert other.asked == [(5, 3, THERE)] * 3
 
 
-def test_it_goes_where_the_leader_goes(place: Place, other: PlayedBroker) -> None:
+def test_marker_follows_the_leader(place: Place, other: PlayedBroker) -> None:
     other.answer = lambda *marker: Error.NOT_LEADER_OR_FOLLOWER
     place.publish(OTHER, -1)
     place.add(HERE, THERE)
@@ -271,7 +271,7 @@ def test_it_goes_where_the_leader_goes(place: Place, other: PlayedBroker) -> Non
     assert (place.end(0), {marker[2] for marker in other.asked}) == (1, {HERE, THERE})
 
 
-def test_a_broker_that_is_gone_and_comes_elsewhere(place: Place, other: PlayedBroker) -> None:
+def test_broker_that_returns_at_another_address(place: Place, other: PlayedBroker) -> None:
     with refusing_socket() as silent:
         place.publish(OTHER, OTHER, port=silent.getsockname()[1])
         place.add(THERE)
@@ -295,7 +295,7 @@ def test_leadership_lost_before_all_have_it(place: Place, other: PlayedBroker) -
     assert place.end(0) == 3
 
 
-def test_what_another_asks_for_is_answered_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_of_another_broker_is_answered_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(txn_markers, "FOREIGN_MS", 100)
     place.publish(OWN, OWN)
     place.lead(0, 1, isr=(OWN, OTHER))
@@ -307,7 +307,7 @@ def test_what_another_asks_for_is_answered_in_time(place: Place, monkeypatch: py
     }  # fmt: skip
 
 
-def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
+def test_repeated_request_of_another_broker_writes_once(place: Place) -> None:
     """The first request could not be carried out yet; late, it would end the producer's next transaction."""
     place.publish(OWN, OTHER)
     place.lead(0, 1)
@@ -336,7 +336,7 @@ def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Pla
     assert lines(lambda: add(200)) < 12 * few
 
 
-def test_those_that_wait_cost_a_turn_next_to_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_markers_cost_little_in_each_turn(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands may, while a partition has no leader: groups have their turns between."""
     monkeypatch.setattr(txn_markers, "SLICE_S", 60.0)
     place.publish(-1, -1)
@@ -362,7 +362,7 @@ def test_many_are_written_in_slices(place: Place, monkeypatch: pytest.MonkeyPatc
     assert sorted(map(len, place.await_done(2))) == [1, 2]
 
 
-def test_of_a_transaction_that_is_read_again_each_marker_is_written_once(place: Place) -> None:
+def test_reloaded_transaction_writes_each_marker_once(place: Place) -> None:
     """Its id was reset while the markers were on their way; twice, one may end the producer's next transaction."""
     place.publish(OWN, OTHER)
     place.lead(0, 1)
@@ -419,7 +419,7 @@ def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> No
     assert (len(place.done), place.end(0)) == (2, 2)
 
 
-def test_a_fenced_one_writes_no_marker_more(place: Place) -> None:
+def test_fenced_coordinator_writes_no_further_marker(place: Place) -> None:
     """In which order its partitions come is chance, but the same for both: one meets the refusal first."""
     place.publish(OWN, OWN)
     for index, producer in enumerate((5, 6)):
@@ -463,7 +463,7 @@ def test_a_marker_that_another_refuses_is_not_done(place: Place, other: PlayedBr
     assert len(other.asked) == 3
 
 
-def test_what_is_forgotten_is_not_tried_again(place: Place, other: PlayedBroker) -> None:
+def test_forgotten_marker_is_not_retried(place: Place, other: PlayedBroker) -> None:
     other.answer = lambda *marker: Error.NOT_LEADER_OR_FOLLOWER
     place.publish(OTHER, OTHER)
     place.add(THERE)
@@ -476,7 +476,7 @@ def test_what_is_forgotten_is_not_tried_again(place: Place, other: PlayedBroker)
     assert other.asked[-1][0] == 6
 
 
-def test_a_partition_that_is_no_more_needs_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_partition_needs_no_marker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once it has been away for METADATA_LAG_MS: the metadata may only not have told of it yet."""
     monkeypatch.setattr(txn_markers, "METADATA_LAG_MS", HOUR_MS)
     monkeypatch.setattr(connection, "_now_ms", lambda: place.now().steady_ms)

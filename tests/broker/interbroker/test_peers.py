@@ -1,4 +1,4 @@
-"""Connections to other brokers over real sockets: what is said to them, in which order, and who is known to be gone."""
+"""Connections to other brokers over real sockets: the requests, their order, and the detection of dead brokers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.interbroker import connection
+from odradek.broker.interbroker.link_security import LinkSecurity
 from odradek.broker.interbroker.peers import REACHED, REFUSED, Peer, PeerPool
 
 from ...cluster.chaos.network import Network
@@ -84,7 +85,9 @@ class PlayedClock:
 class Desk:
     """The controller's loop, and the events of one peer."""
 
-    def __init__(self, timeout_ms: int = 30_000, clock: PlayedClock | None = None) -> None:
+    def __init__(
+        self, timeout_ms: int = 30_000, clock: PlayedClock | None = None, security: LinkSecurity | None = None
+    ) -> None:
         """Without a `clock` it has the machine's."""
         self.clock = clock
         self.told: list[str] = []
@@ -92,7 +95,7 @@ class Desk:
         self.played: list[PlayedBroker] = []
         self._epoll = select.epoll()
         self._watched: dict[int, Callable[[int], None]] = {}
-        self.switchboard = PeerPool(self, timeout_ms)
+        self.switchboard = PeerPool(self, timeout_ms, security)
         self.peer: Peer
 
     def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
@@ -222,7 +225,7 @@ def test_a_request_is_repeated_after_the_timeout(impatient: Desk, clock: PlayedC
     assert impatient.told == [REACHED], "silence is no sign of death"
 
 
-def test_who_accepts_nothing_is_tried_again(impatient: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_peer_that_accepts_nothing_is_retried(impatient: Desk, caplog: pytest.LogCaptureFixture) -> None:
     """As behind a network that drops everything."""
     with socket.socket() as full, contextlib.ExitStack() as waiting:
         full.bind(("127.0.0.1", 0))
@@ -237,7 +240,7 @@ def test_who_accepts_nothing_is_tried_again(impatient: Desk, caplog: pytest.LogC
         impatient.turn_until(lambda: impatient.told == [REACHED], "the connection")
 
 
-def test_what_was_forgotten_is_answered_to_nobody(desk: Desk) -> None:
+def test_response_to_a_forgotten_request_is_dropped(desk: Desk) -> None:
     other = desk.play()
     desk.connect(*other.address)
     desk.turn_until(lambda: desk.told == [REACHED], "the connection")
@@ -262,14 +265,14 @@ def test_a_dead_broker_is_known_at_once(desk: Desk, monkeypatch: pytest.MonkeyPa
     desk.turn_until(lambda: desk.told == [REACHED, REFUSED], "the refusal")
 
 
-def test_who_was_dead_is_reached_again(desk: Desk, silent: socket.socket) -> None:
+def test_restarted_broker_is_reached_again(desk: Desk, silent: socket.socket) -> None:
     desk.connect("127.0.0.1", port_of(silent))
     desk.turn_until(lambda: desk.told == [REFUSED], "the refusal")
     silent.listen()
     desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection")
 
 
-def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> None:
+def test_late_broker_is_reached_soon(desk: Desk, silent: socket.socket) -> None:
     """A registered broker has nothing for clients before it has received metadata from the controller."""
     desk.connect("127.0.0.1", port_of(silent))
     desk.turn_for(1400)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
@@ -279,7 +282,7 @@ def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> No
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_who_is_not_there_is_not_pestered(
+def test_unreachable_broker_is_retried_with_backoff(
     desk: Desk, clock: PlayedClock, silent: socket.socket, host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", connection.__name__)
@@ -289,7 +292,7 @@ def test_who_is_not_there_is_not_pestered(
     assert desk.told == [REFUSED]
 
 
-def test_who_accepts_and_closes_is_not_pestered(desk: Desk, clock: PlayedClock) -> None:
+def test_closing_broker_is_retried_with_backoff(desk: Desk, clock: PlayedClock) -> None:
     other = desk.play()
     other.curt = True
     desk.connect(*other.address)

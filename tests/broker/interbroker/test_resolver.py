@@ -10,7 +10,7 @@ from ...harness.process import readable, wait_until
 
 
 @pytest.mark.parametrize("host", ["a\0b", "x" * 64 + ".example", "x" * 5000, "..", "\udcff"])
-def test_what_is_no_host_name_has_no_addresses(host: str) -> None:
+def test_invalid_host_name_has_no_addresses(host: str) -> None:
     """ValueError or UnicodeError would end the process that asks."""
     resolver = Resolver()
     try:

@@ -74,7 +74,7 @@ def test_a_former_registration_is_waited_for_as_long_as_its_session_lasts(
 
 @pytest.mark.parametrize("error", [TreeUnavailable("/"), NotDone("/"), BadVersion("/"), MalformedNode("nonsense")])
 @pytest.mark.parametrize("successor", [True, False])
-def test_a_session_that_is_gone_on_with_outlives_a_failure(
+def test_resumed_session_survives_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: TreeError | MalformedNode, successor: bool
 ) -> None:
     """Ending it would end the registration of a broker that serves. What may pass does not end the broker either."""
@@ -82,6 +82,6 @@ def test_a_session_that_is_gone_on_with_outlives_a_failure(
     monkeypatch.setattr(zookeeper_session, "open_tree", lambda config, former: tree)
     process: Any = SimpleNamespace(config={"broker.id": 1, "zookeeper.connect": "zk:1"}, run_dir=tmp_path)
     with pytest.raises(OdradekError, match="ZooKeeper at zk:1") as raised:
-        join.join(process, SimpleNamespace() if successor else None)  # type: ignore[arg-type]
+        join.join(process, SimpleNamespace() if successor else None)  # type: ignore[arg-type]  # a test double
     assert isinstance(raised.value, BootError) != isinstance(error, TreeUnavailable)
     assert tree.closed == (not successor)

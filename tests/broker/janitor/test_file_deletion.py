@@ -27,7 +27,7 @@ def test_deleted_files_wait_for_their_delay(bench: Maker) -> None:
     assert not log.files(".deleted")
 
 
-def test_what_cannot_be_removed_keeps_nothing_else(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_removal_delays_no_other(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     log = bench(segment_bytes=200, retention_ms=1, file_delete_delay_ms=0)
     for _ in range(3):
         log.append(timestamp=1)
@@ -51,7 +51,7 @@ def test_what_cannot_be_removed_keeps_nothing_else(bench: Maker, monkeypatch: py
     assert file_deletion.remove_segments(log.partition(), now_ms()) == (1, 0)
 
 
-def test_a_directory_that_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_that_cannot_be_removed_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one is that a file system is mounted at; what is in it goes."""
     doomed = tmp_path / f"t-0.{'0' * 32}-delete"
     doomed.mkdir()

@@ -55,7 +55,7 @@ def test_a_pause_of_the_writers_does_not_make_it_slow_at_once() -> None:
     assert fill_rate.pause_ms(20 * MIB) == RARELY_MS
 
 
-def test_what_is_deleted_by_ourselves_is_no_rate() -> None:
+def test_own_deletions_do_not_count_as_fill_rate() -> None:
     fill_rate = FillRate()
     fill_rate.record(10 * MIB, 100.0)
     fill_rate.start(50 * MIB, 100.1)
@@ -63,7 +63,7 @@ def test_what_is_deleted_by_ourselves_is_no_rate() -> None:
     assert fill_rate.pause_ms(50 * MIB) == RARELY_MS
 
 
-def test_with_no_delay_what_was_renamed_a_moment_later_goes_too(tmp_path: Path) -> None:
+def test_without_delay_recently_renamed_files_are_deleted_too(tmp_path: Path) -> None:
     """Else the room it has would come free only at the next look."""
     doomed = tmp_path / "00000000000000000000.log.deleted"
     doomed.write_bytes(b"x")

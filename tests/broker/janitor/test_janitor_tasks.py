@@ -42,9 +42,7 @@ def test_idle_producers_are_forgotten(bench: Maker) -> None:
     assert len([name for name in os.listdir("/dev/shm") if name.startswith(f"{prefix}producers-")]) == 1
 
 
-def test_producers_are_forgotten_later_where_there_is_no_memory_for_it(
-    bench: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expiry_of_producers_is_retried_without_memory(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     """/dev/shm is full: an OSError like a full disk's, so that the janitor goes on with its other work."""
     log = bench()
     log.append(producer=5, timestamp=now_ms() - DAY_MS)
@@ -55,12 +53,12 @@ def test_producers_are_forgotten_later_where_there_is_no_memory_for_it(
     assert log_retention.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
 
 
-def test_a_fault_in_one_log_costs_no_other(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_exception_in_one_log_affects_no_other(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
     log = bench(count=2)
     tasks = janitor.Janitor.__new__(janitor.Janitor)  # without its bell and signals
     tasks._partitions, tasks._faulty = log.partitions, set()
-    tasks._log_dir_failures = SimpleNamespace(broken=set())  # type: ignore[assignment]
-    tasks._process = SimpleNamespace(shared=log.shared, beat=lambda: None)  # type: ignore[assignment]
+    tasks._log_dir_failures = SimpleNamespace(broken=set())  # type: ignore[assignment]  # a test double
+    tasks._process = SimpleNamespace(shared=log.shared, beat=lambda: None)  # type: ignore[assignment]  # a test double
     done: list[int] = []
 
     def act(partition: Partition) -> None:
@@ -75,5 +73,5 @@ def test_a_fault_in_one_log_costs_no_other(bench: Maker, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize(("given", "period"), [(5000, 5000), (1, 1), (0, math.inf), (-1, math.inf)])
-def test_what_has_no_period_is_not_done_all_the_time(given: int, period: float) -> None:
+def test_tasks_without_a_period_do_not_run_always(given: int, period: float) -> None:
     assert janitor._period_ms({"x.ms": given}, "x.ms") == period

@@ -31,7 +31,7 @@ from .benches import Maker
         (2, 1, slots.LEADER, 4),
     ],
 )
-def test_a_log_that_others_have_is_opened_with_its_checkpointed_high_watermark(
+def test_replicated_log_opens_with_its_checkpointed_high_watermark(
     bench: Maker, checkpointed: int | None, hw_quorum: int, state: int, hw: int
 ) -> None:
     log = bench()
@@ -46,7 +46,7 @@ def test_a_log_that_others_have_is_opened_with_its_checkpointed_high_watermark(
     assert (found.state, found.leo, found.hw) == (state, 4, hw)
 
 
-def test_epochs_that_cannot_be_hold_up_no_start(bench: Maker) -> None:
+def test_impossible_epochs_do_not_stop_a_start(bench: Maker) -> None:
     log = bench(count=2)
     for index in (0, 1):
         log.append(index)
@@ -57,7 +57,7 @@ def test_epochs_that_cannot_be_hold_up_no_start(bench: Maker) -> None:
     assert EpochCache.read(log.data / "t-0").entries == ((0, 0),)
 
 
-def test_a_log_that_cannot_be_opened_for_a_fault_of_ours_is_offline_and_others_are_opened(
+def test_exception_in_opening_a_log_takes_only_that_log_offline(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each process that helps to open logs would end by it, and the broker never start."""
@@ -88,9 +88,7 @@ def test_the_high_watermark_is_never_below_the_log_start(bench: Maker) -> None:
     assert (log.partition().state().hw, log.partition().state().leo) == (3, 4)
 
 
-def test_a_boot_is_noted_when_all_logs_were_recovered_also_those_without_a_name_yet(
-    bench: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_boot_id_is_written_after_the_recovery_of_all_logs(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a log lacks that is opened later, the machine may have lost: that is no damage."""
     log = bench()
     (log.data / boot_id.FILE_NAME).write_text("another\n")
@@ -103,7 +101,7 @@ def test_a_boot_is_noted_when_all_logs_were_recovered_also_those_without_a_name_
     assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
 
 
-def test_a_boot_is_not_noted_while_a_log_could_not_be_looked_at(bench: Maker) -> None:
+def test_boot_id_is_not_written_if_a_log_was_unreadable(bench: Maker) -> None:
     """The error passes, and what the machine has taken of that log would be damage to the next start."""
     log = bench(count=2)
     (log.data / boot_id.FILE_NAME).write_text("another\n")
@@ -122,7 +120,7 @@ def test_a_boot_is_not_noted_while_a_log_could_not_be_looked_at(bench: Maker) ->
     assert not boot_id.restarted_since(log.data) and one._noting.period_ms == math.inf
 
 
-def test_a_boot_is_noted_though_a_log_is_damaged(bench: Maker) -> None:
+def test_boot_id_is_written_with_a_damaged_log(bench: Maker) -> None:
     """It was looked at; for the others the next start need excuse nothing."""
     log = bench()
     for _ in range(3):

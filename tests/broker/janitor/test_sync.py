@@ -8,7 +8,7 @@ from odradek.broker.janitor import janitor
 from odradek.broker.process import flush as flushing
 from odradek.ipc.locks import PartitionLocks
 from odradek.storage.log import flush, truncate
-from odradek.storage.log.partition import Busy
+from odradek.storage.log.partition import LockNotAvailable
 
 from .benches import Maker, follow
 
@@ -60,7 +60,7 @@ def test_busy_partition(bench: Maker) -> None:
     log = bench()
     other = PartitionLocks(log.run_dir / "partition.lock")
     assert other.try_lock(0)
-    with pytest.raises(Busy), flushing.patiently(log.partition()):
+    with pytest.raises(LockNotAvailable), flushing.patiently(log.partition()):
         pass
     other.unlock(0)
     other.close()
@@ -68,7 +68,7 @@ def test_busy_partition(bench: Maker) -> None:
         pass
 
 
-def test_what_is_synced_is_not_shown_before_the_leader_says_so(bench: Maker) -> None:
+def test_synced_records_are_not_visible_before_the_leaders_high_watermark(bench: Maker) -> None:
     log = bench(odradek_visible_after_flush="true")
     log.append()
     follow(log)

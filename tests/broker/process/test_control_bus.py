@@ -95,14 +95,14 @@ def test_garbage_is_answered(served: Path, message: bytes) -> None:
     assert ask(served, "nothing") == {}
 
 
-def test_a_client_that_goes_away_harms_nobody(served: Path, gone: threading.Event) -> None:
+def test_disconnected_client_does_not_affect_others(served: Path, gone: threading.Event) -> None:
     with pytest.raises(control_bus.ControlTimeout):
         control_bus.request(served, "test", "late", 50)
     gone.set()
     assert ask(served, "nothing") == {}
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_request_without_a_server_times_out(tmp_path: Path) -> None:
     with pytest.raises(control_bus.ControlTimeout, match="did not answer 'x' within 50 ms"):
         control_bus.request(tmp_path, "nobody", "x", 50)
 

@@ -33,14 +33,14 @@ class Clock:
             yield
 
 
-def test_what_is_small_is_done_at_once() -> None:
+def test_small_work_is_done_in_one_turn() -> None:
     clock = Clock()
     steps = TaskScheduler(clock)
     steps.begin(clock.work("a", 10, SLICE_S / 100))
     assert (len(clock.done), steps.waiting) == (10, False)
 
 
-def test_what_is_long_goes_on_by_turns() -> None:
+def test_long_work_continues_over_turns() -> None:
     clock = Clock()
     steps = TaskScheduler(clock)
     steps.begin(clock.work("a", 8, SLICE_S / 2))
@@ -57,7 +57,7 @@ def test_what_is_long_goes_on_by_turns() -> None:
     assert (clock.done.count("a"), clock.done.count("b")) == (8, 3)
 
 
-def test_what_a_step_begins_takes_no_slice_of_its_own() -> None:
+def test_work_added_by_a_step_shares_its_slice() -> None:
     """Nor does what is added: a turn of the loop may bring much of it."""
     clock = Clock()
     steps = TaskScheduler(clock)
@@ -128,7 +128,7 @@ def test_partitions_of_a_topic_wait_for_those_before_them(tmp_path: Path) -> Non
         assert all(row[SLOT] >= 0 for row in owner.topics["t"]["partitions"])
 
 
-def test_a_fault_costs_the_others_nothing() -> None:
+def test_exception_does_not_affect_other_work() -> None:
     clock = Clock()
     steps = TaskScheduler(clock)
 
@@ -144,7 +144,7 @@ def test_a_fault_costs_the_others_nothing() -> None:
     assert clock.done == ["a"] * 3
 
 
-def test_in_line_what_was_begun_is_done_before_the_next_begins() -> None:
+def test_in_line_work_ends_before_the_next_begins() -> None:
     clock = Clock()
     line = TaskQueue(clock)
     line.add(clock.work("a", 3, SLICE_S / 2))
@@ -157,7 +157,7 @@ def test_in_line_what_was_begun_is_done_before_the_next_begins() -> None:
     assert clock.done == ["a", "a", "a", "b"]
 
 
-def test_in_line_the_rest_of_what_was_begun_goes_before() -> None:
+def test_in_line_added_work_waits_for_the_current_one() -> None:
     clock = Clock()
     line = TaskQueue(clock)
 
@@ -171,7 +171,7 @@ def test_in_line_the_rest_of_what_was_begun_goes_before() -> None:
     assert (clock.done, line.waiting) == (["the rest of a", "b"], False)
 
 
-def test_in_line_a_fault_costs_the_others_nothing() -> None:
+def test_in_line_exception_does_not_affect_other_work() -> None:
     clock = Clock()
     line = TaskQueue(clock)
 

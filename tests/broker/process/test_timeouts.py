@@ -13,7 +13,7 @@ from odradek.broker.process.timeouts import Timeouts
 
 @given(st.lists(st.one_of(st.tuples(st.just("add"), st.integers(0, 9)), st.tuples(st.just("cancel"), st.integers(0, 9)),
                           st.tuples(st.just("due"), st.integers(0, 9)))))  # fmt: skip
-def test_as_a_list_of_what_is_left(steps: list[tuple[str, int]]) -> None:
+def test_timeouts_follow_a_sorted_list(steps: list[tuple[str, int]]) -> None:
     timeouts, cancels, done, left = Timeouts(), list[Callable[[], object]](), list[int](), dict[int, int]()
     for step, value in steps:
         if step == "add":
@@ -32,7 +32,7 @@ def test_as_a_list_of_what_is_left(steps: list[tuple[str, int]]) -> None:
         assert timeouts.next() == min(left.values(), default=float("inf"))
 
 
-def test_one_may_call_off_another_that_is_due_too() -> None:
+def test_timeout_may_cancel_another_due_one() -> None:
     timeouts, done = Timeouts(), list[str]()
 
     def first() -> None:

@@ -26,7 +26,7 @@ from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol import errors, fetch
-from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchResult
 from odradek.protocol.library import message_class
 from odradek.protocol.records import batch_v2
 from odradek.storage.log import opening
@@ -67,11 +67,11 @@ class LeaderLog:
     def content(self) -> bytes:
         return b"".join(data for _, _, data in self.batches)
 
-    def answer(self, key: Key, part: FetchPart, limit: int) -> FetchResult:
+    def answer(self, key: Key, part: FetchPartition, limit: int) -> FetchResult:
         true = self._true(key, part, limit)
         return true if self.lie is None else self.lie(true)
 
-    def _true(self, key: Key, part: FetchPart, limit: int) -> FetchResult:
+    def _true(self, key: Key, part: FetchPartition, limit: int) -> FetchResult:
         hw = self.end if self.hw < 0 else self.hw
         result = FetchResult(key[0], key[1], 0, hw, hw, self.start)
         error = self.error or self._refusal(part)
@@ -84,7 +84,7 @@ class LeaderLog:
             return result._replace(error=errors.OFFSET_OUT_OF_RANGE, hw=-1, log_start=-1)
         return result._replace(payloads=self._read(part.offset, min(limit, part.max_bytes)))
 
-    def _refusal(self, part: FetchPart) -> int:
+    def _refusal(self, part: FetchPartition) -> int:
         if part.leader_epoch != self.epoch:
             return errors.FENCED_LEADER_EPOCH if part.leader_epoch < self.epoch else errors.UNKNOWN_LEADER_EPOCH
         return errors.OFFSET_OUT_OF_RANGE if part.offset < self.start else 0
@@ -126,7 +126,7 @@ class PlayedLeader:
 
     def append(self, index: int = 0, **arguments: object) -> None:
         with self.lock:
-            self.log(index).append(**arguments)  # type: ignore[arg-type]
+            self.log(index).append(**arguments)  # type: ignore[arg-type]  # of several types
             self.lock.notify_all()
 
     def changed(self) -> None:
@@ -209,7 +209,7 @@ class PlayedLeader:
             or session.last_sent.get((one.topic, one.partition)) != (one.hw, one.log_start)
         ]
 
-    def _results(self, parts: dict[Key, FetchPart], limit: int) -> list[FetchResult]:
+    def _results(self, parts: dict[Key, FetchPartition], limit: int) -> list[FetchResult]:
         results = []
         for key, part in parts.items():
             log = self.logs.get(key)
@@ -217,7 +217,7 @@ class PlayedLeader:
                 results.append(FetchResult(*key, errors.UNKNOWN_TOPIC_ID, -1, -1, -1))
             else:
                 results.append(log.answer(key, part, limit))
-                limit -= sum(map(len, results[-1].payloads))  # type: ignore[arg-type]
+                limit -= sum(map(len, results[-1].payloads))  # type: ignore[arg-type]  # bytes, no file slices
         return results
 
     def _list_offsets(self, frame: bytes, version: int) -> bytes:

@@ -20,7 +20,7 @@ def offsets(leader: PlayedLeader) -> list[int]:
 
 
 @pytest.mark.parametrize("hw", [2, 1])
-def test_what_lies_below_the_high_watermark_is_asked_beyond_at_once(
+def test_next_fetch_is_sent_at_once_below_the_high_watermark(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, hw: int
 ) -> None:
     """The next fetch is in flight during an append; but not above the high watermark."""
@@ -43,7 +43,7 @@ def test_what_lies_below_the_high_watermark_is_asked_beyond_at_once(
     assert follower.count_of("errors") == 0
 
 
-def test_the_leader_hears_the_truth_after_a_fetch_that_was_ahead_of_it(follow: Maker, leader: PlayedLeader) -> None:
+def test_leader_gets_the_real_log_end_after_a_pipelined_fetch(follow: Maker, leader: PlayedLeader) -> None:
     """The records are corrupt: it is known only when the next fetch has left."""
     for _ in range(4):
         leader.append()
@@ -60,7 +60,7 @@ def test_the_leader_hears_the_truth_after_a_fetch_that_was_ahead_of_it(follow: M
     assert follower.content() == leader.log().content()
 
 
-def test_a_locked_partition_that_was_asked_beyond(follow: Maker, leader: PlayedLeader) -> None:
+def test_locked_partition_with_a_pipelined_fetch(follow: Maker, leader: PlayedLeader) -> None:
     for _ in range(5):
         leader.append()
     follower = follow(replica_fetch_max_bytes=1)
@@ -79,7 +79,7 @@ def test_a_locked_partition_that_was_asked_beyond(follow: Maker, leader: PlayedL
     assert follower.count_of("errors") == 0
 
 
-def test_who_is_throttled_asks_for_nothing_before_it_has_counted(follow: Maker, leader: PlayedLeader) -> None:
+def test_throttled_partition_is_not_fetched_before_it_is_counted(follow: Maker, leader: PlayedLeader) -> None:
     for _ in range(3):
         leader.append()
     follower = follow(replica_fetch_max_bytes=1, follower_replication_throttled_rate=1 << 30)
@@ -117,7 +117,7 @@ def test_a_connection_that_breaks_under_a_fetch_ahead(
     assert follower.content() == leader.log().content()
 
 
-def test_what_is_locked_is_kept_while_the_others_go_on(follow: Maker, leader: PlayedLeader) -> None:
+def test_records_of_a_locked_partition_are_kept_for_later(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow(count=2)
     follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     other = PartitionLocks(follower.run_dir / "partition.lock")
@@ -143,7 +143,7 @@ def test_what_is_locked_is_kept_while_the_others_go_on(follow: Maker, leader: Pl
     assert all(part.offset in (0, 2) for request in leader.requests for part in request.parts if part.partition == 0)
 
 
-def test_what_is_kept_for_a_former_epoch_is_dropped(follow: Maker, leader: PlayedLeader) -> None:
+def test_records_kept_for_a_former_epoch_are_dropped(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow()
     follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     other = PartitionLocks(follower.run_dir / "partition.lock")

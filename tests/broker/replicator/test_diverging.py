@@ -18,7 +18,7 @@ from .leading import LEADER, TOPIC_ID, Maker, PlayedLeader, caught_up
 KEY = (TOPIC_ID, 0)
 
 
-def test_a_log_that_has_diverged_is_cut_where_it_has(follow: Maker, leader: PlayedLeader) -> None:
+def test_diverged_log_is_truncated_at_the_divergence(follow: Maker, leader: PlayedLeader) -> None:
     """Three batches of epoch 0 in common, then two of each one's own; the former leader's were never committed."""
     for _ in range(3):
         leader.append(epoch=0)
@@ -42,7 +42,7 @@ def test_a_log_that_has_diverged_is_cut_where_it_has(follow: Maker, leader: Play
     assert not leader.sought
 
 
-def test_a_cut_below_the_high_watermark_is_told(
+def test_truncation_below_the_high_watermark_is_logged(
     follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture
 ) -> None:
     leader.append(count=1)
@@ -78,7 +78,7 @@ def test_a_log_beyond_the_leaders_is_cut(follow: Maker, leader: PlayedLeader) ->
     follower.turn_until(caught_up(follower, leader), "the next batch")
 
 
-def test_a_log_that_ends_before_the_leaders_begins_anew(
+def test_log_that_ends_before_the_leaders_start_is_reset(
     follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture
 ) -> None:
     leader.append(count=5)
@@ -98,7 +98,7 @@ def test_a_log_that_ends_before_the_leaders_begins_anew(
     assert follower.content() == leader.log().content()
 
 
-def test_out_of_range_is_asked_about(follow: Maker, leader: PlayedLeader) -> None:
+def test_out_of_range_offset_is_looked_up_at_the_leader(follow: Maker, leader: PlayedLeader) -> None:
     """Its epoch means nothing to the leader: the log is empty, but does not begin where the leader's does."""
     with leader.lock:
         leader.log().start = 50

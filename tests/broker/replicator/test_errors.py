@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize("error", [errors.NOT_LEADER_OR_FOLLOWER, errors.UNKNOWN_TOPIC_ID, errors.KAFKA_STORAGE_ERROR])
-def test_a_part_in_error_is_left_out_for_a_while(
+def test_partition_in_error_is_paused(
     follow: Maker, leader: PlayedLeader, jump: Jump, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     monkeypatch.setattr(partition_fetch_states, "FIRST_DELAY_MS", HOUR_MS)
@@ -86,7 +86,7 @@ def test_a_session_that_the_leader_forgets(follow: Maker, leader: PlayedLeader) 
     assert leader.connections == 1
 
 
-def test_a_fault_in_one_log_costs_no_other(
+def test_exception_in_one_log_affects_no_other(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real, faults = append_as_follower.append, [ValueError("a fault of ours")]

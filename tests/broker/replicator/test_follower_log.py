@@ -20,7 +20,7 @@ from odradek.storage.compaction.compaction import CleaningAborted
 from odradek.storage.files import checkpoints
 from odradek.storage.files.checkpoints import CheckpointError
 from odradek.storage.log import trim, truncate
-from odradek.storage.log.partition import Busy
+from odradek.storage.log.partition import LockNotAvailable
 
 from ..partitions import Bench
 
@@ -76,7 +76,7 @@ def dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, log: B
 
 
 @pytest.mark.parametrize("now", [{"leader_epoch": EPOCH + 1}, {"state": slots.LEADER}])
-def test_what_was_decided_in_a_former_epoch_is_not_done(log: Bench, now: dict[str, int]) -> None:
+def test_truncation_decided_in_a_former_epoch_is_not_done(log: Bench, now: dict[str, int]) -> None:
     """The leader of this one counts on what it was told since: a log that is cut behind its back lacks what is
     acknowledged."""
     partition = log.partition()
@@ -146,13 +146,13 @@ def test_epochs_are_asked_for_later_while_another_has_the_lock(log: Bench) -> No
     other.close()
 
 
-def test_a_log_that_begins_anew(log: Bench) -> None:
+def test_log_that_is_reset(log: Bench) -> None:
     follower_log.change(log.partition(), EPOCH, follower_log.restart(log.partition(), 2))
     assert log.partition().state().flushed == 2
     assert points(log)[0] <= 2 and points(log)[1] == 10
 
 
-def test_what_was_not_synced_leaves_the_checkpoint_alone(log: Bench) -> None:
+def test_truncation_of_unsynced_records_keeps_the_checkpoint(log: Bench) -> None:
     path = log.data / checkpoints.RECOVERY_POINT
     log.partition().slot.update(state=slots.LEADER)
     log.append()
@@ -163,7 +163,7 @@ def test_what_was_not_synced_leaves_the_checkpoint_alone(log: Bench) -> None:
     assert points(log) == [10, 10]
 
 
-def test_the_janitor_brings_no_old_line_back(log: Bench) -> None:
+def test_janitor_restores_no_old_line(log: Bench) -> None:
     janitor = keeper(log)
     janitor.write(log.partitions, checkpoints.RECOVERY_POINT)
     follower_log.change(log.partition(), EPOCH, follower_log.cut_to(log.partition(), 4))
@@ -178,9 +178,9 @@ def test_without_a_checkpoint_there_is_nothing_to_lower(log: Bench) -> None:
     assert path.read_text() == "no checkpoint"
 
 
-def test_a_cut_does_not_wait_for_who_writes_the_checkpoint(log: Bench) -> None:
+def test_truncation_does_not_wait_for_the_checkpoint_lock(log: Bench) -> None:
     """Nor is anything cut, and the next try does it."""
-    with CheckpointLocks(log.run_dir).of(0), pytest.raises(Busy):
+    with CheckpointLocks(log.run_dir).of(0), pytest.raises(LockNotAvailable):
         follower_log.change(log.partition(), EPOCH, follower_log.cut_to(log.partition(), 4))
     assert log.partition().state().leo == 10
     follower_log.change(log.partition(), EPOCH, follower_log.cut_to(log.partition(), 4))
@@ -296,7 +296,7 @@ def test_cuts_of_logs_that_no_checkpoint_speaks_of_do_not_read_it_again(
     assert read(log.data, checkpoints.CLEANER) == {("other", 0): 7, ("t", 0): 0}
 
 
-def test_who_lowers_the_checkpoints_goes_on_with_each_sync(log: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lowering_the_checkpoints_renews_with_each_sync(log: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each may take a slow disk seconds: the process that holds the lock is not taken for stuck."""
     synced: list[bool] = []
     fsync, slot = os.fsync, log.partition().slot

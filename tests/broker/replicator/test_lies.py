@@ -32,7 +32,7 @@ LIES: dict[str, Callable[[FetchResult], FetchResult]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_costs_its_partition_a_pause(
+def test_impossible_response_pauses_its_partition(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
     monkeypatch.setattr(partition_fetch_states, "FIRST_DELAY_MS", 50)

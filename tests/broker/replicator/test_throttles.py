@@ -9,7 +9,7 @@ from odradek.cluster.replication import throttles
 from .leading import LEADER, OWN, Jump, Maker, PlayedLeader, caught_up, throttle
 
 
-def test_who_is_behind_copies_no_faster_than_is_allowed(follow: Maker, leader: PlayedLeader, jump: Jump) -> None:
+def test_lagging_follower_is_throttled(follow: Maker, leader: PlayedLeader, jump: Jump) -> None:
     """A batch, which is too much for ten seconds; then nothing is asked of that partition, until the throttle goes."""
     follower = follow(count=2, follower_replication_throttled_rate=100, replica_fetch_max_bytes=1)
     throttle(follower, f"0:{OWN}", [LEADER])
@@ -28,7 +28,7 @@ def test_who_is_behind_copies_no_faster_than_is_allowed(follow: Maker, leader: P
 
 
 @pytest.mark.parametrize("isr", [[LEADER, OWN], [LEADER]])
-def test_who_keeps_up_is_not_held_back(follow: Maker, leader: PlayedLeader, isr: list[int]) -> None:
+def test_follower_in_sync_is_not_throttled(follow: Maker, leader: PlayedLeader, isr: list[int]) -> None:
     """In the ISR, or with all up to the high watermark."""
     follower = follow(follower_replication_throttled_rate=100)
     throttle(follower, "*", isr)

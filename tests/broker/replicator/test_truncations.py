@@ -11,7 +11,7 @@ import pytest
 
 from odradek.broker.replicator import follower_log, truncations
 from odradek.storage.log import truncate
-from odradek.storage.log.partition import Busy
+from odradek.storage.log.partition import LockNotAvailable
 from odradek.storage.segment.epochs import EpochCache
 
 from .leading import LEADER, Follower, Maker, PlayedLeader, caught_up
@@ -115,7 +115,7 @@ def test_a_leadership_that_comes_meanwhile_waits_for_the_lock(follow: Maker, lea
     """And what is cut is what was to be cut."""
     follower = diverged(follow, leader, 0)
     follower.turn_until(slow.begun[0].is_set, "the truncation")
-    with pytest.raises(Busy):
+    with pytest.raises(LockNotAvailable):
         follower.lead(0, LEADER, 3)
     slow.go[0].set()
     follower.turn_until(caught_up(follower, leader, 0), "what comes in the truncated one")

@@ -52,7 +52,7 @@ def test_it_waits_for_the_next_controller_process(broker: ControllerHarness) -> 
         locks.close()
 
 
-def test_it_does_not_wait_for_nobody(broker: ControllerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_wait_without_a_broker(broker: ControllerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = played(monkeypatch)
     assert not LeaveWait(broker.shared, role_locks(broker.config), broker.run_dir, 600).wait()
     assert await_leave._AWAY_S <= clock.now < 600

@@ -58,7 +58,7 @@ def test_the_mark_of_a_clean_stop_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["unlink", "sync_dir"])
-def test_a_log_directory_that_keeps_its_mark_is_not_used(
+def test_log_directory_whose_mark_cannot_be_removed_is_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
     """If this run dies, the next start would skip the recovery of what it has written."""

@@ -167,7 +167,7 @@ def _stack(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[28 - 3]
 
 
-def test_the_fork_server_starts_what_died(fresh_broker: Fresh) -> None:
+def test_fork_server_restarts_dead_processes(fresh_broker: Fresh) -> None:
     broker = fresh_broker()
     dead = broker.kill_role("worker")
     pid = broker.await_respawn("worker", dead)[0]
@@ -197,7 +197,7 @@ def test_a_bad_setting_leaves_no_fork_server(fresh_broker: Fresh) -> None:
     assert not [one for one in found if one.info == {"ppid": os.getpid(), "name": "fork-server"}]
 
 
-def test_it_ends_in_silence_with_a_supervisor_that_had_not_read_an_answer(capfd: pytest.CaptureFixture[str]) -> None:
+def test_fork_server_ends_silently_with_an_unread_response(capfd: pytest.CaptureFixture[str]) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:

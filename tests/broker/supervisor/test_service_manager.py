@@ -99,7 +99,7 @@ def test_nothing_is_said_after_the_end(manager: socket.socket, monkeypatch: pyte
     assert not drained(manager)
 
 
-def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) -> None:
+def test_service_manager_that_does_not_read_blocks_no_process(manager: socket.socket) -> None:
     """Its queue is full, as when it is stopped."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filling:
         filling.setblocking(False)
@@ -110,7 +110,7 @@ def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) ->
     Watchdog({"WATCHDOG_USEC": "4000000"}).beat()
 
 
-def test_a_process_without_a_descriptor_left_outlives_its_sign_of_life(
+def test_process_without_descriptors_survives_its_watchdog_message(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(*_: object) -> socket.socket:
@@ -123,7 +123,7 @@ def test_a_process_without_a_descriptor_left_outlives_its_sign_of_life(
     assert sd_notify.notify("STATUS=running")
 
 
-def test_a_watchdog_that_nobody_set() -> None:
+def test_watchdog_of_another_process_is_ignored() -> None:
     assert not Watchdog({}).watched
     assert not Watchdog({"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}).watched, "meant for another process"
 

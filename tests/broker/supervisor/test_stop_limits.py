@@ -1,4 +1,4 @@
-"""Who waits for the end of another waits longer than that one takes, whatever is configured."""
+"""A process that waits for another's end waits longer than that one may take, with any configuration."""
 
 from __future__ import annotations
 
@@ -76,6 +76,7 @@ def test_the_units_say_so(drain_ms: int) -> None:
 
     named = {"worker@": roles.FIRST_WORKER, "controller": roles.CONTROLLER, "coordinator": roles.COORDINATOR}
     named |= {"janitor": roles.JANITOR, "replicator": roles.REPLICATOR, "acceptor": roles.ACCEPTOR}
+    named["exporter"] = roles.EXPORTER
     for name, role in named.items():
         assert limit(name) >= stop_limits.stage_of(role, config).limit_s + stop_limits.MARGIN_S, name
     assert limit("cluster") >= stop_limits.departure_s(config) + stop_limits.MARGIN_S

@@ -1,4 +1,4 @@
-"""Stopped processes of the broker: who is killed, and who is not."""
+"""Stopped processes of the broker: which are killed, and which are not."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_stopped_process_is_killed_when_its_time_is_over(process: subprocess.P
     assert look(sweeper, process, 5) == []
 
 
-def test_who_has_no_descriptor_left_kills_later(
+def test_supervisor_without_descriptors_kills_later(
     process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The supervisor, whose end is the broker's."""

@@ -1,4 +1,4 @@
-"""Stuck lock holders: who is killed, and who is not."""
+"""Stuck lock holders: which are killed, and which are not."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_not_before_its_time(shared: Shared, tmp_path: Path, holder: subprocess.
     assert holder.poll() is None
 
 
-def test_nobody_is_killed_for_an_old_note_on_a_free_lock(
+def test_old_mark_on_a_free_lock_kills_no_process(
     shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     """The waiter died after its note, the holder gave the lock back long ago."""

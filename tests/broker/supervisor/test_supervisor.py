@@ -366,7 +366,7 @@ def test_interrupt_stops_too_and_a_hung_child_is_killed(standin: Standin) -> Non
     assert not standin.shm()
 
 
-def test_a_child_that_somebody_has_stopped_does_not_hold_up_the_end(standin: Standin) -> None:
+def test_stopped_child_does_not_delay_the_shutdown(standin: Standin) -> None:
     standin.start("odradek.drain.timeout.ms=600000")
     assert standin.process is not None
     for name in ("worker-0", "janitor"):
@@ -390,7 +390,7 @@ def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkey
     assert not standin.shm()
 
 
-def test_a_child_that_does_not_die_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unkillable_child_does_not_delay_the_shutdown(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Like a process that waits for a disk: here a foreign process holds its role byte."""
     monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
@@ -405,10 +405,8 @@ def test_a_child_that_does_not_die_does_not_hold_up_the_end(standin: Standin, mo
     locks.close()
 
 
-def test_somebody_who_writes_checkpoints_does_not_hold_up_the_end(
-    standin: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody should, when all others have ended; the log directory is not called clean then."""
+def test_checkpoint_lock_does_not_delay_the_shutdown(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process should hold it when all have ended; the log directory is not marked clean then."""
     monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     with CheckpointLocks(standin.run_dir).of(0):
@@ -417,7 +415,7 @@ def test_somebody_who_writes_checkpoints_does_not_hold_up_the_end(
     assert not standin.shm()
 
 
-def test_peers_on_the_bus_that_hang_do_not_hold_up_the_end(standin: Standin) -> None:
+def test_hanging_peers_on_the_bus_do_not_delay_the_shutdown(standin: Standin) -> None:
     """One has asked for something and does not read the answer, one does not read what is published."""
     standin.start()
     asking = subprocess.Popen([sys.executable, "-c", HUNG, str(standin.run_dir)], stdout=subprocess.PIPE)

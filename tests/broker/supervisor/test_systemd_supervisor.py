@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.broker import config as configuration
 from odradek.broker.errors import OdradekError
-from odradek.broker.process import dir_locks
+from odradek.broker.process import control_bus, dir_locks
+from odradek.broker.process.control_bus import ControlError
 from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.supervisor.boot import OFFLINE
 from odradek.ipc import processes, roles
@@ -76,3 +78,20 @@ def test_another_brokers_directory_is_an_error(tmp_path: Path, monkeypatch: pyte
     logdirs.lock_dir(two)  # by another description
     with pytest.raises(OdradekError, match="two is in use: another broker"):
         kept.turn()
+
+
+def test_the_sockets_are_systemds(broker: ControllerHarness, overseer: subprocess.Popen[bytes]) -> None:
+    """Other listeners are refused, what is advertised is saved for processes that start."""
+    state = lambda: broker.shared.processes.get(roles.SUPERVISOR, "state")  # noqa: E731
+    wait_until(lambda: overseer.poll() is not None or state() == processes.RUNNING, 60, "it to run")
+    former = configuration.saved(broker.run_dir).listeners
+    more = {"listeners": ",".join(map(str, former)) + ",SSL://127.0.0.1:0"}
+    for command, arguments in (("prepare-listeners", {"keep": True}), ("listen", {})):
+        with pytest.raises(ControlError, match=r"odradek\.socket of systemd has the sockets"):
+            control_bus.request(broker.run_dir, "supervisor", command, dynamic=more, **arguments)
+    elsewhere = {"advertised.listeners": f"{former[0].name}://broker.example.com:1234"}
+    control_bus.request(broker.run_dir, "supervisor", "prepare-listeners", dynamic=elsewhere, keep=False)
+    assert configuration.saved(broker.run_dir).advertised == former
+    control_bus.request(broker.run_dir, "supervisor", "listen", dynamic=elsewhere)
+    saved = configuration.saved(broker.run_dir)
+    assert (saved.listeners, saved.advertised[0].port) == (former, 1234)

@@ -22,9 +22,9 @@ def _deletions() -> Deletions:
     return Deletions(term, read_topics=lambda: None)
 
 
-def test_whoever_gave_up_is_neither_told_nor_kept() -> None:
+def test_cancelled_waiter_is_dropped() -> None:
     deletions, told = _deletions(), []
-    forget = [deletions.when_deleted("t", lambda error, n=n: told.append(n)) for n in range(3)]  # type: ignore[misc]
+    forget = [deletions.when_deleted("t", lambda error, n=n: told.append(n)) for n in range(3)]  # type: ignore[misc]  # a default in a lambda
     forget[1]()
     forget[1]()
     assert len(deletions._waiting["t"]) == 2
@@ -33,7 +33,7 @@ def test_whoever_gave_up_is_neither_told_nor_kept() -> None:
     forget[0]()
 
 
-def test_one_that_is_told_may_give_up_for_all() -> None:
+def test_waiter_may_cancel_all_in_its_callback() -> None:
     deletions, told, forget = _deletions(), list[object](), list[Callable[[], object]]()
 
     def done(error: object) -> None:
@@ -46,12 +46,12 @@ def test_one_that_is_told_may_give_up_for_all() -> None:
     assert told == [None, None]
 
 
-def test_who_dies_after_its_answer_is_asked_again() -> None:
-    """A log directory of its had failed then, perhaps, with a log that it has again when it is back."""
+def test_broker_that_dies_after_its_response_is_asked_again() -> None:
+    """One of its log directories may have failed, and its log is there again when the directory is back."""
     stopped: list[dict[Any, bool]] = []
     deletions = _deletions()
     context = deletions._context
-    context.topics = {"t": SimpleNamespace(replicas={0: [1, 2]})}  # type: ignore[dict-item]
+    context.topics = {"t": SimpleNamespace(replicas={0: [1, 2]})}  # type: ignore[dict-item]  # a test double
     context.live, context.deleting = {1: 0, 2: 0}, {"t"}
     answers = []
 
@@ -59,8 +59,8 @@ def test_who_dies_after_its_answer_is_asked_again() -> None:
         stopped.append(replicas)
         answers.append(answered)
 
-    deletions._term.broker_requests = SimpleNamespace(stop_replicas=stop)  # type: ignore[assignment]
-    deletions._term.attempt = lambda action: action()  # type: ignore[method-assign]
+    deletions._term.broker_requests = SimpleNamespace(stop_replicas=stop)  # type: ignore[assignment]  # a test double
+    deletions._term.attempt = lambda action: action()  # type: ignore[method-assign]  # a test double
     gone: list[object] = []
     deletions.when_deleted("t", gone.append)
     deletions.start_ready()
@@ -110,7 +110,7 @@ class Scene:
             self.deletions.changed()
 
 
-def test_each_of_many_topics_is_told_once() -> None:
+def test_each_of_many_topics_is_requested_once() -> None:
     """The requests of the others, and the end of each deletion, are changes of what is to be deleted too."""
     scene, topics = Scene(), [f"t{number}" for number in range(20)]
     scene.delete(*topics)
@@ -140,7 +140,7 @@ def test_a_deletion_of_a_topic_that_has_other_replicas_by_now_begins_again() -> 
     assert scene.stopped == ["t", "t"]
 
 
-def test_a_deletion_that_is_called_off_is_forgotten() -> None:
+def test_cancelled_deletion_is_forgotten() -> None:
     scene = Scene()
     scene.delete("t")
     scene.marked.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import socket
 import threading
@@ -64,13 +63,9 @@ class Scene:
         assert wait_until(lambda: self.sources.turn() or not self.admission._pending, 60)
         return self.view.admitted.allows("INTERNAL", host)
 
-    def register(self, number: int, host: str) -> None:
-        node = {
-            "version": 5,
-            "endpoints": [f"INTERNAL://{host}:1"],
-            "listener_security_protocol_map": {"INTERNAL": "PLAINTEXT"},
-        }
-        self.tree.create(f"{znodes.BROKER_IDS}/{number}", json.dumps(node).encode())
+    def register(self, number: int, host: str, between_brokers: str | None = None) -> None:
+        node = znodes.encode_broker({"INTERNAL": (host, 1)}, {"INTERNAL": "PLAINTEXT"}, None, 0, between_brokers)
+        self.tree.create(f"{znodes.BROKER_IDS}/{number}", node)
 
     def told(self, number: int, host: str) -> None:
         """By the controller."""
@@ -86,14 +81,36 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made.tree.close()
 
 
-def test_a_broker_that_the_controller_has_told_of_is_known_at_once(scene: Scene) -> None:
+def test_broker_from_update_metadata_is_known_at_once(scene: Scene) -> None:
     scene.told(1, "10.0.0.1")
     scene.ask("10.0.0.1")
     scene.ask("10.0.0.1", "PLAINTEXT")
-    assert scene.answers == [True, False]
+    assert scene.answers == [True]
+    scene.look()
+    assert scene.answers == [True, False], "no broker has registered that listener"
 
 
-def test_who_is_not_known_waits_until_the_tree_was_read(scene: Scene) -> None:
+@pytest.mark.parametrize("first", ["told", "asked"])
+def test_a_broker_with_another_listener_is_admitted_there(scene: Scene, first: str) -> None:
+    """A cluster goes over to another inter-broker listener, broker by broker."""
+    scene.register(1, "10.0.0.1", "OLD")
+    scene.register(2, "10.0.0.2", "INTERNAL")
+    if first == "told":
+        scene.told(1, "10.0.0.1")
+        scene.look()
+    for host, listener in (("10.0.0.1", "OLD"), ("10.0.0.1", "INTERNAL"), ("10.0.0.2", "OLD"), ("10.0.0.3", "OLD")):
+        scene.ask(host, listener)
+    scene.look()
+    assert sorted(scene.answers) == [False, False, True, True]
+    assert scene.view.admitted.allows("OLD", "10.0.0.1") and not scene.view.admitted.allows("OLD", "10.0.0.2")
+    scene.tree.delete(f"{znodes.BROKER_IDS}/1")
+    scene.register(1, "10.0.0.1", "INTERNAL")
+    scene.ask("10.0.0.9")
+    scene.look()
+    assert not scene.view.admitted.allows("OLD", "10.0.0.1"), "it has gone over"
+
+
+def test_unknown_broker_waits_until_the_tree_is_read(scene: Scene) -> None:
     """Not only until a name is looked up that the controller has told of meanwhile."""
     scene.register(2, "10.0.0.2")
     scene.ask("10.0.0.2")
@@ -119,7 +136,7 @@ def test_names_that_cannot_be_looked_up_are_tried_again(scene: Scene, monkeypatc
     assert wait_until(lambda: scene.sources.turn() or scene.answers, 60) == [True]
 
 
-def test_nobody_waits_for_ever_for_a_name(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_a_host_name_is_bounded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_addresses, "_TIMEOUT_S", 0.0)
     scene.register(2, "no-such-host.invalid")
     scene.ask("10.0.0.2")
@@ -205,7 +222,9 @@ def test_workers_have_the_tree_read_once_a_second_at_most(scene: Scene, names: N
 
 
 @pytest.mark.parametrize("failing", [True, False])
-def test_who_is_known_stays_so_while_zookeeper_is_away(scene: Scene, names: NameServer, failing: bool) -> None:
+def test_known_broker_stays_known_while_zookeeper_is_unreachable(
+    scene: Scene, names: NameServer, failing: bool
+) -> None:
     """Also when the name server fails, or the controller no longer sends it."""
     names.names |= {"own": "10.0.0.1", "host": "10.0.0.2"}
     scene.register(1, "own")
@@ -221,7 +240,7 @@ def test_who_is_known_stays_so_while_zookeeper_is_away(scene: Scene, names: Name
         assert scene.takes("10.0.0.2")
 
 
-def test_a_broker_that_is_no_more_is_forgotten(scene: Scene, names: NameServer) -> None:
+def test_removed_broker_is_forgotten(scene: Scene, names: NameServer) -> None:
     names.names |= {"own": "10.0.0.1", "host": "10.0.0.2"}
     scene.register(1, "own")
     scene.register(2, "host")

@@ -1,4 +1,4 @@
-"""Orders that no broker can carry out: each costs its own partitions, and the orders behind it go on."""
+"""Requests that no broker can carry out: only their own partitions fail, and later requests continue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
 from odradek.storage.files.checkpoints import write_partition_metadata
 from odradek.storage.log import leader_or_follower, opening
 from odradek.storage.log.log import Log
-from odradek.storage.log.partition import Busy
+from odradek.storage.log.partition import LockNotAvailable
 
 from ....storage.logs import run_of_batches, write_segment
 
@@ -103,9 +103,9 @@ def test_a_step_that_fails_is_an_error_code_and_the_queue_goes_on(error: Excepti
     assert not scene.orders.waiting
 
 
-def test_a_lock_that_is_taken_is_waited_for() -> None:
+def test_request_waits_for_a_held_lock() -> None:
     scene = Scene()
-    scene.replicas.fails["t", 0] = Busy()
+    scene.replicas.fails["t", 0] = LockNotAvailable()
     scene.orders.leader_and_isr(OFFICE, [told()], scene.answered)
     assert scene.answers == []
     scene.replicas.fails.clear()
@@ -113,7 +113,7 @@ def test_a_lock_that_is_taken_is_waited_for() -> None:
     assert scene.answers == [(0, {})]
 
 
-def test_an_order_of_many_partitions_takes_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_for_many_partitions_takes_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes behind it waits for it, and it costs each turn a slice of time."""
     scene, now = Scene(), [0.0]
     monkeypatch.setattr(controller_requests, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -134,7 +134,7 @@ def test_an_order_of_many_partitions_takes_many_turns(monkeypatch: pytest.Monkey
     assert (done, scene.orders.waiting) == (["many", "all", "next"], False)
 
 
-def test_an_answer_that_fails_holds_up_nothing() -> None:
+def test_failing_response_delays_nothing() -> None:
     scene = Scene()
 
     def fails(*_: Any) -> None:
@@ -145,7 +145,7 @@ def test_an_answer_that_fails_holds_up_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(INDEXES), st.sampled_from(REPLICAS)), max_size=5))
-def test_only_what_can_be_is_carried_out(partitions: list[tuple[str, int, list[int]]]) -> None:
+def test_only_possible_changes_are_carried_out(partitions: list[tuple[str, int, list[int]]]) -> None:
     scene = Scene()
     codes = scene.lead(*(told(*one) for one in partitions))
     faulty = {one[:2] for one in partitions if view.update_error(told(*one))[0]}
@@ -155,7 +155,7 @@ def test_only_what_can_be_is_carried_out(partitions: list[tuple[str, int, list[i
     assert set(scene.view.topics) <= {"t", "t.2"}
 
 
-def test_a_long_name_is_said_once() -> None:
+def test_long_topic_name_is_logged_once() -> None:
     """An order names a topic once, however many partitions it lists; each of them has a fault of its own."""
     texts = [validation.place_fault("x" * 30_000, number)[1] for number in range(1000)]
     assert len("".join(texts)) < 300_000
@@ -173,7 +173,7 @@ def test_a_long_name_is_said_once() -> None:
         (told(epoch=-1), errors.INVALID_REQUEST),
     ],
 )
-def test_codes_of_what_cannot_be(one: PartitionUpdate, code: int) -> None:
+def test_error_codes_of_impossible_changes(one: PartitionUpdate, code: int) -> None:
     scene = Scene()
     assert scene.lead(one, told("fine")) == {(one.topic, one.number): code}
 
@@ -209,7 +209,7 @@ def test_the_first_order_of_an_epoch_waits_until_zookeeper_has_it(known: int, co
     assert len(asked) == (3 if code == errors.NONE else 4), "asked once for an epoch that is known"
 
 
-def test_what_waits_for_zookeeper_is_bounded_in_bytes() -> None:
+def test_requests_waiting_for_zookeeper_are_bounded_in_bytes() -> None:
     scene = Scene()
     instance = ControllerRequests(scene.view, scene.replicas, lambda: None, lambda epoch: None)
     term = ControllerTerm(0, 7, -1, size=_MOST_UNVERIFIED_BYTES // 4)
@@ -219,7 +219,7 @@ def test_what_waits_for_zookeeper_is_bounded_in_bytes() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_role_that_could_not_be_taken_is_taken_later(
+def test_failed_role_change_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int
 ) -> None:  # fmt: skip
     """Metadata says that this broker leads: without that its slot would never, as the controller says it once."""
@@ -247,7 +247,7 @@ def test_a_role_that_could_not_be_taken_is_taken_later(
     assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
-def test_a_log_that_was_passed_over_at_the_start_is_recovered_and_not_put_aside(tmp_path: Path) -> None:
+def test_log_skipped_at_the_start_is_recovered_later(tmp_path: Path) -> None:
     """Its topic's node made no sense then. No mark of a clean stop speaks for it: it may have been in use."""
     log_dir = tmp_path / "data"
     directory = log_dir / "t-0"
@@ -272,8 +272,8 @@ def test_a_log_that_was_passed_over_at_the_start_is_recovered_and_not_put_aside(
     assert (directory / "00000000000000000000.log").read_bytes() == b"".join(batches)
 
 
-@pytest.mark.parametrize("by", ["StopReplica", "UpdateMetadata"])
-def test_a_log_that_was_passed_over_at_the_start_is_deleted_with_its_topic(tmp_path: Path, by: str) -> None:
+@pytest.mark.parametrize("by", ["StopReplica", "UpdateMetadata", "UpdateMetadata at first"])
+def test_log_skipped_at_the_start_is_deleted_with_its_topic(tmp_path: Path, by: str) -> None:
     """One of another topic that had the name stays, for the controller's next full word."""
     log_dir = tmp_path / "data"
     for index, topic_id in enumerate((b"t" * 16, b"u" * 16)):
@@ -282,7 +282,8 @@ def test_a_log_that_was_passed_over_at_the_start_is_deleted_with_its_topic(tmp_p
     with real_replicas(tmp_path) as replicas:
         orders = ControllerRequests(replicas.view, replicas, lambda: None)
         shown = [told(replicas=[0])._replace(number=index) for index in (0, 1)]
-        orders.update_metadata(OFFICE, shown, [], lambda *_: None)
+        if by != "UpdateMetadata at first":
+            orders.update_metadata(OFFICE, shown, [], lambda *_: None)
         if by == "StopReplica":
             orders.stop_replica(OFFICE, [StopReplica(("t", index), -1, True) for index in (0, 1)], lambda *_: None)
         else:
@@ -291,7 +292,7 @@ def test_a_log_that_was_passed_over_at_the_start_is_deleted_with_its_topic(tmp_p
     assert names[0].startswith("t-0.") and names[0].endswith("-delete") and names[1:] == ["t-1"]
 
 
-def test_a_controller_that_dies_as_it_puts_a_log_away(tmp_path: Path) -> None:
+def test_controller_process_dies_while_it_sets_a_log_aside(tmp_path: Path) -> None:
     """Between the mark and the rename. Its successor opens the log again: no clean stop speaks for what was written."""
     with real_replicas(tmp_path) as replicas:
         one = told(replicas=[0])._replace(leader=0)
@@ -341,7 +342,7 @@ def test_a_topic_whose_node_has_no_id_at_the_start_keeps_its_log(tmp_path: Path,
     assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["t-0"]
 
 
-def test_a_topic_whose_node_has_no_id_for_the_next_controller_process_is_what_it_was(tmp_path: Path) -> None:
+def test_topic_without_an_id_is_unchanged_for_the_next_controller_process(tmp_path: Path) -> None:
     with real_replicas(tmp_path) as replicas:
         one = told(replicas=[0])._replace(leader=0)
         replicas.become(one)
@@ -374,14 +375,14 @@ def successor_of(replicas: ReplicaManager, one: PartitionUpdate) -> ReplicaManag
 
 
 @pytest.mark.parametrize("order", ["become", "stop", "delete"])
-def test_an_order_that_waits_for_a_lock_has_its_holder_looked_at(tmp_path: Path, order: str) -> None:
+def test_lock_holder_is_checked_while_a_request_waits(tmp_path: Path, order: str) -> None:
     with real_replicas(tmp_path) as replicas:
         one = told(replicas=[0])._replace(leader=0)
         replicas.become(one)
         locks = PartitionLocks(tmp_path / "run" / "partition.lock")
         row = replicas.view.row("t", 0)
         assert row is not None and locks.try_lock(row[SLOT])
-        with pytest.raises(Busy):
+        with pytest.raises(LockNotAvailable):
             if order == "become":
                 replicas.become(one._replace(leader_epoch=1))
             else:
@@ -405,7 +406,7 @@ def real_replicas(folder: Path) -> Iterator[ReplicaManager]:
 
 
 @pytest.mark.parametrize("order", ["stop", "know"])
-def test_other_orders_are_looked_at_too(order: str) -> None:
+def test_lock_holder_is_checked_for_other_requests_too(order: str) -> None:
     scene = Scene()
     bad = [("../escaped", 0), ("t", -1), ("t", (1 << 31) - 1)]
     send: Callable[[], None] = (

@@ -79,7 +79,7 @@ def test_a_deleted_replica_goes_when_the_disk_allows_it(
         assert replicas.dirs.due() == float("inf")
 
 
-def test_what_is_to_go_is_not_what_comes_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_log_of_the_same_name_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither as another topic's nor as the same one's, moved away and back: it waits until the former has gone."""
     with real_replicas(tmp_path) as replicas:
         for epoch, topic_id in enumerate((b"t" * 16, b"u" * 16, b"u" * 16)):
@@ -95,10 +95,10 @@ def test_what_is_to_go_is_not_what_comes_under_its_name(tmp_path: Path, monkeypa
             assert replicas.dirs.topic_id("t", 0) == topic_id
 
 
-def test_a_log_of_no_topic_is_put_aside_when_the_disk_allows_it(
+def test_stray_log_is_renamed_when_the_disk_allows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where it was to be deleted: the controller that tells everything does not change that."""
+    """Also where it was to be deleted: a full LeaderAndIsr request does not change that."""
     with real_replicas(tmp_path) as replicas:
         for topic in ("t", "u"):
             replicas.dirs.create(topic, 0, topic.encode() * 16)
@@ -111,7 +111,7 @@ def test_a_log_of_no_topic_is_put_aside_when_the_disk_allows_it(
         assert "u-0 is a stray replica" in warnings(caplog)[2]
 
 
-def test_what_is_in_a_directory_that_failed_waits_for_the_next_start(
+def test_deletion_in_a_failed_directory_waits_for_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[int] = []
@@ -241,7 +241,7 @@ def test_a_log_directory_that_cannot_be_listed_goes_offline(tmp_path: Path, capl
     assert f"log directory {tmp_path / 'two'} is offline: cannot read it" in caplog.text
 
 
-def test_a_want_of_descriptors_takes_no_log_directory_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lack_of_descriptors_takes_no_log_directory_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It passes, and what is offline stays so until the next start."""
     failed: set[int] = set()
 

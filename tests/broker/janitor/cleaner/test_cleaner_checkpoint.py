@@ -65,7 +65,7 @@ def test_a_truncation_is_known_after_the_next_start(bench: Maker) -> None:
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_a_truncation_that_the_cleaner_has_seen_is_written_down_all_the_same(bench: Maker, policy: str) -> None:
+def test_truncation_seen_by_the_cleaner_is_checkpointed(bench: Maker, policy: str) -> None:
     """Also of a topic that is not compacted at present."""
     log = bench()
     write(log.partition(), 30)
@@ -78,9 +78,7 @@ def test_a_truncation_that_the_cleaner_has_seen_is_written_down_all_the_same(ben
     assert checkpoint(log) == {("t", 0): 0}
 
 
-def test_a_truncation_that_the_disk_does_not_let_write_down_is_not_forgotten(
-    bench: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_truncation_is_kept_if_its_checkpoint_cannot_be_written(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line in the file is that of before the cut; the other logs are written down."""
     log = bench(count=2)
     for index in (0, 1):
@@ -158,7 +156,7 @@ def test_a_swap_that_a_dead_janitor_has_not_synced_is_synced_before_the_checkpoi
     assert checkpoint(log)["t", 0] > 0
 
 
-def test_a_log_that_recovery_has_cut_is_not_clean_beyond_that(bench: Maker) -> None:
+def test_log_truncated_by_recovery_is_dirty_from_there(bench: Maker) -> None:
     """It grows to beyond the cleaner's checkpoint before the cleaner looks."""
     log = bench()
     write(log.partition(), 30)
@@ -176,7 +174,7 @@ def test_a_log_that_recovery_has_cut_is_not_clean_beyond_that(bench: Maker) -> N
     assert checkpoint(again) == {("t", 0): 0}
 
 
-def test_a_checkpoint_beyond_the_logs_end_is_put_back(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_checkpoint_beyond_the_log_end_is_reset(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
     """A damaged file, or one of before a mend: the log would grow to beyond it, and what it got till then be clean."""
     log = bench(count=2)
     for index in range(2):
@@ -193,7 +191,7 @@ def test_a_checkpoint_beyond_the_logs_end_is_put_back(bench: Maker, caplog: pyte
     assert "40 is beyond the log end offset 30" in said[0]
 
 
-def test_a_checkpoint_beyond_the_logs_end_that_the_disk_keeps_is_not_believed(
+def test_checkpoint_beyond_the_log_end_is_ignored_if_it_cannot_be_rewritten(
     bench: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = bench()
@@ -215,7 +213,7 @@ def test_a_checkpoint_beyond_the_logs_end_that_the_disk_keeps_is_not_believed(
     assert 40 < checkpoint(log)["t", 0] < 60
 
 
-def test_a_checkpoint_beyond_the_logs_end_is_named_at_a_start(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_checkpoint_beyond_the_log_end_is_logged_at_a_start(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
     log = bench()
     write(log.partition(), 30)
     log.close()

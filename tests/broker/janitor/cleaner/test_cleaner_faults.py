@@ -1,4 +1,4 @@
-"""The log cleaner and trouble: a disk that refuses or is full, damaged logs, what was not expected."""
+"""Faults of the log cleaner: a failing or full disk, damaged logs, unexpected exceptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .cleaning import Maker, checkpoint, cleaner, until_idle, write
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_disk_that_refuses_the_checkpoint_holds_up_no_other(
+def test_failed_checkpoint_write_delays_no_other_log(
     bench: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     log = bench(count=3)
@@ -75,7 +75,7 @@ def _at(offset: int) -> bytearray:
     return data
 
 
-def test_a_damaged_log_is_left_alone_and_others_go_on(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_log_is_skipped_and_others_are_compacted(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
     log = bench(count=2)
     write(log.partition(0), 60)
     write(log.partition(1), 30)
@@ -92,7 +92,7 @@ def test_a_damaged_log_is_left_alone_and_others_go_on(bench: Maker, caplog: pyte
     assert path.read_bytes() == data
 
 
-def test_a_batch_that_is_out_of_order_within_holds_up_nothing(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_batch_with_unordered_offsets_delays_nothing(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
     """It came while the topic was not compacted: its own log is compacted around it."""
     log = bench(count=2)
     for index in range(2):
@@ -124,7 +124,7 @@ def test_a_batch_that_is_out_of_order_within_holds_up_nothing(bench: Maker, capl
         "LogCleaner._finish",
     ],
 )
-def test_what_was_not_expected_costs_only_its_log(
+def test_unexpected_exception_affects_only_its_log(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     """The janitor lives, the log is left alone until the next start, and why is logged with its trace."""
@@ -159,7 +159,7 @@ def test_what_was_not_expected_costs_only_its_log(
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 @pytest.mark.parametrize("where", ["find_range", "CleanerOffsets.put", "Compaction._build_map", "LogCleaner._finish"])
-def test_a_log_that_the_disk_refuses_holds_up_no_other(
+def test_log_with_disk_errors_delays_no_other(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, where: str, number: int
 ) -> None:
     """It is the one that is named, the others are compacted, and it is when the disk allows it."""
@@ -218,12 +218,12 @@ def test_a_full_disk_is_no_reason_to_go_offline(bench: Maker, monkeypatch: pytes
     with monkeypatch.context() as patch:
         write(log.partition(), 60)
         patch.setattr(type(FILES), "_pwrite_some", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "dead")))
-        one._offsets.put = lambda *_: None  # type: ignore[method-assign]
+        one._offsets.put = lambda *_: None  # type: ignore[method-assign]  # a test double
         until_idle(one)
         assert [(name, error.strerror) for name, error in met] == [("t-0", "dead")]
 
 
-def test_a_log_that_the_disk_refuses_is_not_begun_again_while_another_goes_on(
+def test_log_with_disk_errors_is_not_restarted_during_another_round(
     bench: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = bench(count=2)

@@ -13,7 +13,7 @@ from odradek.storage.compaction import compaction
 from .cleaning import Maker, checkpoint, cleaner, until_idle, write
 
 
-def test_the_filthiest_first_and_all_that_are_due(bench: Maker) -> None:
+def test_dirtiest_log_first_then_all_that_are_due(bench: Maker) -> None:
     log = bench(count=3)
     for index, count in enumerate((30, 60, 1)):
         write(log.partition(index), count)
@@ -30,7 +30,7 @@ def test_the_filthiest_first_and_all_that_are_due(bench: Maker) -> None:
     assert until_idle(one) == 0
 
 
-def test_replicas_that_are_always_behind_hold_up_no_round_and_one_that_stays_behind_does(bench: Maker) -> None:
+def test_only_a_stuck_replica_delays_a_round(bench: Maker) -> None:
     log = bench()
     partition = log.partition()
     write(partition, 30)
@@ -47,7 +47,7 @@ def test_replicas_that_are_always_behind_hold_up_no_round_and_one_that_stays_beh
     assert checkpoint(log)[("t", 0)] > 0
 
 
-def test_it_is_throttled_and_gives_up_cleanly(bench: Maker) -> None:
+def test_throttled_round_is_aborted_cleanly(bench: Maker) -> None:
     log = bench()
     write(log.partition(), 3000, keys=3000)
     one = cleaner(log, log_cleaner_io_max_bytes_per_second=1e3)
@@ -67,7 +67,7 @@ def test_a_backoff_of_nothing_is_a_short_pause(bench: Maker) -> None:
     assert one.step() == one.backoff_ms > 0
 
 
-def test_not_at_all(bench: Maker) -> None:
+def test_disabled_cleaner_does_nothing(bench: Maker) -> None:
     log = bench()
     write(log.partition(), 30)
     assert cleaner(log, log_cleaner_enable=False).step() == 15000.0
@@ -122,7 +122,7 @@ def test_a_round_that_changes_nothing_is_not_begun_again_before_the_backoff(
 
 @pytest.mark.slow
 def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> None:
-    """They have their turns one after the other, and share the memory."""
+    """They take turns, and share the memory."""
     log = bench(count=3)
     for index in range(3):
         write(log.partition(index), 600, keys=600)
@@ -145,7 +145,7 @@ def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, -1.0])
-def test_no_rate_at_all_is_a_long_pause(bench: Maker, rate: float) -> None:
+def test_rate_of_zero_is_a_long_pause(bench: Maker, rate: float) -> None:
     """Kafka takes such numbers, and waits."""
     log = bench()
     write(log.partition(), 3000, keys=3000)
@@ -171,7 +171,7 @@ def test_a_topic_made_again_waits_for_the_compaction_of_the_former_one(bench: Ma
     assert checkpoint(log)["t", 0] > 0
 
 
-def test_of_a_topic_that_is_no_longer_compacted_nothing_more_goes(bench: Maker) -> None:
+def test_topic_no_longer_compacted_loses_no_records(bench: Maker) -> None:
     """As when cleanup.policy is set to compact by mistake, and set back."""
     log = bench()
     write(log.partition(), 30)

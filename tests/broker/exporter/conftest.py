@@ -1,0 +1,50 @@
+"""Brokers with an exporter, and slots without a broker."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from odradek.ipc import region
+from odradek.ipc.shm import Shared
+
+from ...harness.broker import Broker
+from ...harness.process import free_port, wait_until
+from .scraping import get
+
+Metered = Callable[..., tuple[Broker, str]]
+
+
+@pytest.fixture
+def shared() -> Iterator[Shared]:
+    """The fixed regions of a broker that does not run."""
+    prefix = f"/odradek-test{secrets.token_hex(4)}-"
+    yield Shared.create(prefix, 7, 16)
+    region.unlink_all(prefix)
+
+
+@pytest.fixture
+def metered(fresh_broker: Callable[..., Broker]) -> Metered:
+    """Starts a broker with an exporter; returns both, once the exporter answers."""
+
+    def start(**overrides: object) -> tuple[Broker, str]:
+        address = f"127.0.0.1:{free_port()}"
+        broker = fresh_broker(odradek_metrics_listener=address, **overrides)
+        await_exporter(address)
+        return broker, address
+
+    return start
+
+
+def await_exporter(address: str) -> None:
+    """Wait until the exporter answers."""
+
+    def answers() -> bool:
+        try:
+            return get(address, "/healthz") == b"healthy\n"
+        except OSError:
+            return False
+
+    wait_until(answers, 30, "the exporter answers")

@@ -1,0 +1,133 @@
+"""`odradek top` in a terminal of 80 by 24 with a real broker, and where it cannot run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyte
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from ...harness.broker import Broker
+from ...harness.process import die_with_parent, wait_until
+from ..conftest import command_line
+
+pytestmark = pytest.mark.live
+WIDTH, HEIGHT = 80, 24
+
+
+class Terminal:
+    """A terminal, and what the command has drawn there."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._screen = pyte.Screen(WIDTH, HEIGHT)
+        self._stream = pyte.ByteStream(self._screen)
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        try:
+            while data := os.read(self._fd, 65536):
+                self._stream.feed(data)
+        except OSError:  # the command has ended
+            pass
+
+    @property
+    def lines(self) -> list[str]:
+        return list(self._screen.display)
+
+    def type(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def await_line(self, *words: str) -> str:
+        """The first line with all these words."""
+        found = lambda: next((one for one in self.lines if all(word in one for word in words)), "")  # noqa: E731
+        return str(wait_until(found, 60, f"a line with {words}"))
+
+    def close(self) -> None:
+        self._reader.join(30)
+        os.close(self._fd)
+
+
+@contextmanager
+def top(broker: Broker) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
+    process = subprocess.Popen(
+        command_line("top", str(broker.properties_file), "--interval", "0.5"),
+        stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"}, preexec_fn=die_with_parent,
+    )  # fmt: skip
+    os.close(slave)
+    terminal = Terminal(master)
+    try:
+        yield terminal, process
+    finally:
+        process.kill()
+        process.wait()
+        terminal.close()
+
+
+def _load(broker: Broker) -> None:
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all") as producer:
+        for _ in range(30):
+            producer.send("flights", b"x").get(30)
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id="readers", enable_auto_commit=False)
+    consumer.commit({TopicPartition("flights", 0): OffsetAndMetadata(10, "", -1)})
+    consumer.close()
+
+
+def test_a_running_broker(fresh_broker: Callable[..., Broker]) -> None:
+    broker = fresh_broker(num_partitions=1)
+    _load(broker)
+    with top(broker) as (terminal, process):
+        assert terminal.await_line("worker-0", "running")
+        assert terminal.await_line("broker 0", "requests/s")
+        assert terminal.await_line("q quit", "/ filter")
+        terminal.type("4/flights\r")
+        assert " 1/1 " in terminal.await_line("flights-0", "leader")
+        terminal.type("\x1b")
+        terminal.await_line("__consumer_offsets-0")
+        terminal.type("5")
+        assert "20" in terminal.await_line("readers", "flights-0").split()
+        terminal.type("6")
+        terminal.await_line("PROCESS", "CONN")
+        terminal.type("q")
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_terminal_that_cannot_be_drawn_on(fresh_broker: Callable[..., Broker], term: str) -> None:
+    broker = fresh_broker()
+    master, slave = pty.openpty()
+    done = subprocess.run(
+        command_line("top", str(broker.properties_file)), stdin=slave, stdout=slave, stderr=subprocess.PIPE,
+        env={**os.environ, "TERM": term}, timeout=60,
+    )  # fmt: skip
+    os.close(master)
+    os.close(slave)
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1 and f"TERM={term}: set TERM".encode() in done.stderr
+
+
+def test_no_terminal(fresh_broker: Callable[..., Broker]) -> None:
+    done = fresh_broker().command("top", stdin=subprocess.DEVNULL)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "odradek status --json" in done.stderr
+
+
+def test_no_broker(tmp_path: Path) -> None:
+    words = command_line("top", "--override", f"log.dirs={tmp_path}")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and f"no broker is running on {tmp_path}" in done.stderr
