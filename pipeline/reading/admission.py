@@ -64,11 +64,14 @@ class AdmissionReader(StreamReader, SupportsTriggerAvailableNow):
         return super().partitions(start, end)
 
     def _up_to(self, until: Offsets, at: Offsets) -> Offsets:
-        """`until`, but listed again where it is before what was read: a new leader may report that for a moment."""
-        if all(end >= at.get(key, 0) for key, end in until.items()):
+        """`until`, but listed again where it is before what was read, or lacks a partition that was: a new leader may
+        report that for a moment, or a broker whose metadata lags behind.
+        """
+        behind = {key for key, offset in at.items() if until.get(key, -1) < offset}
+        if not behind:
             return until
         now = self._available(at)
-        return {key: end if end >= at.get(key, 0) else now.get(key, end) for key, end in until.items()}
+        return until | {key: now[key] for key in behind & now.keys()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the logs at the last `latestOffset` call; Spark's progress shows them."""

@@ -27,7 +27,7 @@ def began(brokers: Brokers, options: ReadOptions, end: Offsets) -> Offsets:
         return offsets.resolve(options.start.of(end), list(end), brokers, options.committed, "starting")
     if options.commit_group and (noted := brokers.committed(options.commit_group, end)):
         return noted
-    keys = [key for key in options.subscription.existing(brokers.topics()) if key in end]
+    keys = [key for key in options.subscription.existing(brokers.topics(end)) if key in end]
     start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
     if unsure := _unsure(brokers, options, start, end):
         _tell(options, unsure)

@@ -75,6 +75,16 @@ def resolve(
     return _by_time(spec, partitions, log, committed, what)
 
 
+def named(spec: Spec) -> Collection[Partition]:
+    """The partitions that `spec` names; none where it is for all of them."""
+    match spec:
+        case Exactly(offsets):
+            return offsets
+        case Since(dict(times)):
+            return times
+    return ()
+
+
 def as_json(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
     """Nest the offsets for `json.dumps` as Spark's JSON, in order of topics and partitions."""
     nested: dict[str, dict[str, int]] = {}

@@ -10,12 +10,13 @@ the first offset committed to odradek.commit.group, if there is one.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from odradek.pipeline.errors import UnknownTopic
 from odradek.pipeline.reading import first_batch, losses, offsets, planning, splits, tasks
 from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.read_warnings import tell, warn
@@ -43,7 +44,7 @@ class StreamReader(DataSourceStreamReader):
     def _begin(self) -> Offsets:
         """Where a new stream begins."""
         brokers, options = self._open(), self._options
-        keys = options.subscription.existing(brokers.topics())
+        keys = options.subscription.existing(brokers.topics(offsets.named(options.start)))
         start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
         if options.commit_group:
             brokers.commit(options.commit_group, start)
@@ -58,7 +59,7 @@ class StreamReader(DataSourceStreamReader):
         """The current ends; listed again where one is before what was read: a new leader may report that briefly."""
         brokers, options, left = self._open(), self._options, self._options.attempts
         while True:
-            found = brokers.offsets(options.subscription.existing(brokers.topics()), LATEST, options.committed)
+            found = self._listed(lambda: options.subscription.existing(brokers.topics(at)), LATEST, options.committed)
             left -= 1
             if left <= 0 or all(end >= at.get(key, 0) for key, end in found.items()):
                 return found
@@ -91,7 +92,7 @@ class StreamReader(DataSourceStreamReader):
         self._went = time.monotonic()
         brokers = self._open()
         with brokers.steady():
-            first = self._first(brokers, self._at)
+            first = self._first(self._at)
             ids = {key: leader.topic_id for key, leader in brokers.leaders_of(first).items()}
             self._note(begin, {key: (self._at[key], topic) for key, topic in ids.items()})
             begin = _ends(self._seen, ids) | begin
@@ -105,10 +106,21 @@ class StreamReader(DataSourceStreamReader):
             self._seen |= self._planned[1]
         self._planned = begin, ends
 
-    def _first(self, brokers: Brokers, wanted: Mapping[Partition, int]) -> Offsets:
+    def _first(self, wanted: Mapping[Partition, int]) -> Offsets:
         """The first offsets of the partitions that exist."""
-        topics = brokers.topics()
-        return brokers.offsets([key for key in wanted if key[1] < topics.get(key[0], 0)], EARLIEST)
+
+        def existing() -> list[Partition]:
+            topics = self._open().topics(wanted)
+            return [key for key in wanted if key[1] < topics.get(key[0], 0)]
+
+        return self._listed(existing, EARLIEST)
+
+    def _listed(self, partitions: Callable[[], list[Partition]], at: int, committed: bool = False) -> Offsets:
+        """The offset `at` of each of `partitions`, which are listed again where one has gone since."""
+        try:
+            return self._open().offsets(partitions(), at, committed)
+        except UnknownTopic:
+            return self._open().offsets(partitions(), at, committed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a piece, in a task; a lost piece yields nothing."""

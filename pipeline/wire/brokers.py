@@ -53,14 +53,26 @@ class Brokers(Connections):
         """The cluster's id."""
         return self.metadata([]).cluster_id or ""
 
-    def topics(self) -> dict[str, int]:
-        """The number of partitions of each topic that this user may see, internal ones included."""
-        return {topic.name: len(topic.partitions) for topic in self.metadata(None).topics if not topic.error_code}
+    def topics(self, known: Collection[Partition] = ()) -> dict[str, int]:
+        """The number of partitions of each topic that this user may see, internal ones included.
+
+        Partitions that were `known` before are missing only when several answers are without them.
+        """
+        try:
+            return self.insist_known(lambda: self._topics(known))
+        except UnknownTopic:
+            return self._topics()
+
+    def _topics(self, known: Collection[Partition] = ()) -> dict[str, int]:
+        found = {topic.name: len(topic.partitions) for topic in self.metadata(None).topics if not topic.error_code}
+        if any(index >= found.get(topic, 0) for topic, index in known):
+            raise UnknownTopic("a topic or partition that was known is missing")
+        return found
 
     def leaders(self, topics: Iterable[str]) -> dict[Partition, Leader]:
         """The leaders of all partitions of these topics; waits for those that have none."""
         names = sorted(set(topics))
-        return self.insist(lambda: self._leaders(names, None)) if names else {}
+        return self.insist_known(lambda: self._leaders(names, None)) if names else {}
 
     def leaders_of(self, partitions: Iterable[Partition]) -> dict[Partition, Leader]:
         """The leaders of these partitions; waits for those that have none."""
@@ -76,7 +88,7 @@ class Brokers(Connections):
 
     def _ask_leaders(self, wanted: set[Partition]) -> dict[Partition, Leader]:
         names = sorted({topic for topic, _ in wanted})
-        return self.insist(lambda: self._leaders(names, wanted)) if names else {}
+        return self.insist_known(lambda: self._leaders(names, wanted)) if names else {}
 
     def _leaders(self, names: list[str], wanted: set[Partition] | None) -> dict[Partition, Leader]:
         answer = self.ask_anybody(names)

@@ -1,21 +1,24 @@
 """The connections to a cluster's brokers, and metadata, which any of them can serve.
 
 Retriable failures, such as a leader that moves or a broker that dies, are retried with growing pauses until
-kafka.default.api.timeout.ms is over.
+kafka.default.api.timeout.ms is over. A topic that a broker does not know is asked for a few times.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest
 
+from odradek.pipeline.errors import UnknownTopic
 from odradek.pipeline.wire.connection import Connection
 from odradek.pipeline.wire.retries import RetryLater, insist
 from odradek.pipeline.wire.settings import Address, Settings
 
 Found = TypeVar("Found")
+_PAUSES = (1, 2, 4, 8)  # times kafka.retry.backoff.ms, between answers without a topic
 
 
 class Connections:
@@ -73,6 +76,16 @@ class Connections:
                 raise
 
         return insist(self.settings, counted)
+
+    def insist_known(self, attempt: Callable[[], Found]) -> Found:
+        """The same, and retry a few times while it raises UnknownTopic: a broker's metadata may lag behind."""
+        for pause in _PAUSES:
+            try:
+                return self.insist(attempt)
+            except UnknownTopic:
+                self._failures += 1  # the next attempt asks another broker
+                time.sleep(min(pause * self.settings.backoff, self.settings.backoff_max))
+        return self.insist(attempt)
 
     # -- what any broker knows
 

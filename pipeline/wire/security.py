@@ -1,6 +1,7 @@
 """`kafka.security.protocol` and its settings: TLS with PEM files, SASL with a name and a password.
 
-Key stores in Java's formats, Kerberos and OAuth need Java: they are refused with one line that names the alternative.
+Key stores in Java's formats, Kerberos, OAuth and delegation tokens need Java: they are refused with one line that names
+the alternative.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def _login(kafka: Mapping[str, str]) -> tuple[str, str]:
     }
     if not {"username", "password"} <= found.keys():
         raise OptionError("kafka.sasl.jaas.config must name username and password, each in double quotes")
+    if found.get("tokenauth", "").lower() == "true":
+        raise OptionError(f"kafka.sasl.jaas.config has tokenauth=true, a delegation token: {_WAY_OUT}")
     return found["username"], found["password"]
 
 

@@ -16,7 +16,7 @@ ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
 PARTITIONS = "spark.sql.shuffle.partitions"
 _ADAPTIVE = ("spark.sql.adaptive.enabled", ADAPTIVE)
 _FIRST = "spark.sql.streaming.internal.stateStore.partitions"
-_DEFAULT = "200"  # Spark's own; a task sees only settings that somebody has set
+_DEFAULT = "200"  # Spark's own; a task sees only settings that are set
 
 
 def check(setting: Callable[[str], str | None]) -> None:

@@ -35,7 +35,7 @@ Requirements: a unit has the same rows, in any order, when it is done again; and
 (offsets.retention.minutes: seven days).
 
 A stream's task has the same rows where they come from topics, and neither the query nor the cutting changed in between
-(minPartitions, maxRecordsPerPartition, odradek.split.bytes, repartition). Behind a shuffle Spark's settings decide,
+(minPartitions, maxRecordsPerPartition, repartition). Behind a shuffle Spark's settings decide,
 too: a task refuses to write with those that may cut otherwise (`cutting`). A row's content may differ the second time
 (a joined table has changed): what was written first stands, and the row was written once. A topic that was compacted,
 or lost its front (failOnDataLoss=false), has fewer rows the second time, and those written before were right. So a

@@ -217,6 +217,6 @@ class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: igno
         """One task of one micro-batch."""
         return write(self._plan, iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # the two base classes differ
         """On the driver, when all tasks of a micro-batch are done."""
         _report(f"written in batch {batchId}", total(messages))

@@ -11,6 +11,7 @@ from odradek.pipeline.session import activate, session
 
 from ..harness.needs import connector_jars, missing, skip
 from ..harness.registry import SchemaRegistry
+from .spark_settings import all_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,10 +55,17 @@ def registry(broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(autouse=True)
-def active(request: pytest.FixtureRequest) -> None:
-    """Whatever a test before has done to the thread's connection with Java."""
-    if "spark" in request.fixturenames:
-        activate(request.getfixturevalue("spark"))
+def active(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test before has done to the thread's connection with Java; and the settings are back afterwards: a
+    job's command that runs in this process sets those of the one session.
+    """
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    spark = request.getfixturevalue("spark")
+    activate(spark)
+    with all_settings(spark):
+        yield
 
 
 def _settings(room: str) -> dict[str, str]:

@@ -53,7 +53,7 @@ class DyingSource(OdradekDataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For `df.writeStream`."""
         made = writer.stream_writer(self.options, schema, overwrite)
-        return Dying(made._plan)  # type: ignore[attr-defined]
+        return Dying(made._plan)  # type: ignore[attr-defined]  # our writer has it
 
 
 def main(bootstrap: str, topic: str, folder: Path) -> None:

@@ -19,5 +19,23 @@ def spark_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator
             spark.conf.set(name, value)
         yield
     finally:
-        for name, was in before.items():
-            spark.conf.unset(name) if was is None else spark.conf.set(name, was)
+        _restore(spark, before)
+
+
+@contextmanager
+def all_settings(spark: SparkSession) -> Iterator[None]:
+    """Restore all settings to what they are now.
+
+    Spark also lists those of its start, which a second `getOrCreate` seems to change: they have no effect, and Spark
+    refuses to set them.
+    """
+    before = spark.conf.getAll
+    yield
+    after = spark.conf.getAll
+    changed = {name: before.get(name) for name in after.keys() | before if after.get(name) != before.get(name)}
+    _restore(spark, {name: was for name, was in changed.items() if spark.conf.isModifiable(name)})
+
+
+def _restore(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+    for name, was in settings.items():
+        spark.conf.unset(name) if was is None else spark.conf.set(name, was)

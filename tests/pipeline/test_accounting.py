@@ -77,8 +77,8 @@ def check(rnd: random.Random, topic: Local, found: Account) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_log_that_is_not_compacted(broker: Any, seed: int) -> None:
-    """No offset of it is without a batch, and its front is deleted."""
+def test_uncompacted_log(broker: Any, seed: int) -> None:
+    """Every offset of it is in a batch, and its front is deleted."""
     rnd, topic = random.Random(seed), Local(broker, segment_bytes=12_000)
     written(rnd, topic, 40, keyed=False)
     cut(broker, topic.name, rnd.randrange(1, 30))

@@ -79,7 +79,7 @@ def test_long_values_make_short_record_batches(codec: int) -> None:
     assert shown(found) == log.rows(0, log.next_offset, True)
 
 
-def test_record_batches_are_as_large_as_asked() -> None:
+def test_record_batches_have_the_requested_size() -> None:
     log = Log()
     for _ in range(100):
         log.batch([(NOW, None, b"v", ())] * 75)
@@ -110,8 +110,8 @@ def test_nothing_to_show() -> None:
     assert list(arrow.batches([Chunk(b"", (), 0)], whole(log))) == []
 
 
-def test_an_aborted_transaction_is_told_of_once_or_again_and_again() -> None:
-    """A producer's next transaction is another one, also when a later chunk tells of the first one again."""
+def test_aborted_transaction_may_be_reported_repeatedly() -> None:
+    """A later chunk may report the producer's first transaction again: the next one is another."""
     log = Log()
     for producer, abort in ((1, True), (1, False), (2, True), (1, True)):
         log.batch([(NOW, None, b"%d" % producer, ())] * 2, producer=producer)
@@ -134,7 +134,7 @@ def test_a_marker_ends_a_transaction_also_when_compaction_has_emptied_it(emptied
     assert [row.value for row in read(log)] == [b"here"]
 
 
-def test_headers_that_are_no_text_and_names_twice() -> None:
+def test_headers_with_binary_values_and_duplicate_names() -> None:
     log = Log()
     pairs = [(b"a", b"1"), (b"a", None), ("ключ".encode(), b""), (b"", b"\xff"), (b"\xff\xfe", b"2")]
     log.batch([(NOW, None, b"v", pairs), (NOW, None, b"v", ()), (NOW, None, b"v", pairs[:1])])
@@ -146,7 +146,7 @@ def test_headers_that_are_no_text_and_names_twice() -> None:
     assert none is None and one == [{"key": "a", "value": b"1"}]
 
 
-def test_without_headers_there_is_no_such_column() -> None:
+def test_no_header_column_without_headers() -> None:
     log = Log()
     log.batch(some_records(random.Random(1), 50))
     (batch,) = arrow.batches(log.chunks((), True), whole(log))
@@ -341,8 +341,8 @@ HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 )
 @pytest.mark.parametrize("others", [0, 100])
 @pytest.mark.parametrize("names", [ALL, arrow.SCHEMA.names])
-def test_what_no_record_can_be(body: bytes, others: int, names: list[str]) -> None:
-    """Alone, and with so many other batches that they are read in one step."""
+def test_invalid_records(body: bytes, others: int, names: list[str]) -> None:
+    """Alone, and with so many other batches that one step reads them."""
     log = Log(next_offset=1 << 40)
     for _ in range(others):
         log.batch([(NOW, None, None, ())] * 2)
@@ -370,9 +370,7 @@ def test_what_no_record_can_be(body: bytes, others: int, names: list[str]) -> No
 )
 @pytest.mark.parametrize("behind", [0, 1])
 @pytest.mark.parametrize("many", [0, headers.MANY])
-def test_what_no_headers_can_be(
-    monkeypatch: pytest.MonkeyPatch, many: int, count: int, pairs: bytes, behind: int
-) -> None:
+def test_invalid_headers(monkeypatch: pytest.MonkeyPatch, many: int, count: int, pairs: bytes, behind: int) -> None:
     monkeypatch.setattr(headers, "MANY", many)
     rest = b"\0\0\0\1\1" + varint.encode(count) + pairs
     chunk = _forged(varint.encode(len(rest)) + rest + RECORD * behind, 1 + behind)
@@ -420,8 +418,8 @@ def test_too_many_headers_are_refused_as_many_as_possible_are_not(monkeypatch: p
 
 @pytest.mark.parametrize("ms", [LAST_MS + 1, -(1 << 63), (1 << 63) - 1, -(1 << 62), 1_800_000_000_000_000_000])
 @pytest.mark.parametrize("magic", [1, 2])
-def test_times_that_spark_cannot_show(caplog: pytest.LogCaptureFixture, magic: int, ms: int) -> None:
-    """Are the nearest that it can; told is which, and only of what was asked for. No query ends for it."""
+def test_timestamps_beyond_sparks_range(caplog: pytest.LogCaptureFixture, magic: int, ms: int) -> None:
+    """They become the nearest value; a warning names those that were read. No query fails for it."""
     log = Log(next_offset=5)
     for time in (ms, NOW, LAST_MS, ms, -LAST_MS, -1):
         record = (time, None, b"v", ())

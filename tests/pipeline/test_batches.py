@@ -23,7 +23,7 @@ def at(offset: int, data: bytes) -> bytes:
     return offset.to_bytes(8, "big") + data[8:]
 
 
-def test_whole_batches_only() -> None:
+def test_only_whole_batches_are_read() -> None:
     three, next_three = batch([b"a", b"b", b"c"]), at(3, batch([b"d", b"e", b"f"]))
     size = len(three)
     assert whole(three + next_three[:-1], 0, 100) == WholeBatches(0, size, 3, size, [])
@@ -31,7 +31,7 @@ def test_whole_batches_only() -> None:
     assert bounds(three[:13], 0, 100) == bounds(b"", 0, 100) == (0, 0, 0)
 
 
-def test_no_batch_behind_the_end_nor_before_the_offset() -> None:
+def test_batches_outside_the_range_are_skipped() -> None:
     two, next_two = batch([b"a", b"b"]), at(2, batch([b"c", b"d"]))
     size = len(two)
     assert bounds(two + next_two, 0, 2) == bounds(two + next_two, 0, 1) == (0, size, 2)
@@ -76,20 +76,27 @@ def test_checksums_are_looked_at() -> None:
 
 
 @pytest.mark.parametrize("length", [0, -12, 13])
-def test_what_is_no_batch(length: int) -> None:
+def test_bytes_that_are_no_batch(length: int) -> None:
     data = at(5, batch([b"a"]))
     with pytest.raises(ValueError, match="damaged after offset 4"):
         whole(data[:8] + length.to_bytes(4, "big", signed=True) + data[12:], 5, 9)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_of_old(magic: int) -> None:
-    """The smallest there is, and a wrapper, whose offset is that of the last message within."""
+def test_old_message_formats(magic: int) -> None:
+    """The smallest message, and a wrapper, whose offset is that of its last message."""
     small = message(None, magic=magic, offset=6)
     assert bounds(small, 0, 100) == (0, len(small), 7)
     packed = wrapped([b"a", b"b", b"c"], "gzip", magic=magic)
     assert bounds(packed + small, 0, 100) == (0, len(packed) + len(small), 7)
     assert bounds(packed, 0, 100) == (0, len(packed), 3)
+
+
+def test_a_set_does_not_say_where_it_begins() -> None:
+    """So offsets missing in front of it are not seen. Of a message that is not compressed they are."""
+    packed = at(9, wrapped([b"a", b"b", b"c"], "gzip", magic=1))
+    assert whole(packed, 0, 10).holes == []
+    assert whole(message(b"a", magic=1, offset=9), 0, 10).holes == [(0, 9)]
 
 
 @pytest.mark.parametrize("codec", [0, 1])

@@ -69,8 +69,8 @@ class Counting(Brokers):
 
 
 @pytest.mark.live
-def test_a_plan_asks_once_who_leads(broker: Any) -> None:
-    """And again after a failure, and for partitions that it has not asked for."""
+def test_plan_requests_leaders_once(broker: Any) -> None:
+    """And again after a failure, and for partitions that it does not know yet."""
     one, two = create_topic(broker, partitions=2), create_topic(broker)
     with Counting({"bootstrap.servers": broker.bootstrap}) as brokers:
         with brokers.steady():
@@ -85,9 +85,9 @@ def test_a_plan_asks_once_who_leads(broker: Any) -> None:
 
 
 @pytest.mark.live
-def test_all_topics_that_are_not_there_are_named(broker: Any) -> None:
+def test_error_names_all_unknown_topics(broker: Any) -> None:
     topic = create_topic(broker)
-    with asking(broker) as brokers:
+    with asking(broker, **SHORT) as brokers:
         with pytest.raises(UnknownTopic, match=r"^no such topic: missing-a, missing-b$"):
             brokers.leaders(["missing-b", topic, "missing-a"])
         with pytest.raises(UnknownTopic, match=r"^no such topic: no name$"):
@@ -96,14 +96,15 @@ def test_all_topics_that_are_not_there_are_named(broker: Any) -> None:
 
 
 @pytest.mark.live
-def test_partitions_that_are_not_there_are_named(broker: Any) -> None:
+def test_error_names_unknown_partitions(broker: Any) -> None:
     topic = create_topic(broker)
-    with asking(broker) as brokers, pytest.raises(UnknownTopic, match=f"^no such partition: {topic}-1, {topic}-7$"):
+    absent = pytest.raises(UnknownTopic, match=f"^no such partition: {topic}-1, {topic}-7$")
+    with asking(broker, **SHORT) as brokers, absent:
         brokers.offsets([(topic, 7), (topic, 0), (topic, 1)], LATEST)
 
 
 @pytest.mark.live
-def test_the_cluster_says_who_it_is(fresh_broker: Callable[..., Any]) -> None:
+def test_cluster_id_is_read(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     written = Path(broker.data_dir, "meta.properties").read_text()
     with asking(broker) as brokers:
@@ -127,7 +128,7 @@ def test_first_and_last_offsets(broker: Any) -> None:
 
 
 @pytest.mark.live
-def test_what_is_not_decided_is_behind_the_end(broker: Any) -> None:
+def test_undecided_records_are_beyond_the_end(broker: Any) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(3))
     with transaction(broker, unique("tx"), "abort") as producer:
@@ -179,7 +180,7 @@ def test_a_group_without_members_commits(broker: Any) -> None:
 
 
 @pytest.mark.live
-def test_a_group_with_members_is_left_alone(broker: Any) -> None:
+def test_group_with_members_is_not_changed(broker: Any) -> None:
     topic, group = create_topic(broker), unique("group")
     member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
     member.subscribe([topic])
@@ -192,7 +193,7 @@ def test_a_group_with_members_is_left_alone(broker: Any) -> None:
         member.close()
 
 
-def test_what_will_not_pass_is_told_at_once() -> None:
+def test_permanent_errors_fail_at_once() -> None:
     check(0, "t-0")
     with pytest.raises(RetryLater, match=r"^t-0: NotLeaderForPartitionError: "):
         check(6, "t-0")
@@ -211,7 +212,7 @@ def test_one_of_the_bootstrap_servers_is_enough(broker: Any) -> None:
         assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 0}
 
 
-def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     port, clock = free_port(), PlayedTime()
     monkeypatch.setattr(retries, "time", clock)
     why = rf"^no broker responds; 127.0.0.1:{port}: .* \(tried for 0.7 s: kafka.default.api.timeout.ms\)$"
@@ -221,8 +222,8 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.7 <= clock.now < 30  # the default is 60 s
 
 
-def test_after_a_failure_another_is_asked() -> None:
-    """What went wrong may be what the one last asked says, as of a leader that is none any more."""
+def test_failed_request_goes_to_another_broker() -> None:
+    """The error may come from the last broker, such as a former leader."""
     servers = [("a", 1), ("b", 2), ("c", 3)]
     brokers = Brokers({"bootstrap.servers": "a:1,b:2,c:3"})
     assert brokers.in_turn() == servers
@@ -231,7 +232,7 @@ def test_after_a_failure_another_is_asked() -> None:
 
 
 @pytest.mark.live
-def test_a_broker_that_comes_back_is_asked_again(fresh_broker: Callable[..., Any]) -> None:
+def test_returned_broker_gets_requests_again(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     topic, group = create_topic(broker), unique("group")
     send(broker, topic, range(5))
@@ -245,7 +246,7 @@ def test_a_broker_that_comes_back_is_asked_again(fresh_broker: Callable[..., Any
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_those_who_lead_die(tmp_path: Path) -> None:
+def test_leader_and_coordinator_die(tmp_path: Path) -> None:
     """The leader of the partition, and the coordinator of the group."""
     with Cluster(tmp_path) as cluster:
         topic, group = replicated(cluster), unique("group")
@@ -265,7 +266,7 @@ def test_those_who_lead_die(tmp_path: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_partitions_that_nobody_leads(tmp_path: Path) -> None:
+def test_partitions_without_leader(tmp_path: Path) -> None:
     with Cluster(tmp_path, 2) as cluster:
         topic = replicated(cluster, partitions=2, factor=1)
         send(cluster, topic, range(10), partitions=2)

@@ -136,8 +136,8 @@ def test_unpacking_stops_at_the_limit_of_one_batch() -> None:
     assert caught.value.offset == 1
 
 
-def test_what_is_behind_a_batch_in_the_buffer_is_not_read() -> None:
-    """A compressed batch that ends early, in a buffer where a longer one has been."""
+def test_bytes_after_a_batch_in_the_buffer_are_not_read() -> None:
+    """A compressed batch that ends early, in a buffer where a longer one was."""
     log = batch_v2.build(mixed(30), codec=codecs.LZ4)
     head = batch_v2.header(log)
     body = batch_v2.payload(log)[:-3]

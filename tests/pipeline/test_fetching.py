@@ -74,7 +74,7 @@ def test_every_offset_of_a_range(broker: Any, start: int, end: int, more: dict[s
         assert all(len(chunk.data) <= 3000 for chunk in chunks)
 
 
-def test_an_empty_range_asks_nobody() -> None:
+def test_empty_range_sends_no_request() -> None:
     nothing = Range("nowhere", 0, 5, 5)
     assert list(read({}, nothing, False, Holes({}, nothing))) == []
 
@@ -86,8 +86,8 @@ def test_a_batch_larger_than_a_fetch(broker: Any) -> None:
     assert offsets(chunks, 0, 300) == list(range(300))
 
 
-def test_it_is_asked_ahead(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a chunk is being decoded, the answer with the next is on its way; after the last, none is."""
+def test_next_chunk_is_requested_ahead(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next answer is on its way while a chunk is decoded; after the last one, none is."""
     from odradek.pipeline.wire.connection import Connection
 
     asked: list[int] = []
@@ -108,8 +108,8 @@ def test_it_is_asked_ahead(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(untils) > 3
 
 
-def test_it_waits_for_what_is_to_come(broker: Any) -> None:
-    """A leader may know less than its predecessor told, for a moment."""
+def test_reader_waits_for_known_records(broker: Any) -> None:
+    """A leader may know fewer records than its predecessor answered, for a moment."""
     topic = create_topic(broker)
     fill(broker, topic, 2)
     chunks = reading(broker, topic, 0, 9, **{"fetch.max.wait.ms": "50"})
@@ -145,7 +145,7 @@ def test_an_offset_that_never_was(broker: Any) -> None:
         list(reading(broker, topic, 50, 60))
 
 
-def test_a_topic_made_anew_is_another(broker: Any) -> None:
+def test_recreated_topic_is_another_topic(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 100)
     chunks = reading(broker, topic, 0, 300, **PIECES)

@@ -73,7 +73,7 @@ def _before(data: bytes, offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_silence_is_no_end(broker: Any, topic: str, level: str) -> None:
+def test_missing_answer_is_no_end(broker: Any, topic: str, level: str) -> None:
     with StandIn(broker.bootstrap, {FETCH: silent_from(30)}) as stand_in:
         options = {**SHORT, **OFF, "kafka.isolation.level": level}
         why = rf"^{topic}-0: the leader sends no batch with offsets 30 to 59 or later.* not compacted"
@@ -82,7 +82,7 @@ def test_silence_is_no_end(broker: Any, topic: str, level: str) -> None:
         assert offsets(stand_in, topic, 0, 30, **options) == list(range(30))
 
 
-def test_silence_is_told_as_a_loss(broker: Any, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_answer_is_reported_as_loss(broker: Any, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     with StandIn(broker.bootstrap, {FETCH: silent_from(30)}) as stand_in, caplog.at_level(logging.WARNING):
         assert offsets(stand_in, topic, failOnDataLoss="false", **SHORT, **OFF) == list(range(30))
     assert "offsets 30 to 59" in caplog.text
@@ -147,7 +147,7 @@ def test_a_gap_is_an_error(broker: Any, topic: str, gone: list[int], said: str) 
         assert offsets(stand_in, topic, failOnDataLoss="false", **SHORT, **OFF) == rest
 
 
-def test_many_gaps_are_told_once(broker: Any, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_gaps_are_reported_once(broker: Any, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     with StandIn(broker.bootstrap, {FETCH: dropping(6, 12, 30)}) as stand_in, caplog.at_level(logging.WARNING):
         assert len(read(stand_in, topic, failOnDataLoss="false", **SHORT, **OFF)) == len(ALL) - 9
         [line] = [record.getMessage() for record in caplog.records if "no batch" in record.getMessage()]
@@ -175,8 +175,8 @@ def flipped(at: int, bit: int) -> Callable[[Any, Any], Any]:
 
 
 @pytest.mark.parametrize("at", [0, 27, 30, 57])
-def test_no_flipped_bit_of_a_base_offset_is_passed_over(broker: Any, topic: str, at: int) -> None:
-    """Whatever the range, as long as the batch is of it or next to it; elsewhere it does no harm."""
+def test_flipped_bit_of_a_base_offset_is_found(broker: Any, topic: str, at: int) -> None:
+    """In any range that has the batch or is next to it; elsewhere it does no harm."""
     with StandIn(broker.bootstrap) as stand_in:
         for bit in (*range(9), 31, 32, 47, 62, 63):
             stand_in.lies[FETCH] = flipped(at, bit)
@@ -259,7 +259,7 @@ def test_flipped_bits_in_a_compacted_log(fresh_broker: Fresh) -> None:
 # -- what is compacted is asked for
 
 
-def test_who_may_not_ask_is_told_how_to_say_it(broker: Any, topic: str) -> None:
+def test_refused_request_names_the_setting(broker: Any, topic: str) -> None:
     def refuse(_: Any, true: Any) -> Any:
         true.results[0].error_code, true.results[0].configs = 29, []  # TOPIC_AUTHORIZATION_FAILED
         return true
@@ -272,16 +272,26 @@ def test_who_may_not_ask_is_told_how_to_say_it(broker: Any, topic: str) -> None:
         read(stand_in, topic, **SHORT, **OFF)
 
 
-def test_nobody_is_asked_where_nothing_is_missing(broker: Any, topic: str) -> None:
+def test_no_request_without_missing_offsets(broker: Any, topic: str) -> None:
     with StandIn(broker.bootstrap) as stand_in:
         assert offsets(stand_in, topic, **OFF) == ALL
         assert not [one for _, one in stand_in.asked if one.API_KEY == CONFIGS]
 
 
+def test_a_compacted_topic_of_which_that_is_not_believed(broker: Any) -> None:
+    """odradek.compacted=false: what it has had from the start is all to be there."""
+    topic = Local(broker, cleanup_policy="compact")
+    keyed(topic, [b"k%d" % at for at in range(60)])
+    with StandIn(broker.bootstrap, {FETCH: dropping(27)}) as stand_in:
+        assert len(read(stand_in, topic.name, **SHORT, **OFF)) == 59
+        with pytest.raises(MissingOffsets, match=rf"^{topic.name}-0: .* offsets 27 to 27\b.*not compacted"):
+            read(stand_in, topic.name, **SHORT, **OFF, **{"odradek.compacted": "false"})
+
+
 # -- another log than the one that was planned
 
 
-def test_a_topic_made_anew_before_its_tasks_run(broker: Any) -> None:
+def test_topic_recreated_before_its_tasks_run(broker: Any) -> None:
     topic = Local(broker)
     topic.put(batches(COUNT, SIZE))
     reader, tasks = planned(broker, topic.name, **OFF)

@@ -51,7 +51,7 @@ def refusal() -> str:
     return str(caught.value)
 
 
-def test_no_java() -> None:
+def test_missing_java_is_reported() -> None:
     assert refusal().startswith("Spark needs Java: ")
 
 

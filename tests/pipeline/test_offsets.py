@@ -54,7 +54,7 @@ def test_a_time_never_leads_into_an_open_transaction() -> None:
     assert offsets.resolve(Since(300), [B0], log, committed=False, what="starting") == {B0: 2}
 
 
-def test_offsets_that_are_said_are_not_asked_for() -> None:
+def test_given_offsets_are_not_requested() -> None:
     log = logs()
     offsets.resolve(Exactly({A0: 8, A1: LATEST, B0: 1}), PARTITIONS, log, committed=False, what="starting")
     assert log.asked == [("end", [A1])]

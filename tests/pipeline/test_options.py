@@ -50,7 +50,7 @@ def test_defaults_of_a_batch() -> None:
     )
 
 
-def test_a_stream_begins_at_the_end() -> None:
+def test_stream_starts_at_the_end() -> None:
     options = read(True)
     assert options.start == All(LATEST)
 
@@ -61,7 +61,7 @@ def test_names_are_compared_without_case() -> None:
     assert kafka == {"bootstrap.servers": "h:1"}
 
 
-def test_read_committed_is_asked_for_as_in_kafka() -> None:
+def test_read_committed_is_set_as_in_kafka() -> None:
     assert not read().committed
     assert not read(kafka__isolation__level="read_uncommitted").committed
     assert read(kafka__isolation__level="read_committed").committed
@@ -119,13 +119,15 @@ def test_what_to_read(given: dict[str, str], meant: Subscription) -> None:
         {"startingOffsets": '{"t":{"0":5,"1":7}}', "endingOffsets": '{"t":{"0":5,"1":-1}}'},
     ],
 )
-def test_what_is_just_possible(given: dict[str, str]) -> None:
+def test_limits_of_settings(given: dict[str, str]) -> None:
     read(**given)
 
 
 def test_ours() -> None:
     options = read(odradek__local="ONLY", odradek__commit__group=" g ", odradek__split__bytes="64mb")
     assert (options.local, options.commit_group, options.split_bytes) == ("only", "g", 64 << 20)
+    assert read(odradek__parquet="/files").split_bytes == 256 << 20
+    assert [read(odradek__compacted=word).compacted for word in ("auto", "true", "false")] == [None, True, False]
 
 
 @pytest.mark.parametrize(("text", "ms"), [("90s", 90_000), ("2h", 7_200_000), ("500", 500), ("1min", 60_000)])
@@ -210,12 +212,12 @@ def test_what_to_read_must_be_said(given: dict[str, str], told: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
-def test_a_stream_has_no_end(name: str) -> None:
+def test_stream_has_no_ending_offsets(name: str) -> None:
     with pytest.raises(OptionError, match="a stream has no end"):
         read(True, **{name: "latest"})
 
 
-def test_what_has_no_effect_is_noted() -> None:
+def test_option_without_effect_is_logged() -> None:
     assert read(True, maxOffsetsPerTrigger="5").notes == ()
     assert read(maxOffsetsPerTrigger="5").notes == ("maxOffsetsPerTrigger has no effect in a batch query",)
     notes = read(kafka__group__id="g", groupIdPrefix="p").notes
@@ -259,7 +261,7 @@ def test_some_columns_in_their_own_order() -> None:
     assert OdradekDataSource(given).schema().names == ["headers", "offset", "key"] == list(read(**given).columns)
 
 
-def test_transactions_need_no_stamps() -> None:
+def test_transactions_need_no_header() -> None:
     given = {"kafka.bootstrap.servers": "h:9092", "odradek.transactional": "true"}
     assert not WriteOptions.parse(given, streaming=True).stamp
     named = given | {"odradek.transactional.id": " n ", "odradek.transactional.by": "unit"}

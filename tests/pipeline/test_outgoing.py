@@ -134,7 +134,7 @@ def test_headers() -> None:
         ({"topic": ["t", "t"], "headers": pairs([("a", None)], [(None, b"1")])}, "a header without a key"),
     ],
 )
-def test_rows_that_are_no_records(columns: dict[str, Any], words: str) -> None:
+def test_invalid_rows_are_refused(columns: dict[str, Any], words: str) -> None:
     with pytest.raises(PipelineError, match=words):
         records(to=None, value=["a", "b"], **columns)
 
@@ -171,7 +171,7 @@ def test_times_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.messages
 
 
-def test_whose_time_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
+def test_negative_timestamps_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     time = pa.array([1_000, -2_000], pa.timestamp("us", "UTC"))
     batch = pa.record_batch({"value": ["v", "v"], "topic": ["a", "b"], "timestamp": time})
     assert [record[5] for record in Outgoing(None, True, None, timed=True).records(batch)] == [1, 1]
@@ -213,8 +213,8 @@ def settings(**kafka: str) -> dict[str, str]:
     return producer_settings.librdkafka({"bootstrap.servers": "127.0.0.1:1", **given})
 
 
-def test_every_name_is_one_that_librdkafka_knows() -> None:
-    """And every default a value that it takes."""
+def test_librdkafka_knows_every_name() -> None:
+    """And every default is a valid value."""
     values: dict[str, str] = {
         "delivery.timeout.ms": "3000",
         "client.dns.lookup": "use_all_dns_ips",

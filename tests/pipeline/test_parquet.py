@@ -120,7 +120,7 @@ def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("time", [-63_000_000_000_000, 253_402_300_800_000, LAST_MS, -LAST_MS])
-def test_years_that_have_no_folder(tmp_path: Path, time: int) -> None:
+def test_years_without_a_folder(tmp_path: Path, time: int) -> None:
     [told] = written(tmp_path, [batch(0, [time])], hourly=True)
     assert told["path"].startswith(NULL)
 
@@ -141,8 +141,8 @@ def test_a_failure_leaves_no_file_open_to_readers(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("hourly", [False, True])
 @pytest.mark.parametrize("topic", [".foo", "_x", "t" * 249])
-def test_names_of_topics_hide_no_file(tmp_path: Path, topic: str, hourly: bool) -> None:
-    """Spark passes over names that begin with a dot or an underscore; a file's has 255 bytes at most."""
+def test_topic_names_hide_no_file(tmp_path: Path, topic: str, hourly: bool) -> None:
+    """Spark skips names that begin with a dot or an underscore; a file name has at most 255 bytes."""
     [told] = written(tmp_path, [batch(0, [NOON])], hourly, Range(topic, 3, 0, 1))
     assert told["topic"] == topic and read(tmp_path / told["path"])[0]["offset"] == 0
     assert all(part[0] not in "._" for part in Path(told["path"]).parts)
@@ -195,8 +195,8 @@ def small_files(most: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
-    """One line that names the file; the part of it is gone. The footer is the last to be written."""
+def test_full_disk(tmp_path: Path) -> None:
+    """One line names the file; its incomplete part is removed. The footer is written last."""
     for most in (0, 500):
         with small_files(most), pytest.raises(PipelineError, match=rf"^{tmp_path}/topic=.*\.parquet: File too large$"):
             written(tmp_path, [batch(0, [NOON] * 1000)], hourly=True)

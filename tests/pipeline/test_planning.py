@@ -44,7 +44,7 @@ def test_a_limit_is_kept_and_shared_in_proportion(backlog: dict[Partition, tuple
 
 
 @given(BACKLOG, st.integers(1, 10_000))
-def test_where_no_share_is_small_they_are_spark_s(backlog: dict[Partition, tuple[int, int]], most: int) -> None:
+def test_proportional_shares_equal_sparks(backlog: dict[Partition, tuple[int, int]], most: int) -> None:
     start, available = starts_and_ends({key: both for key, both in backlog.items() if both[1]})
     size = steps(start, available)
     total = sum(size.values())
@@ -72,7 +72,7 @@ def test_small_partitions_do_not_push_a_limit_over() -> None:
     assert planning.limited(start, {A0: 1_000_000, A1: 1, B0: 1}, 3) == {A0: 1, A1: 1, B0: 1}
 
 
-def test_a_limit_lets_pass_what_is_not_for_it() -> None:
+def test_limit_applies_only_to_its_partitions() -> None:
     available = {A0: 50, A1: 3, B0: 9}
     assert planning.limited({A0: 0, A1: 7}, available, None) == available
     assert planning.limited({A0: 0, A1: 7}, available, 10) == {A0: 10, A1: 3, B0: 9}
@@ -124,7 +124,7 @@ def test_splits(
 
 
 @given(RANGES, st.integers(1, 300))
-def test_no_more_pieces_than_asked_for(ranges: list[Range], min_partitions: int) -> None:
+def test_pieces_do_not_exceed_min_partitions(ranges: list[Range], min_partitions: int) -> None:
     pieces = planning.split(ranges, {}, min_partitions, 1, None)
     whole = [each for each in ranges if each.size]
     assert len(pieces) == max(len(whole), min(min_partitions, sum(each.size for each in whole)))
@@ -142,7 +142,7 @@ def test_the_largest_is_cut() -> None:
     ]
 
 
-def test_no_further_than_both_rules_want() -> None:
+def test_split_satisfies_both_rules() -> None:
     whole = [Range("a", 0, 0, 100), Range("b", 0, 0, 5)]
     assert len(planning.split(whole, {}, 11, 1, 10)) == 11
     assert len(planning.split(whole, {}, 13, 1, 10)) == 13
@@ -244,7 +244,7 @@ def test_what_a_log_has_of_a_range(
     assert report(losses, fail=False) == count
 
 
-def test_what_is_lost_is_told_in_one_line() -> None:
+def test_loss_is_reported_in_one_line() -> None:
     assert report([], fail=True) == 0
     losses = [Loss(f"a-{i} was deleted; it had been read up to offset 3", 2) for i in range(12)]
     assert report(losses, fail=False) == 24

@@ -37,7 +37,7 @@ def plan(broker: Any, topic: str | None, **kafka: str) -> Plan:
     given = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
     schema = SCHEMA if topic else StructType().add("topic", "string").add("value", "binary")
     options = {"kafka.bootstrap.servers": broker.bootstrap, **given, **({"topic": topic} if topic else {})}
-    return writer.writer(options, schema, False)._plan  # type: ignore[attr-defined]
+    return writer.writer(options, schema, False)._plan  # type: ignore[attr-defined]  # our writer has it
 
 
 def test_keys_land_where_javas_clients_put_them(broker: Any) -> None:
@@ -74,7 +74,7 @@ def test_order_and_counts_over_many_batches(broker: Any) -> None:
         assert [int(record.value or b"") for record in found] == numbers
 
 
-def test_nothing_to_write_needs_no_broker(broker: Any) -> None:
+def test_empty_write_needs_no_broker(broker: Any) -> None:
     """And the totals of several tasks, one of which failed."""
     empty = pa.record_batch({"value": pa.array([], pa.binary())})
     there = plan(broker, "t")
@@ -90,7 +90,7 @@ def value(size: int = 10, partition: int | None = None) -> pa.RecordBatch:
     return pa.record_batch({"value": [b"x" * size], "partition": pa.array([partition], pa.int32())})
 
 
-def test_a_partition_that_is_not(broker: Any) -> None:
+def test_unknown_partition(broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
     writer.write(plan(broker, topic), iter([value()]))
     with pytest.raises(PipelineError, match=f"^{topic}-2: _UNKNOWN_PARTITION"):
@@ -139,8 +139,8 @@ def test_producers_wait_for_the_next_task(broker: Any) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_an_error_in_the_rows_drops_what_is_queued() -> None:
-    """A batch that fails must not wait until the rest is delivered, here for an hour, nor hide its error."""
+def test_invalid_row_drops_queued_records() -> None:
+    """A failing batch must not wait for the delivery of the others, here an hour, nor hide its error."""
     nowhere = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "delivery.timeout.ms": "3600000"}
     bad = pa.record_batch({"value": [b"x"], "topic": pa.array([None], pa.string())})
     good = pa.record_batch({"value": [b"x"], "topic": ["t"]})
@@ -151,13 +151,13 @@ def test_an_error_in_the_rows_drops_what_is_queued() -> None:
 # -- what the driver knows before
 
 
-def test_a_topic_may_be_made_by_the_question(broker: Any) -> None:
+def test_metadata_request_may_create_the_topic(broker: Any) -> None:
     topic = unique("new")
     plan(broker, topic)
     assert written(broker, topic) == []
 
 
-def test_a_topic_that_is_not_and_will_not_be(fresh_broker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_topic_that_is_not_created(fresh_broker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(destination, "APPEAR_SECONDS", 0.5)
     with pytest.raises(UnknownTopic, match=r"^topic none does not exist "):
         plan(fresh_broker(auto_create_topics_enable="false"), "none")

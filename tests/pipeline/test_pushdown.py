@@ -22,6 +22,7 @@ from odradek.pipeline.reading.batch import FilteredReader
 from odradek.pipeline.reading.pushdown import bounds, since
 from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.splits import Split
+from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.types import Range
 
 from ..clients.admin import create_topic
@@ -95,8 +96,8 @@ def test_spark_says_which_setting_it_wants(spark: SparkSession, broker: Any, top
         load(spark.read, broker, "odradek", subscribe=topic, odradek_pushdown="true").count()
 
 
-def test_what_is_lost_is_told_if_rows_may_have_been_of_it(broker: Any) -> None:
-    """By its partition and offset; its time is unknown."""
+def test_lost_offsets_are_reported_if_rows_may_lack(broker: Any) -> None:
+    """By partition and offset; their time is unknown."""
     topic = create_topic(broker)
     send(broker, topic, range(10))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -113,6 +114,15 @@ def test_only_batches_of_records() -> None:
         given = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t", "odradek.pushdown": "true", **options}
         with pytest.raises(OptionError, match=r"^odradek\.pushdown "):
             ReadOptions.parse(given, streaming=streaming)
+
+
+def test_pyspark_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 4.0 is."""
+    monkeypatch.delattr(datasource.DataSourceReader, "pushFilters")
+    asked = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t", "odradek.pushdown": "true"}
+    source = OdradekDataSource(asked)
+    with pytest.raises(OptionError, match=r"^odradek\.pushdown needs PySpark 4\.1 or later$"):
+        source.reader(source.schema())
 
 
 def at(second: float) -> datetime:
@@ -180,7 +190,7 @@ def value(name: str, number: Any) -> Any:
 
 
 @given(st.lists(COMPARED, max_size=5), st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), TIMES))
-def test_no_row_is_left_out(compared: list[Any], logs: dict[tuple[str, int], list[int]]) -> None:
+def test_filters_exclude_no_matching_row(compared: list[Any], logs: dict[tuple[str, int], list[int]]) -> None:
     filters = []
     for name, kind, values in compared:
         wanted = [value(name, one) for one in values]

@@ -45,8 +45,8 @@ def test_what_it_has(registry: SchemaRegistry) -> None:
 
 
 @pytest.mark.live
-def test_each_id_is_asked_for_once(registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that there is not, for a while; only the last ones are kept."""
+def test_each_schema_id_is_requested_once(registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also an unknown one, for a while; only the last ones are cached."""
     monkeypatch.setattr(by_id, "KEPT", 2)
     ids = [registry.register(unique("s"), order(f"a{at}")) for at in range(3)]
     with Door(registry) as door:
@@ -128,13 +128,13 @@ def said(registry: Registry) -> str:
     return min(found)
 
 
-def test_one_that_does_not_answer() -> None:
+def test_silent_registry() -> None:
     address = f"http://127.0.0.1:{free_port()}"
     assert said(Registry(address, QUICK)).startswith(f"the schema registry {address} does not respond: ")
 
 
 @pytest.mark.live
-def test_one_that_wants_a_user(registry: SchemaRegistry) -> None:
+def test_registry_with_authentication(registry: SchemaRegistry) -> None:
     with Door(registry, USER) as door:
         refused = f"the schema registry {door.url} returned 401: Unauthorized; see schema.registry.basic.auth.user.info"
         assert said(Registry(door.url)) == refused
@@ -208,13 +208,13 @@ def test_settings_that_cannot_be(name: str, value: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["localhost:8081", "ftp://h", "http://", "http://h:x", "http://ann:Word1@h:1"])
-def test_urls_that_are_none(text: str) -> None:
+def test_invalid_urls(text: str) -> None:
     with pytest.raises(OptionError, match=r"^the registry's URL") as caught:
         url(text)
     assert "Word1" not in str(caught.value)
 
 
-def test_a_certificate_that_is_none() -> None:
+def test_invalid_certificate() -> None:
     with pytest.raises(OptionError, match=r"^schema\.registry\.\*: "):
         client.latest(Registry("https://localhost:1", (("ssl.ca.location", __file__),)), "s")
 

@@ -170,7 +170,7 @@ def _reads(broker: Secured, kafka: dict[str, str]) -> None:
 
 @pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
-def test_who_is_not_let_in(secured: Secured) -> None:
+def test_refused_credentials(secured: Secured) -> None:
     assert "refused the authentication: " in refusal(options(secured, "SASL_SSL", **login("PLAIN", "wrong")))
     assert "refused the authentication: " in refusal(options(secured, "SASL_SSL", **login("SCRAM-SHA-256", "wrong")))
     assert "no broker responds; 127.0.0.1:" in refusal(options(secured, "SSL"))  # TLS 1.3 tells it afterwards
@@ -178,7 +178,7 @@ def test_who_is_not_let_in(secured: Secured) -> None:
 
 @pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
-def test_a_broker_that_is_not_believed(secured: Secured) -> None:
+def test_untrusted_broker(secured: Secured) -> None:
     stranger = {"ssl_truststore_location": str(secured.folder / "client.crt")}
     assert "CERTIFICATE_VERIFY_FAILED" in refusal(options(secured, "SSL", **identity(secured), **stranger))
     elsewhere = options(secured, "SSL", **identity(secured))

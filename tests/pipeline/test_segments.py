@@ -64,7 +64,7 @@ def test_every_range_over_the_borders_of_segments_and_batches(broker: Any) -> No
     assert topic.read(90, 90) == []
 
 
-def test_pieces_are_whole_batches_whatever_their_size(broker: Any) -> None:
+def test_pieces_are_whole_batches_of_any_size(broker: Any) -> None:
     topic = Local(broker, max_message_bytes=16 << 20)
     sizes = [900_000] * 9 + [segments.PIECE + 1_000_000] + [100] * 3 + [900_000] * 4
     topic.put([b"%06d" % at + bytes(size)] for at, size in enumerate(sizes))
@@ -84,7 +84,7 @@ def test_the_start_is_found_by_the_index(broker: Any) -> None:
     assert topic.read(5000) == all_rows(6000, 5000)
 
 
-def test_what_an_append_leaves_behind_the_told_end_is_not_looked_at(broker: Any) -> None:
+def test_bytes_after_the_known_end_are_not_read(broker: Any) -> None:
     topic = Local(broker)
     topic.put(batches(3))
     with open(os.path.join(topic.directory, logs(topic)[0]), "ab") as log:
@@ -325,15 +325,15 @@ def delete_topic(topic: Local) -> None:
     wait_until(lambda: not os.path.exists(topic.directory), what="its directory is put aside")
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_a_topic_is_deleted_under_a_reader_and_made_anew(broker: Any, anew: bool) -> None:
+@pytest.mark.parametrize("recreated", [False, True])
+def test_topic_is_recreated_under_a_reader(broker: Any, recreated: bool) -> None:
     topic = Local(broker, **SMALL)
     topic.put(batches(60))
     former = topic.id
     going = topic.chunks()
     found = rows([next(going)], topic.range())
     delete_topic(topic)
-    if anew:
+    if recreated:
         with broker.wire() as wire:
             create_named(wire, topic.name, **SMALL)
         topic.put([b"other"] for _ in range(180))

@@ -111,8 +111,8 @@ def test_killed_in_the_midst_of_a_query(tmp_path: Path) -> None:
     assert noise in ("", INCUBATOR)
 
 
-def test_what_is_said_last_of_javas_log_wins() -> None:
-    """Java takes the last of several: a job's before ours, what its user says before both."""
+def test_last_java_log_option_wins() -> None:
+    """Java takes the last of several options: a job's before ours, the user's before both."""
     java = "spark.driver.extraJavaOptions"
     inner = logging_as(Path("/job"), {java: "-Xss1m", "spark.a": "b"})
     assert inner == {java: '"-Dlog4j2.configurationFile=/job" -Xss1m', "spark.a": "b"}

@@ -61,6 +61,17 @@ def test_reads(spark: SparkSession, broker: Any, read: Load, codec: str) -> None
     assert rows(frame) == sent
 
 
+def test_a_frame_keeps_its_first_plan(spark: SparkSession, broker: Any) -> None:
+    """Later records are in the next frame: of PySpark 4.0 also in the same one."""
+    topic = create_topic(broker)
+    send(broker, topic, range(10))
+    frame = load(spark.read, broker, "odradek", subscribe=topic)
+    assert frame.count() == 10
+    send(broker, topic, range(5))
+    assert frame.count() == (15 if spark.version < "4.1" else 10)
+    assert load(spark.read, broker, "odradek", subscribe=topic).count() == 15
+
+
 def test_headers(spark: SparkSession, broker: Any, read: Load) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(20))
@@ -116,8 +127,8 @@ def test_deleted_offsets(spark: SparkSession, broker: Any, read: Load) -> None:
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_offsets_that_go_between_planning_and_reading(spark: SparkSession, broker: Any, fail: str) -> None:
-    """They lie in one batch with others, which comes whole."""
+def test_offsets_deleted_between_planning_and_reading(spark: SparkSession, broker: Any, fail: str) -> None:
+    """One batch has them and others, and comes whole."""
     topic = create_topic(broker)
     sent = send(broker, topic, range(20))
     frame = load(spark.read, broker, "odradek", odradek_local="off", subscribe=topic, failOnDataLoss=fail)
@@ -130,7 +141,7 @@ def test_offsets_that_go_between_planning_and_reading(spark: SparkSession, broke
         assert [row.offset for row in frame.collect()] == [one.offset for one in sent[5:]]
 
 
-def test_what_is_wrong_is_said_at_once(spark: SparkSession, broker: Any) -> None:
+def test_invalid_options_fail_at_once(spark: SparkSession, broker: Any) -> None:
     topic = create_topic(broker)
     for options, message in (
         ({"subscribe": "nowhere-to-be-found"}, "nowhere-to-be-found does not exist"),
@@ -165,9 +176,7 @@ def table(spark: SparkSession, path: Path) -> list[Sent]:
     return rows(spark.read.parquet(str(path)))
 
 
-def test_a_stream_in_small_steps_that_goes_on_where_it_was(
-    spark: SparkSession, broker: Any, read: Load, tmp_path: Path
-) -> None:
+def test_stream_continues_in_small_steps(spark: SparkSession, broker: Any, read: Load, tmp_path: Path) -> None:
     topic = create_topic(broker, partitions=2)
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 40}
     sent = send(broker, topic, range(100), 2)
@@ -268,7 +277,7 @@ def test_all_there_is_in_steps(spark: SparkSession, broker: Any, tmp_path: Path)
     assert drain(load(spark.readStream, broker, "odradek", **options), tmp_path, format="noop") == []
 
 
-def test_progress_says_what_is_newest(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_progress_has_the_latest_offsets(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(50))
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}
@@ -296,6 +305,6 @@ def test_some_columns(spark: SparkSession, broker: Any) -> None:
 
 
 @pytest.mark.parametrize("columns", ["", "key,", "key,key", "Key", "size"])
-def test_columns_that_are_none(spark: SparkSession, broker: Any, columns: str) -> None:
+def test_unknown_columns(spark: SparkSession, broker: Any, columns: str) -> None:
     with pytest.raises(PySparkException, match=r"odradek\.columns must be a list of columns out of key, value, topic"):
         load(spark.read, broker, "odradek", subscribe="t", odradek_columns=columns)

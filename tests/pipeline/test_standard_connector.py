@@ -90,7 +90,7 @@ def test_deleted_offsets(spark: SparkSession, broker: Any) -> None:
 # -- streams
 
 
-def test_a_stream_goes_on_where_it_was(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_stream_continues_at_its_offsets(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = create_topic(broker, partitions=2)
     options: dict[str, Any] = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 40}
     sink = {"format": "parquet", "path": str(tmp_path / "table")}

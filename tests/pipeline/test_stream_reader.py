@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.splits import Split
 
 from ..clients.admin import create_named, create_topic, unique
+from .hidden import Hiding, hidden
 from .stand_in import METADATA, StandIn
 from .topics import NOW, send
 
@@ -119,7 +121,7 @@ def topic(broker: Any) -> str:
     return name
 
 
-def test_it_begins_where_it_began(asking: type[Asking], broker: Any, topic: str) -> None:
+def test_repeated_batch_keeps_its_start(asking: type[Asking], broker: Any, topic: str) -> None:
     start, end = ({topic: {"0": offset, "1": offset}} for offset in (0, RECORDS // 2))
     lost = pytest.raises(DataLoss, match=f"^{topic}-1: offsets 0 to 6 are gone; the log starts at 7")
     with again(asking, broker, topic, end, startingOffsets=json.dumps(start)) as batch, lost:
@@ -194,25 +196,12 @@ def test_partitions_that_were_added_since_are_not_of_it(asking: type[Asking], br
         assert batch.begins() == {"0": 3}
 
 
-@contextmanager
-def hidden(stand_in: StandIn, topic: str) -> Iterator[None]:
-    """Metadata answers leave the topic out, as a broker's may that has just begun."""
-
-    def lie(_: Any, true: Any) -> Any:
-        true.topics = [one for one in true.topics if one.name != topic]
-        return true
-
-    stand_in.lies[METADATA] = lie
-    yield
-    del stand_in.lies[METADATA]
-
-
 class Stream:
     """Batches as Spark plans them; `read` are the offsets of each topic so far."""
 
     def __init__(self, asking: type[Asking], broker: Any, pattern: str, **options: str) -> None:
         given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": pattern, "odradek.local": "off"}
-        given |= {"startingOffsets": "earliest", "failOnDataLoss": "false", **options}
+        given |= {"startingOffsets": "earliest", "failOnDataLoss": "false", "kafka.retry.backoff.ms": "20", **options}
         self.stream = asking(ReadOptions.parse(given, streaming=True))
         self.stream.first()
         self._at = self.stream.initial()
@@ -255,7 +244,30 @@ def test_a_partition_that_is_missing_for_once_is_not_new(
     assert stream.read == {one: list(range(10)), other: list(range(8))}
 
 
-def test_a_partition_of_a_topic_made_anew_is_new(asking: type[Asking], broker: Any) -> None:
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_one_answer_without_a_topic_changes_nothing(
+    asking: type[Asking], broker: Any, fail: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever it is of those to the driver and to the tasks: a broker's metadata may lag behind."""
+    stem = unique("seen")
+    one, other = create_topic(broker, stem), create_topic(broker, stem)
+    send(broker, one, range(1))
+    with StandIn(broker.bootstrap) as stand_in:
+        stream = Stream(asking, stand_in, stem, failOnDataLoss=fail)
+        for number in itertools.count():
+            for name in (one, other):
+                send(broker, name, range(2))
+            stand_in.lies[METADATA] = lie = Hiding(one, {number}.__contains__)
+            stream.batch()
+            if not lie.hidden:
+                break
+        stream.stop()
+    assert number > 3
+    assert stream.read == {one: list(range(2 * number + 3)), other: list(range(2 * number + 2))}
+    assert not [message for message in caplog.messages if "deleted" in message or "left out" in message]
+
+
+def test_partition_of_recreated_topic_is_new(asking: type[Asking], broker: Any) -> None:
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     for name in (one, other):
@@ -294,6 +306,25 @@ def test_all_that_there_is_in_steps(broker: Any) -> None:
         assert reader.reportLatestOffset() == {topic: {"0": RECORDS}}
     assert counts == [8, 16, 20, 20, 20]
     stream.stop()
+
+
+def test_an_answer_without_a_topic_when_the_end_is_fixed(broker: Any) -> None:
+    """Trigger.AvailableNow: the next batch finds it, and its records are neither lost nor new."""
+    stem = unique("seen")
+    one, other = create_topic(broker, stem), create_topic(broker, stem)
+    for name in (one, other):
+        send(broker, name, range(4))
+    with StandIn(broker.bootstrap) as stand_in:
+        stream = Stream(Admitted, stand_in, stem, failOnDataLoss="true")
+        stream.batch()
+        for name in (one, other):
+            send(broker, name, range(3))
+        stand_in.lies[METADATA] = Hiding(one, {0}.__contains__)
+        assert isinstance(stream.stream.reader, AdmissionReader)
+        stream.stream.reader.prepareForTriggerAvailableNow()
+        stream.batch()
+        stream.stop()
+    assert stream.read == {one: list(range(7)), other: list(range(7))}
 
 
 def test_a_limit_that_spark_lifts(broker: Any) -> None:

@@ -50,8 +50,8 @@ class Quota:
         return true
 
 
-def test_a_throttled_fetch_is_asked_again(broker: Any) -> None:
-    """It takes longer in all than there is patience without progress."""
+def test_throttled_fetch_is_repeated(broker: Any) -> None:
+    """In all it takes longer than the timeout without progress."""
     topic, quota = create_topic(broker), Quota(0.6, whole=False)
     fill(broker, topic, 100)
     short = {name.removeprefix("kafka."): value for name, value in SHORT.items()}

@@ -67,8 +67,8 @@ def expected(number: int) -> tuple[Any, ...]:
     return None if number % 3 == 0 else text, None if number % 5 == 0 else text, headers
 
 
-def test_a_batch_is_stamped_by_its_ids(spark: SparkSession, broker: Any) -> None:
-    """Only when asked to."""
+def test_batch_ids_are_written_as_headers(spark: SparkSession, broker: Any) -> None:
+    """Only if requested."""
     topic = create_topic(broker)
     rows = spark.range(10).selectExpr("string(id) value", "concat('id-', id) id")
     write(rows, broker, topic=topic)
@@ -145,7 +145,7 @@ def test_a_topic_is_not_overwritten(spark: SparkSession, broker: Any) -> None:
     assert written(broker, topic) == []
 
 
-def test_a_record_that_is_not_delivered_fails_the_task(spark: SparkSession, broker: Any) -> None:
+def test_undelivered_record_fails_the_task(spark: SparkSession, broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
     rows = spark.range(10).selectExpr("string(id) value", "int(id) partition")
     with pytest.raises(Exception, match=f"PipelineError: {topic}-[2-9]: _UNKNOWN_PARTITION"):
@@ -209,7 +209,7 @@ def test_a_stream_without_stamps(spark: SparkSession, broker: Any, tmp_path: Pat
 
 
 def test_complete_mode_appends_the_whole_result(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """As with Spark's own sink; update mode PySpark 4.0 has not for sources in Python."""
+    """As with Spark's own sink; PySpark 4.0 has no update mode for Python sources."""
     topic = create_topic(broker)
     texts(tmp_path, ["a", "b"], ["b"])
     counts = lines(spark, tmp_path).groupBy("value").count().selectExpr("concat(value, count) value")
@@ -235,8 +235,8 @@ def test_a_batch_that_is_done_again(spark: SparkSession, broker: Any, tmp_path: 
         assert {record.id for record in found} == {md5(record.value or b"").hexdigest().encode() for record in found}
 
 
-def test_the_next_stage_drops_what_came_twice(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """By the header alone, read as a stream would."""
+def test_next_stage_drops_duplicates(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """By the header alone, read as a stream reads it."""
     topic = create_topic(broker, partitions=2)
     texts(tmp_path, [f"{at // 2}" for at in range(100)])  # each value twice: only ids tell rows apart
     for _ in range(2):

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 @click.option(
     "--no-fail-on-data-loss",
     is_flag=True,
-    help="If the log has deleted unread records, report their number and continue.",
+    help="If the log has lost unread records, report their number and continue.",
 )
 @click.option(
     "--verify", is_flag=True, help="Do not archive: compare the archive with the log. Exit code 1 if they differ."

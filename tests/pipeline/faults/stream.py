@@ -135,17 +135,22 @@ def opened(stream: Stream) -> Iterator[Stream]:
 
 
 def feed(
-    broker: Any, topic: str, numbers: Iterable[int], partitions: int, body: Callable[[str], str] = str
+    broker: Any,
+    topic: str,
+    numbers: Iterable[int],
+    partitions: int,
+    body: Callable[[str], str] = str,
+    key: Callable[[str], str] = str,
 ) -> list[str]:
     """Ids into a topic, in turn to each partition, in small batches; returns them when all are acknowledged.
 
-    An id is the record's key, and `body` makes its value.
+    `key` and `body` make a record's key and value of an id: the id itself, unless they are given.
     """
     settings = {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "log_level": 0}
     producer = Producer({**settings, "batch.num.messages": 100, "delivery.report.only.error": True})
     errors: list[Any] = []
     sent = [f"id {number:06d}" for number in numbers]
     for at, one in enumerate(sent):
-        producer.produce(topic, body(one), one, at % partitions, on_delivery=lambda error, _: errors.append(error))
+        producer.produce(topic, body(one), key(one), at % partitions, on_delivery=lambda error, _: errors.append(error))
     assert not producer.flush(60) and not errors, errors[:3]
     return sent

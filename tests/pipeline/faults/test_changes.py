@@ -35,6 +35,7 @@ CONF = {
 }
 
 
+@pytest.mark.long  # cores alone are not in the other one, and they decide only what AQE would cut
 def test_a_batch_is_done_again(broker: Any, tmp_path: Path) -> None:
     source, target = create_topic(broker, partitions=2), create_topic(broker, partitions=3)
     sent = stream.feed(broker, source, range(300), 2)

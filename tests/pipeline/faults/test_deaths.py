@@ -16,7 +16,12 @@ from . import stream
 from .checker import assert_each_once
 from .stream import Stream
 
-pytestmark = [pytest.mark.live, pytest.mark.needs("java"), pytest.mark.timeout(600)]  # Spark starts three time]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.long,
+    pytest.mark.needs("java"),
+    pytest.mark.timeout(600),
+]  # Spark starts three time]
 
 ROWS = 450
 DEATHS = {

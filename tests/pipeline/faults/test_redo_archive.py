@@ -28,7 +28,7 @@ from ..test_source import delete_before
 from . import stream
 from .checker import partitions
 from .test_changes import more
-from .test_redo_batches import FEWER, MORE, conf
+from .test_redo_batches import FEWER, MORE, OTHERS, conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,8 @@ EFFECTS: dict[str, Step] = {  # the change of a file before which it ends
     "manifest": ("write", "_spark_metadata", 1),
     "view": ("take away", "pending.json", 1),  # what Spark's readers see
 }
+SOME = ["tasks", "intent", "renames"]
+CHANGES = [*OTHERS, FEWER, MORE]
 BOTH = [Columns(), Columns(event_time="timestamp")]  # written by the tasks that read, and by Spark
 
 
@@ -87,33 +89,41 @@ def halted(spark: SparkSession, folder: Path, wanted: Job, step: Step) -> None:
     after_death(folder)
 
 
-def begun(spark: SparkSession, broker: Any, topic: str, folder: Path, columns: Columns) -> Job:
+def begun(spark: SparkSession, broker: Any, topic: str, folder: Path, columns: Columns, **options: str) -> Job:
     """With a first run, so that there is an archive."""
-    wanted = Job({**source(broker, topic), "kafka.isolation.level": "read_committed"}, columns, compact=False)
+    given = {**source(broker, topic), "kafka.isolation.level": "read_committed", **options}
+    wanted = Job(given, columns, compact=False)
     archive(spark, folder, wanted)
     return wanted
 
 
-@pytest.mark.parametrize("at", range(len(BOTH)), ids=["by tasks", "by Spark"])
-def test_behind_every_effect(spark: SparkSession, broker: Any, tmp_path: Path, at: int) -> None:
+@pytest.mark.parametrize(
+    ("at", "effects"),
+    [
+        pytest.param(0, SOME, id="some, by tasks"),
+        pytest.param(0, [*EFFECTS], id="by tasks", marks=pytest.mark.long),
+        pytest.param(1, [*EFFECTS], id="by Spark", marks=pytest.mark.long),
+    ],
+)
+def test_behind_every_effect(spark: SparkSession, broker: Any, tmp_path: Path, at: int, effects: list[str]) -> None:
     """The log loses what is in the intent, and all else may be otherwise: settings of Spark, tasks, partitions."""
     topic, rnd = Local(broker), random.Random(at)
     written(rnd, topic, 5, keyed=False)
     dying, again = (begun(spark, broker, topic.name, tmp_path, columns) for columns in (BOTH[at], BOTH[1 - at]))
     again.source["minPartitions"] = "7"
     ledger = Ledger(broker, topic.name)
-    for number, (effect, step) in enumerate(EFFECTS.items()):
+    for number, effect in enumerate(effects):
         written(rnd, topic, 12, keyed=False)
         stream.feed(broker, topic.name, range(10), 1 + number)
         ledger.look()
         with conf(spark):
-            halted(spark, tmp_path, dying, step)
+            halted(spark, tmp_path, dying, EFFECTS[effect])
         if effect != "tasks":
             delete_before(broker, topic.name, topic.end())
         more(broker, {topic.name: 2 + number})
         stream.feed(broker, topic.name, range(20), 2 + number)
         ledger.look()
-        with conf(spark, **(MORE if number % 2 else FEWER)):
+        with conf(spark, **CHANGES[number % len(CHANGES)]):
             archive(spark, tmp_path, again)
     fates = ledger.check(spark, tmp_path)
     assert fates[RECORD] and fates[ABORTED] and fates[CONTROL]

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 import odradek.pipeline
 from odradek.pipeline.jobs.causes import cause
+from odradek.pipeline.writing.transactions import PREFIX
 
 from ...clients.admin import create_topic, unique
 from ..spark_settings import spark_settings
@@ -73,12 +74,19 @@ def conf(spark: SparkSession, **changed: str) -> AbstractContextManager[None]:
 class Batches:
     """Batches of one name: the rows of a topic, joined with a table of numbers, to a topic."""
 
-    def __init__(self, spark: SparkSession, broker: Any) -> None:
+    def __init__(self, spark: SparkSession, broker: Any, source: str = "", target: str = "", **options: str) -> None:
+        """Between new topics, unless some are given; `options` of the source."""
         self._spark, self._broker, self._name = spark, broker, unique("batch")
-        self.source, self.target = create_topic(broker, partitions=2), create_topic(broker, partitions=3)
+        self.source = source or create_topic(broker, partitions=2)
+        self.target = target or create_topic(broker, partitions=3)
         self.sent: list[str] = []
         self.batch, self._begin = -1, 0
-        self.options: dict[str, str] = {}
+        self.options = options
+        self.sink: dict[str, str] = {}  # more options of it
+
+    def unit(self, number: int) -> str:
+        """Its transactional id, and its group."""
+        return f"{PREFIX}{self._name}-unit-{number}"
 
     def next(self) -> None:
         """The next batch begins where this one ends."""
@@ -90,7 +98,7 @@ class Batches:
         """Of this batch, by unit."""
         ends = {name: f'{{"{self.source}":{{"0":{at // 2},"1":{at // 2}}}}}' for name, at in self._offsets()}
         given = {"kafka.bootstrap.servers": self._broker.bootstrap, "assign": f'{{"{self.source}":[0,1]}}', **ends}
-        read = self._spark.read.format("odradek").options(**given, **self.options).load()
+        read = self._spark.read.format("odradek").options(**{**given, **self.options}).load()
         table = self._spark.range(1000).selectExpr("id number", "'a' named")
         joined = read.selectExpr("key", "value", "pmod(hash(key), 1000) number").join(table, "number")
         return joined.selectExpr("key", "value", f"pmod(hash(key), {UNITS}) unit").repartition("unit")
@@ -103,7 +111,7 @@ class Batches:
         named = {f"odradek.transactional.{option}": value for option, value in given.items()}
         writer = (self.rows() if rows is None else rows).write.format("odradek").mode("append")
         writer = writer.option("kafka.bootstrap.servers", self._broker.bootstrap).option("topic", target or self.target)
-        writer.options(**{"odradek.transactional": "true"}, **named).save()
+        writer.options(**{"odradek.transactional": "true"}, **named, **self.sink).save()
 
     def more_partitions(self) -> None:
         """Of either topic; the batch reads the ones that it began with."""
@@ -137,14 +145,18 @@ def test_the_recipe_of_the_document(spark: SparkSession, broker: Any) -> None:
     assert len([name for name in transactional_ids(broker) if name.startswith("odradek-spark-enriched-unit-")]) == 8
 
 
-CASES = [*itertools.product(OF_BATCHES, (FEWER, MORE)), *(("half", other) for other in OTHERS)]
+ALL = [*itertools.product(OF_BATCHES, (FEWER, MORE)), *(("half", other) for other in OTHERS)]
+SOME = [("begun", MORE), ("half", FEWER), ("half", MORE), ("half", OTHERS[0]), ("told", FEWER)]
 
 
-def test_it_is_cut_in_another_way(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cases", [pytest.param(SOME, id="some"), pytest.param(ALL, id="all", marks=pytest.mark.long)])
+def test_it_is_cut_in_another_way(
+    spark: SparkSession, broker: Any, tmp_path: Path, cases: list[tuple[str, dict[str, str]]]
+) -> None:
     """While more records come, and both topics get more partitions."""
     batches = Batches(spark, broker)
     with deaths(spark, tmp_path):
-        for effect, change in CASES:
+        for effect, change in cases:
             batches.die(tmp_path, effect)
             batches.more_partitions()
             with conf(spark, **change):
@@ -152,7 +164,7 @@ def test_it_is_cut_in_another_way(spark: SparkSession, broker: Any, tmp_path: Pa
     assert_accounted(broker, batches.sent, batches.target)
 
 
-@pytest.mark.parametrize("effect", ["half", "told"])
+@pytest.mark.parametrize("effect", ["half", pytest.param("told", marks=pytest.mark.long)])
 def test_other_rows_are_refused(spark: SparkSession, broker: Any, tmp_path: Path, effect: str) -> None:
     """The table says otherwise, retention took some, they go to another topic: nothing is there twice."""
     batches, other = Batches(spark, broker), create_topic(broker)

@@ -1,23 +1,32 @@
-"""A batch is done again when others lead: of what it reads, of what it writes, of its transactions and its notes."""
+"""A batch is done again when others lead: of what it reads, of what it writes, of its transactions and its notes.
+
+A batch of a stream, or one with a name, or a run of the archive.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from odradek.pipeline.jobs.archive.sink.columns import Columns
 from odradek.pipeline.writing.transactions import PREFIX
 
 from ...cluster.clients import coordinator, make_topic
 from ...harness.cluster import Cluster
+from ..accounting import RECORD
+from ..jobs.archives import archive
 from . import stream
 from .checker import assert_accounted
-from .redone import ROWS, read, redone, written
+from .redone import ROWS, deaths, read, redone, written
 from .test_brokers import INTERNAL
+from .test_redo_archive import EFFECTS as STEPS
+from .test_redo_archive import Ledger, begun, halted
+from .test_redo_batches import Batches, conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
 
 GROUP, TRANSACTION = 0, 1  # what is coordinated
+AFAR = {"odradek.local": "off"}
 
 
 @pytest.fixture(scope="module")
@@ -35,48 +45,94 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class Moving:
-    """Kills the one that leads, each time of something else; the one that was killed before is back by then."""
+    """Kills the one that leads, each time of something else; the one that was killed before is back by then.
 
-    def __init__(self, cluster: Cluster, source: str, target: str, folder: Path) -> None:
-        self._cluster, self._source, self._target, self._folder = cluster, source, target, folder
+    A context manager: at its end all are there. `unit` names what the rows are written under.
+    """
+
+    def __init__(self, cluster: Cluster, source: str, target: str, unit: Callable[[], str]) -> None:
+        self._cluster, self._source, self._target, self._unit = cluster, source, target, unit
         self.dead: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def __call__(self, effect: str) -> None:
         self.end()
         self.dead = {
-            "begun": partial(self._cluster.leader, self._source, 1),
-            "sent": partial(coordinator, self._cluster, self._unit, TRANSACTION),
-            "committed": partial(coordinator, self._cluster, self._unit, GROUP),
-            "told": partial(self._cluster.leader, self._target),
+            "begun": lambda: self._cluster.leader(self._source, 1),
+            "sent": lambda: coordinator(self._cluster, self._unit(), TRANSACTION),
+            "half": lambda: coordinator(self._cluster, self._unit(), GROUP),
+            "committed": lambda: coordinator(self._cluster, self._unit(), GROUP),
+            "told": lambda: self._cluster.leader(self._target),
         }[effect]()
         self._cluster.kill(self.dead)
-        for topic in (self._source, self._target):
-            for partition in range(2):
-                assert self._cluster.wait_leader(topic, partition, other_than=self.dead) != self.dead
+        for topic, partition in self._partitions:
+            assert self._cluster.wait_leader(topic, partition, other_than=self.dead) != self.dead
 
     def end(self) -> None:
         """All are there again."""
         if self.dead is not None:
             self._cluster.restart(self.dead)
-            for topic in (self._source, self._target):
-                for partition in range(2):
-                    self._cluster.wait_isr(topic, partition, 3)
+            for topic, partition in self._partitions:
+                self._cluster.wait_isr(topic, partition, 3)
         self.dead = None
 
     @property
-    def _unit(self) -> str:
-        """What the second task of the query writes under."""
-        return f"{PREFIX}{json.loads((self._folder / 'checkpoint/metadata').read_text())['id']}-1"
+    def _partitions(self) -> list[tuple[str, int]]:
+        return [(topic, partition) for topic in {self._source, self._target} for partition in range(2)]
 
 
+@pytest.mark.long
 def test_others_lead(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     source, target = make_topic(cluster, 2), make_topic(cluster, 2)
     sent = stream.feed(cluster, source, range(ROWS), 2)
-    moving = Moving(cluster, source, target, tmp_path)
+
+    def unit() -> str:
+        """Of the query's second task."""
+        return f"{PREFIX}{json.loads((tmp_path / 'checkpoint/metadata').read_text())['id']}-1"
 
     def start() -> StreamingQuery:
-        return written(read(spark, cluster, source, **{"odradek.local": "off"}), cluster, target, tmp_path)
+        return written(read(spark, cluster, source, **AFAR), cluster, target, tmp_path)
 
-    redone(spark, tmp_path, start, moving)
-    moving.end()
+    with Moving(cluster, source, target, unit) as moving:
+        redone(spark, tmp_path, start, moving)
     assert_accounted(cluster, sent, target)
+
+
+@pytest.mark.parametrize(
+    "effects", [("sent", "half"), pytest.param(("begun", "committed", "told"), marks=pytest.mark.long)], ids="-".join
+)
+def test_others_lead_for_a_batch_with_a_name(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, effects: tuple[str, ...]
+) -> None:
+    """A new coordinator has the digest of the written rows from the log of its partition."""
+    source, target = make_topic(cluster, 2), make_topic(cluster, 2)
+    batches = Batches(spark, cluster, source, target, **AFAR)
+    with Moving(cluster, source, target, partial(batches.unit, 0)) as moving, deaths(spark, tmp_path):
+        for effect in effects:
+            batches.die(tmp_path, effect)
+            moving(effect)
+            with conf(spark):
+                batches.write()
+    assert_accounted(cluster, batches.sent, target)
+
+
+@pytest.mark.parametrize("effect", ["tasks", pytest.param("intent", marks=pytest.mark.long)])
+def test_another_leads_what_is_archived(spark: SparkSession, cluster: Cluster, tmp_path: Path, effect: str) -> None:
+    """By tasks: it is read again. From the intent on it is not; what comes after it is."""
+    topic = make_topic(cluster, 2)
+    stream.feed(cluster, topic, range(20), 2)
+    wanted = begun(spark, cluster, topic, tmp_path, Columns(), **AFAR)
+    stream.feed(cluster, topic, range(20, 60), 2)
+    halted(spark, tmp_path, wanted, STEPS[effect])
+    with Moving(cluster, topic, topic, str) as moving:
+        moving("begun")
+        stream.feed(cluster, topic, range(60, 80), 2)
+        archive(spark, tmp_path, wanted)
+    ledger = Ledger(cluster, topic)
+    ledger.look()
+    assert ledger.check(spark, tmp_path) == {RECORD: 80}

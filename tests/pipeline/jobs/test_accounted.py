@@ -1,4 +1,4 @@
-"""A log with offsets of every kind goes into an archive and back, and each job dies on the way.
+"""A log with offsets of every kind goes into an archive and back, and each job's process dies on the way.
 
 What other clients say of each offset of the topic is held against what came out; nothing of the pipeline's is asked.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -37,12 +38,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.live
 
 SECONDS = 200
+WINDOW = GRACE = 1000  # ms
+PERIOD = ["--window", "1s", "--grace", "1s"]
 FATES = [
     ("write", "_spark_metadata/1", 1),  # the batch is in the manifest; neither Spark's view nor its checkpoint know
     ("rename", "group=", 1),  # two small files are one, and are not yet replaced
 ]
 
 
+@pytest.mark.long  # `faults.test_every_job` is the same in one session of Spark
 @pytest.mark.timeout(900)  # eight jobs, each with a Spark of its own
 def test_into_an_archive_and_back(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic, rnd = Local(broker), random.Random(11)
@@ -56,7 +60,7 @@ def test_into_an_archive_and_back(spark: SparkSession, broker: Any, tmp_path: Pa
     known = account(broker, topic.name)
     assert {ABORTED, CONTROL, RECORD} <= {*known.fates}
     _archived(spark, tmp_path, topic.name, known)
-    _audited(topic, tmp_path, known)
+    assert_audited(broker, topic.name, tmp_path, known)
     _restored(Made(spark, broker, topic.name, tmp_path), known)
 
 
@@ -69,10 +73,12 @@ def _archived(spark: SparkSession, folder: Path, topic: str, known: Account) -> 
     assert skipped(state, topic) == {fate: fates[fate] for fate in (CONTROL, ABORTED)}
 
 
-def _audited(topic: Local, folder: Path, known: Account) -> None:
-    """Log and archive have as many records as that; by seconds, so that their windows are over."""
-    words = ["--bootstrap-server", topic.broker.bootstrap, "--archive", folder.as_uri(), "--topics", topic.name]
-    result = CliRunner().invoke(command, [*words, "--all", "--last", "1d", "--window", "1s", "--grace", "1s"])
+def assert_audited(broker: Any, topic: str, folder: Path, known: Account) -> None:
+    """Log and archive have as many records as that; by seconds, and when the last window is over."""
+    over = max(one.timestamp for one in known.committed) + 2 * WINDOW + GRACE
+    wait_until(lambda: time.time() * 1000 > over, SECONDS, "the last window is over")
+    words = ["--bootstrap-server", broker.bootstrap, "--archive", folder.as_uri(), "--topics", topic]
+    result = CliRunner().invoke(command, [*words, "--all", "--last", "1d", *PERIOD])
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 0, result.output
     count = len(known.committed)
@@ -90,9 +96,9 @@ def _restored(made: Made, known: Account) -> None:
     half = len(consumed(made.broker, target, "read_committed")[0])
     assert half < len(known.committed), "it died too late"
     made.restore("back-", step=10)
-    assert _plain(consumed(made.broker, target, "read_committed")[0]) == _plain(known.committed)
+    assert plain(consumed(made.broker, target, "read_committed")[0]) == plain(known.committed)
 
 
-def _plain(records: list[Seen]) -> list[tuple[Any, ...]]:
+def plain(records: list[Seen]) -> list[tuple[Any, ...]]:
     """Without their offsets, which are other ones there."""
     return [one[1:] for one in records]

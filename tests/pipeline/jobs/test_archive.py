@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -51,7 +51,6 @@ def folders(folder: Path, topic: str) -> set[str]:
     return {str(path.parent.relative_to(root)) for path in root.glob("**/*.parquet")}
 
 
-@pytest.mark.smoke
 def test_runs_one_after_the_other(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """What is there, in steps smaller than that; then nothing; then what has come since, with the checkpoint lost."""
     folder = tmp_path / "an archive"
@@ -255,15 +254,17 @@ def is_visible(spark: SparkSession, folder: Path, topic: str, expected: Ids) -> 
 
 @contextmanager
 def running(spark: SparkSession, folder: Path, job: Job) -> Iterator[None]:
-    """A job without an end, in a thread, as the command line has it."""
-    thread = threading.Thread(target=archive, args=(spark, folder, job))
-    thread.start()
-    try:
-        yield
-    finally:
-        for query in spark.streams.active:
-            query.stop()
-        thread.join(WAIT)
+    """A job without an end, in a thread, as the command line has it. Raises its error, if it ended by one."""
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(archive, spark, folder, job)
+        try:
+            yield
+        finally:
+            if ended.done():
+                ended.result()
+            for query in spark.streams.active:
+                query.stop()
+            ended.exception(WAIT)  # of a batch that was stopped
 
 
 def test_on_and_on(spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive.command import _source
 from odradek.pipeline.jobs.archive.command import archive as command
 
 from ...clients.admin import create_topic
@@ -67,6 +68,12 @@ def test_formats_of_topics_that_are_not_archived(
     assert [record.getMessage() for record in caplog.records] == [
         f"there is a format for ordrs, and no such topic among those that match '^{topic}$'"
     ]
+
+
+def test_only_what_is_committed_unless_a_property_says_otherwise() -> None:
+    level = "kafka.isolation.level"
+    assert _source({}, "t", None, True)[level] == "read_committed"
+    assert _source({level: "read_uncommitted"}, None, "t", True)[level] == "read_uncommitted"
 
 
 def test_on_and_on_until_it_is_asked_to_end(spark: SparkSession, broker: Any, tmp_path: Path) -> None:

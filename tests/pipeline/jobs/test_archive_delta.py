@@ -158,9 +158,12 @@ def test_the_columns_of_records_as_they_are(spark: SparkSession, broker: Any, tm
 @pytest.mark.parametrize(
     ("fate", "had"),
     [
-        (("write", "_spark_metadata/1", 1), False),  # the batch is in the manifest; the table knows nothing of it
-        (("write", "_spark_metadata/2", 1), True),  # small files are one in the manifest, not yet in the table
-        (("delete", "hour=", 1), True),  # they are one in the table, and all of them are there
+        # The batch is in the manifest; the table knows nothing of it.
+        pytest.param(("write", "_spark_metadata/1", 1), False, marks=pytest.mark.long),
+        # Small files are one in the manifest, not yet in the table.
+        (("write", "_spark_metadata/2", 1), True),
+        # They are one in the table, and all of them are there.
+        pytest.param(("delete", "hour=", 1), True, marks=pytest.mark.long),
     ],
 )
 def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path, fate: Fate, had: bool) -> None:

@@ -73,31 +73,64 @@ def changes(entry: Sequence[dict[str, Any]]) -> set[bool]:
     return {each["dataChange"] for name in ("add", "remove") for each in said(list(entry), name)}
 
 
-def test_the_writer_dies_at_every_step(spark: SparkSession, tmp_path: Path) -> None:
-    """It adds a batch of a topic and a new one, and compacts the former. The next one dies as well, while it mends."""
+@pytest.mark.parametrize(
+    ("entries_alone", "least", "next_one"),
+    [pytest.param(True, 6, 3, id="entries"), pytest.param(False, 27, 9, id="all", marks=pytest.mark.long)],
+)
+def test_the_writer_dies_at_every_step(
+    spark: SparkSession, tmp_path: Path, entries_alone: bool, least: int, next_one: int
+) -> None:
+    """It adds a batch of a topic and a new one, and compacts the former. The next one dies as well, while it mends.
+
+    An entry is two steps; there are three. The other steps are those of an archive without tables.
+    """
     for steps in count():
         folder = tmp_path / str(steps)
         with opened(spark, folder) as store:
             batch(store, 1, ("t", FIRST))
-        done = work(spark, folder, steps)
+        done = work(*dying(spark, folder, steps, entries_alone))
         assert tabled(folder, "t") in (FIRST, ALL)
         assert tabled(folder, "u") in ([], OTHER)
         after_death(folder)
-        work(spark, folder, steps % 9, again=True)
+        work(*dying(spark, folder, steps % next_one, entries_alone), again=True)
         after_death(folder)
         state = put_right(spark, folder, "t", "u")
         assert tabled(folder, "t") == (ALL if state.number >= 2 else FIRST)
         assert [changes(entry) for entry in log(folder, "t").entries] == [{True}, {True}, {False}][: state.number]
         if done:
             break
-    assert steps > 26, "an entry is two steps more, of three entries"
+    assert steps >= least
 
 
-def work(spark: SparkSession, folder: Path, steps: int, again: bool = False) -> bool:
-    """Whether it was done with so many changes. `again`: just open the archive, with what is to be mended."""
+class DyingAtEntries(Dying):
+    """Only steps around the tables' entries count; nothing is changed once the writer is dead."""
+
+    dead = False
+
+    def _step(self, change: Callable[..., Any], *arguments: Any) -> Any:
+        if self.dead:
+            raise Died
+        return change(*arguments)
+
+    def entry(self) -> None:
+        self.dead = self._left <= 0
+        self._left -= 1
+        self._step(lambda: None)
+
+
+def dying(spark: SparkSession, folder: Path, steps: int, entries_alone: bool) -> tuple[Files, Delta]:
+    """Of a writer that dies after so many steps: those around the tables' entries alone, or also changes of files."""
+    if entries_alone:
+        counted = DyingAtEntries(spark, str(folder), steps)
+        return counted, Stepping(counted, counted.entry)
     files = Dying(spark, str(folder), steps)
+    return files, Stepping(files, lambda: files._step(lambda: None))
+
+
+def work(files: Files, tables: Delta, again: bool = False) -> bool:
+    """Whether it was done without dying. `again`: just open the archive, with what is to be mended."""
     try:
-        with Store(files, Stepping(files, lambda: files._step(lambda: None))) as store:
+        with Store(files, tables) as store:
             if again:
                 return True
             batch(store, 2, ("t", SECOND[:1]), ("t", SECOND[1:]), ("u", OTHER[:1]), ("u", OTHER[1:]))
@@ -107,9 +140,10 @@ def work(spark: SparkSession, folder: Path, steps: int, again: bool = False) -> 
     return True
 
 
-def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.long)])
+def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path, stride: int) -> None:
     """A writer that was taken for dead, when the next one has compacted what it is about to enter, and goes on."""
-    for at in count():
+    for at in count(0, stride):
         folder = tmp_path / str(at)
         with opened(spark, folder) as store:
             batch(store, 1, ("t", FIRST))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,6 +136,33 @@ def test_a_lease_is_written_again_and_again(spark: SparkSession, tmp_path: Path)
     first = files.read(LEASE)
     wait_until(lambda: files.read(LEASE) != first, 60, "it is written anew")
     lease.release()
+    assert not files.exists(LEASE)
+
+
+def test_no_lease_is_written_after_its_release(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job ends while its lease is being written again: the next one, in the same process, may begin."""
+    files = Files(spark, str(tmp_path))
+    writes, goes_on, write = threading.Event(), threading.Event(), files.write
+
+    def waits(path: str, text: str) -> None:
+        writes.set()
+        goes_on.wait(60)
+        write(path, text)
+
+    monkeypatch.setattr(files, "write", waits)
+    before = {*threading.enumerate()}
+    lease = Lease(files, renewed=0.01)
+    lease.take()
+    (renewing,) = {*threading.enumerate()} - before
+    assert writes.wait(60)
+    release = threading.Thread(target=lease.release)
+    release.start()
+    release.join(1)  # before, it deleted the lease here
+    goes_on.set()
+    release.join()
+    renewing.join()
     assert not files.exists(LEASE)
 
 

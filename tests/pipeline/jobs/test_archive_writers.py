@@ -71,33 +71,29 @@ def test_a_writer_that_was_taken_for_dead(spark: SparkSession, tmp_path: Path) -
     assert_whole(spark, tmp_path, "t", FIRST, visible)
 
 
-def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [pytest.param(None, marks=pytest.mark.long), 2])
+def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path, left: int | None) -> None:
     """The next one is at work, and has staged what is not committed yet: all of it stays, and Spark sees no older view.
 
     It may have died in the midst of a commit, too: then the third one ends that.
     """
     for at in count():
-        for left in (None, 2):
-            folder = tmp_path / f"{at} {left}"
-            with Store(Files(spark, str(folder))) as store:
-                batch(store, 1, ("t", FIRST))
-            second = _Second(spark, folder, left)
-            slow = Overtaken(spark, str(folder), at, second.take_over)
-            first = Store(slow)
-            first.__enter__()
-            slow.arm()
-            try:
-                batch(first, 2, ("t", SECOND))
-            except PipelineError as error:
-                assert second.state is not None, error
-            if second.state is None:
-                first.__exit__()
-                break
-            first.__exit__()
-            second.go_on()
-        else:
-            continue
-        break
+        folder = tmp_path / str(at)
+        with Store(Files(spark, str(folder))) as store:
+            batch(store, 1, ("t", FIRST))
+        second = _Second(spark, folder, left)
+        slow = Overtaken(spark, str(folder), at, second.take_over)
+        first = Store(slow)
+        first.__enter__()
+        slow.arm()
+        try:
+            batch(first, 2, ("t", SECOND))
+        except PipelineError as error:
+            assert second.state is not None, error
+        first.__exit__()
+        if second.state is None:
+            break
+        second.go_on()
     assert at > 8
 
 

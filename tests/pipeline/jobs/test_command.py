@@ -94,6 +94,15 @@ def test_help_wants_no_spark() -> None:
     assert "Usage: odradek pipeline audit" in odradek("pipeline", "audit", "--help").stdout
 
 
+@pytest.mark.parametrize("name", ["archive", "audit", "restore", "stages"])
+def test_each_job_is_a_program(name: str) -> None:
+    """By its path, as spark-submit runs it."""
+    program = Path(command.__file__).parent / name / "__main__.py"
+    done = subprocess.run([sys.executable, str(program), "--help"], capture_output=True, text=True, timeout=WAIT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: odradek pipeline {name} ")
+
+
 def test_without_spark_a_line_says_what_to_install() -> None:
     done = odradek("pipeline", "audit", "--audit-topic", "a", without="pyspark")
     assert (done.returncode, done.stderr) == (

@@ -33,7 +33,7 @@ def test_differences_are_told_whatever_else_is_wrong(broker: Any, caplog: pytest
     line = "partition 0: 1 records are in the archive but not in the log: offsets 2 to 2"
     assert told(broker, compacted) == Report([], [f"{compacted}: {line}, as expected of a compacted topic"])
     assert told(broker, other) == Report([f"{other}: {line}"])
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("odradek.")]
     assert told(broker, gone) == Report([f"{gone}: {line}"])
     assert [record.getMessage() for record in caplog.records if f"{gone}: is it compacted? " in record.getMessage()]
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from odradek.pipeline.errors import DataLoss, MissingOffsets
+from odradek.pipeline.errors import DataLoss, MissingOffsets, Unreadable
 from odradek.pipeline.jobs.archive.verify import consuming
 from odradek.pipeline.types import Range
 
 from ...clients.admin import create_topic
+from ...clients.raw.batches import batch, record
+from ...clients.raw.calls import produce
 from ..test_fetching import fill
 from ..test_source import delete_before
 from ..topics import NOW, WAIT
@@ -58,3 +61,16 @@ def test_silence_is_no_end(broker: Any) -> None:
     assert len(consumed(broker, topic, 0, 60)) == 60
     with pytest.raises(MissingOffsets, match=f"^{topic}-0: the leader sends no batch with offsets 60 to 69"):
         consumed(broker, topic, 0, 70)
+
+
+def test_header_names_that_are_no_text(broker: Any) -> None:
+    """Each attempt fails with a line; none ends the process."""
+    topic = create_topic(broker)
+    fill(broker, topic, 5)
+    body = record(0, b"v", headers=[("??", b"h")]).replace(b"??", b"\xff\xfe")
+    with broker.wire() as wire:
+        assert produce(wire, topic, batch([b"v"], payload=body)).error_code == 0
+    for _ in range(3):
+        with pytest.raises(Unreadable, match=f"^{topic}-0: headers at offset 15: 'utf-8' codec can't decode byte 0xff"):
+            consumed(broker, topic, 0, 16)
+        gc.collect()

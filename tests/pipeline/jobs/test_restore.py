@@ -207,6 +207,21 @@ def test_records_that_few_topics_take(spark: SparkSession, fresh_broker: Callabl
 
 
 @pytest.mark.live
+def test_a_record_that_fits_only_when_it_is_compressed(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    topic = create_topic(broker, max_message_bytes=2000)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd"})
+    producer.produce(topic, bytes(50_000), b"key", 0, timestamp=NOW)
+    assert not producer.flush(WAIT)
+    archive(spark, tmp_path, Job(source(broker, topic)))
+    made = Made(spark, broker, topic, tmp_path)
+    with pytest.raises(Exception, match="MSG_SIZE_TOO_LARGE"):
+        made.restore("plain-")
+    files, plan = Files(spark, str(tmp_path)), RestorePlan((topic,), "packed-")
+    restore.run(spark, files, kafka(broker) | {"kafka.compression.type": "zstd"}, plan)
+    assert read(broker, f"packed-{topic}") == read(broker, topic)
+
+
+@pytest.mark.live
 def test_some_of_it(made: Made) -> None:
     since, until = NOW - 6_000_000, NOW - 2_000_000
     log = read(made.broker, made.topic)

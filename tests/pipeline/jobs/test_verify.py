@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs.archive.command import archive as command
 from odradek.pipeline.jobs.archive.formats.formats import Format, Formats
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.sink.columns import Columns
@@ -25,6 +27,8 @@ from odradek.pipeline.jobs.archive.verify.verify import verify
 from odradek.pipeline.jobs.files import Files
 
 from ...clients.admin import create_topic, unique
+from ...clients.raw.batches import batch, record
+from ...clients.raw.calls import produce as produced
 from ...clients.transactions import await_stable
 from ..test_source import delete_before
 from ..topics import NOW, WAIT, send, transaction
@@ -156,6 +160,15 @@ def test_a_change_in_a_file(spark: SparkSession, made: Made, what: str) -> None:
         assert_says(report, line)
 
 
+def test_the_command_ends_with_1_where_there_is_a_difference(spark: SparkSession, made: Made) -> None:
+    words = ["--bootstrap-server", made.broker.bootstrap, "--topics", made.topic, "--to", made.folder.as_uri()]
+    sound = CliRunner().invoke(command, [*words, "--verify"], catch_exceptions=False)
+    assert (sound.exit_code, sound.stdout) == (0, "")
+    edited(made, lambda table: table.slice(1))
+    wrong = CliRunner().invoke(command, [*words, "--verify"], catch_exceptions=False)
+    assert (wrong.exit_code, wrong.stdout.splitlines()) == (1, made.verified(spark).differences)
+
+
 COLUMNS = "partition int, offset bigint, key binary, key_raw binary, headers array<struct<key string, value binary>>"
 
 
@@ -273,3 +286,17 @@ def test_more_than_the_log_has(spark: SparkSession, broker: Any, tmp_path: Path,
     line = f"{made.topic}: partition 0: 1 records are in the archive but not in the log: offsets 2 to 2"
     assert report.differences == ([line] if policy == "delete" else [])
     assert report.notes == ([] if policy == "delete" else [f"{line}, as expected of a compacted topic"])
+
+
+def test_header_names_that_are_no_text(
+    spark: SparkSession, broker: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other client cannot read them: a warning says that the archive's reader did."""
+    made = Made(broker, create_topic(broker, partitions=2), tmp_path / "archive")
+    produce(broker, made.topic, COUNT)
+    body = record(0, b"v", headers=[("??", b"h")]).replace(b"??", b"\xff\xfe")
+    with broker.wire() as wire:
+        assert produced(wire, made.topic, batch([b"v"], payload=body)).error_code == 0
+    archive(spark, made.folder, Job(source(broker, made.topic)))
+    assert made.verified(spark) == Report([], [], COUNT + 1)
+    assert [text for text in caplog.messages if text.startswith(f"{made.topic}: read as the archive was")]

@@ -7,6 +7,7 @@ deleted and recreated, so topics are identified by their ids, where brokers have
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,7 +60,7 @@ def find(options: ReadOptions, archived: State) -> Start:
     or each one that matches, is not the archived one.
     """
     with Brokers(options.kafka) as brokers:
-        keys = _partitions(brokers, options)
+        keys = _partitions(brokers, options, archived.offsets)
         ids = _ids(brokers, {topic for topic, _ in keys})
         others = _others(ids, archived.ids)
         keys = [key for key in keys if key[0] not in others]
@@ -119,8 +120,10 @@ def _lost(begin: Offsets, end: Offsets, first: Offsets) -> list[Loss]:
     return lost + [Loss(gone_back.format(names([key]), until, end[key]), 0) for key, until in back.items()]
 
 
-def _partitions(brokers: Brokers, options: ReadOptions) -> list[Partition]:
-    if found := options.subscription.existing(brokers.topics()):
+def _partitions(brokers: Brokers, options: ReadOptions, archived: Iterable[Partition] = ()) -> list[Partition]:
+    """The selected ones; of the `archived` ones none is missing because one broker's metadata lags behind."""
+    counts = Counter(topic for topic, _ in archived)
+    if found := options.subscription.existing(brokers.topics(options.subscription.partitions(counts))):
         return found
     raise UnknownTopic(f"no topic matches '{options.subscription.pattern}'")
 

@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -39,6 +40,7 @@ class Lease:
         self._renewed, self._patience = renewed, patience
         self.id, self._beat = uuid4().hex, 0
         self._ended = threading.Event()
+        self._changing = threading.Lock()  # so that none is written again after its release
 
     def take(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Raises PipelineError while another job works here."""
@@ -57,7 +59,7 @@ class Lease:
         """Raises PipelineError when another job has taken the lease."""
         held = self._read()
         if held is None or held.get("id") != self.id:
-            other = _name(held) if held else "somebody"
+            other = _name(held) if held else "another job"
             raise PipelineError(
                 f"{self._files.root}: {other} took over this archive because the lease of this job expired"
             )
@@ -65,11 +67,9 @@ class Lease:
     def release(self) -> None:
         """The job ends. If this fails, the next job detects it."""
         self._ended.set()
-        try:
+        with self._changing, suppress(Exception):
             self.check()
             self._files.delete(LEASE)
-        except Exception:
-            pass
 
     def _text(self) -> str:
         self._beat += 1
@@ -118,15 +118,23 @@ class Lease:
         """Until another job has it. A file system error may be transient, and must not make the job look dead."""
         while not self._ended.wait(self._renewed):
             try:
-                if (held := self._read()) is None:
-                    continue  # another job checks it, see `_remove`
-                if held.get("id") != self.id:
-                    return  # the next commit says so
-                self._files.write(LEASE, self._text())
+                with self._changing:
+                    if not self._ended.is_set():
+                        self._write_again()
             except PipelineError as error:
                 log.debug("the lease is not renewed: %s", error)
             except Exception:
                 return  # Java has exited, and this process will
+
+    def _write_again(self) -> None:
+        """Not while another job checks it (`_remove`); where another job has it, the next commit says so."""
+        held = self._read()
+        if held is None:
+            return
+        if held.get("id") != self.id:
+            self._ended.set()
+        else:
+            self._files.write(LEASE, self._text())
 
 
 def _me() -> dict[str, Any]:

@@ -7,8 +7,9 @@ gets another result shows it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,6 +42,9 @@ _COLUMNS = [
     ("headers", _HEADERS),
 ]
 _SCHEMA = pa.schema(_COLUMNS)
+# For a name that is not UTF-8 confluent_kafka 2.16 returns a null pointer and sets an exception. The interpreter's own
+# calls of a method miss that and crash; calls from C do not: they raise SystemError. A second call has no exception.
+_raw_headers: Callable[[Message], Any] = methodcaller("headers")
 _DDL = (
     "key binary, value binary, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
@@ -140,9 +144,10 @@ def _row(message: Message) -> tuple[Any, ...]:
 
 def _headers(message: Message) -> list[dict[str, Any]] | None:
     try:
-        found: Any = message.headers()
-    except (UnicodeDecodeError, KafkaException) as error:
+        found = _raw_headers(message)
+    except (UnicodeDecodeError, KafkaException, SystemError) as error:
+        why = error.__cause__ or error
         raise Unreadable(
-            f"{message.topic()}-{message.partition()}: headers at offset {message.offset()}: {error}"
+            f"{message.topic()}-{message.partition()}: headers at offset {message.offset()}: {why}"
         ) from None
     return [{"key": name, "value": value} for name, value in found] if found else None

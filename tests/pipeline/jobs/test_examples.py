@@ -1,0 +1,53 @@
+"""The examples of pipeline/README.md that no other test runs: a file of stages, and a producer that counts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import odradek.pipeline
+from odradek.pipeline.auditing import Message
+
+from ...clients.admin import create_topic
+from ..written import written
+from .stages import as_the_job_has_it
+from .test_stages import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.live
+
+
+def example(language: str, word: str) -> str:
+    """The one block of code in that language with this word."""
+    text = Path(odradek.pipeline.__path__[0], "README.md").read_text()
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    [found] = [block for block in blocks if word in block]
+    return str(found)
+
+
+def test_stages(spark: SparkSession, tmp_path: Path) -> None:
+    """The file is right, its SQL too."""
+    file = tmp_path / "orders.toml"
+    file.write_text(example("toml", "[[stage]]"))
+    with as_the_job_has_it(spark):
+        result = run(file, "--check")
+    assert (result.exit_code, result.stdout) == (0, f"{file}: 2 stages, no errors\n")
+
+
+def test_a_producer_that_counts(broker: Any) -> None:
+    """Each record that was acknowledged is in its report."""
+    topic, report = create_topic(broker), create_topic(broker)
+    code = example("python", "on_delivery")
+    for name, ours in (("localhost:9092", broker.bootstrap), ('"orders"', repr(topic)), ('"audit"', repr(report))):
+        assert name in code
+        code = code.replace(name, ours)
+    exec(code, {})
+    assert [record.value for record in written(broker, topic)] == [b"order 3"]
+    [told] = [Message.decoded(record.value or b"") for record in written(broker, report)]
+    assert (told.producer, told.closed) == ("web-1", True)
+    assert [(name, count) for (name, *_), count in told.records().items()] == [(topic, 1)]
