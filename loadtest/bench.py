@@ -21,11 +21,21 @@ from odradek.loadtest.clusters import cluster_rows
 from odradek.loadtest.clusters.cluster_works import WORKS, Work
 from odradek.loadtest.clusters.clusters import CLUSTERS, Cluster
 from odradek.loadtest.harness.brokers import KINDS, Broker
-from odradek.loadtest.harness.load_clients import LoadError
+from odradek.loadtest.harness.load_clients import Cost, LoadError
 from odradek.loadtest.harness.store import Entry, Results, load, save
 from odradek.loadtest.harness.tools import BrokerError, say
 from odradek.loadtest.harness.wire import WireError
-from odradek.loadtest.measurements import compaction, parquet, producers, record_looks, recovery, starts
+from odradek.loadtest.measurements import (
+    compaction,
+    guard_rows,
+    neighbours,
+    parquet,
+    producers,
+    record_looks,
+    recovery,
+    secure_rows,
+    starts,
+)
 from odradek.loadtest.measurements.curves import CURVES, Bench
 from odradek.loadtest.measurements.parquet import LOADS
 from odradek.loadtest.measurements.rows import ROWS, Row, once, prepare
@@ -38,6 +48,9 @@ QUICK_SCALE = 0.05
 HERE = Path(__file__).parent
 GROUPS = {
     "table": [row.key for row in ROWS],
+    "tls": [row.key for row in secure_rows.ROWS],
+    "guards": [row.key for row in guard_rows.ROWS],
+    neighbours.KEY: [neighbours.KEY],
     "look": list(record_looks.LOADS),
     "start": list(SIZES),
     RECOVERY: [RECOVERY],
@@ -48,6 +61,7 @@ GROUPS = {
     "cluster": [*(row.key for row in cluster_rows.ROWS), *WORKS],
 }
 Kinds = Sequence[type[Broker]]
+Once = Callable[[Row, Broker, float], Cost]
 
 
 def attempt(key: str, work: Callable[[], Entry], results: Results) -> bool:
@@ -64,11 +78,35 @@ def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Resul
     """Measure all `rows`, each on freshly started brokers; yields each row's key when it is done."""
     with contextlib.ExitStack() as stack:
         brokers = [stack.enter_context(kind(bench.folder / kind.key)) for kind in kinds]
-        results.versions.update({broker.name: broker.version for broker in brokers})
-        for row in rows:
-            if attempt(row.key, partial(measure_row, brokers, row, bench, warm), results):
-                yield row.key
+        yield from _measure_on(brokers, rows, bench, results, warm, once)
     _clear(brokers)
+
+
+def measure_secure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Results, warm: bool) -> Iterator[str]:
+    """The same over TLS, on the brokers that speak Kafka's protocol."""
+    tls = secure_rows.certificates(bench.folder)
+    with contextlib.ExitStack() as stack:
+        brokers = [
+            stack.enter_context(kind(bench.folder / kind.key, tls=tls)) for kind in kinds if kind.speaks == "kafka"
+        ]
+        yield from _measure_on(brokers, rows, bench, results, warm, secure_rows.once)
+    _clear(brokers)
+
+
+def measure_guard_rows(rows: Sequence[Row], bench: Bench, results: Results, warm: bool) -> Iterator[str]:
+    """Loads of Odradek with and without an authorizer and quotas."""
+    with guard_rows.brokers(bench.folder) as brokers:
+        yield from _measure_on(brokers, rows, bench, results, warm, once)
+    _clear(brokers)
+
+
+def _measure_on(
+    brokers: Sequence[Broker], rows: Sequence[Row], bench: Bench, results: Results, warm: bool, once: Once
+) -> Iterator[str]:
+    results.versions.update({type(broker).name: broker.version for broker in brokers})
+    for row in rows:
+        if attempt(row.key, partial(measure_row, brokers, row, bench, warm, once), results):
+            yield row.key
 
 
 def _clear(brokers: Sequence[Broker]) -> None:
@@ -77,7 +115,7 @@ def _clear(brokers: Sequence[Broker]) -> None:
         shutil.rmtree(broker.folder, ignore_errors=True)
 
 
-def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -> Entry:
+def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool, once: Once = once) -> Entry:
     """`row` in turn on each broker, `bench.rounds` times, after one round in which the JVM compiles."""
     entry, able = Entry({}, bench.rounds, bench.scale), [one for one in brokers if row.call(one, bench.scale)]
     for broker in able:
@@ -144,6 +182,11 @@ def measure_producers(kinds: Kinds, key: str, bench: Bench) -> Entry:
     return producers.measure(key, bench.folder, bench.rounds, bench.scale)
 
 
+def measure_neighbours(kinds: Kinds, key: str, bench: Bench) -> Entry:
+    """A client's latency beside others, of Odradek alone."""
+    return neighbours.measure(bench.folder, bench.rounds, bench.scale)
+
+
 def measure_cluster_rows(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results) -> Iterator[str]:
     """Loads of clusters, which run one at a time: two clusters of three JVMs would disturb each other."""
     for row in [row for row in cluster_rows.ROWS if row.key in keys]:
@@ -189,8 +232,15 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
     rows = [row for row in ROWS if row.key in keys]
     if rows:
         yield from measure_rows(kinds, rows, bench, results, warm)
+    secure = [row for row in secure_rows.ROWS if row.key in keys]
+    if secure:
+        yield from measure_secure_rows(kinds, secure, bench, results, warm)
+    guarded = [row for row in guard_rows.ROWS if row.key in keys]
+    if guarded:
+        yield from measure_guard_rows(guarded, bench, results, warm)
     yield from measure_cluster_rows(kinds, keys, bench, results)
     works = {
+        neighbours.KEY: measure_neighbours,
         **dict.fromkeys(record_looks.LOADS, measure_looks),
         **dict.fromkeys(SIZES, measure_starts),
         RECOVERY: measure_recovery,
@@ -234,8 +284,8 @@ def chosen_kinds(words: str) -> Kinds:
     "--rows",
     default="",
     help=(
-        "Only these rows or groups, comma-separated; the groups are table, look, start, recovery, compaction, "
-        "producers, curves, pipeline, cluster."
+        "Only these rows or groups, comma-separated; the groups are table, tls, guards, neighbours, look, start, "
+        "recovery, compaction, producers, curves, pipeline, cluster."
     ),
 )
 @click.option("--brokers", default="", help="Only these brokers out of odradek, kafka and rabbitmq, comma-separated.")

@@ -61,7 +61,7 @@ static inline void fill_text(void) {
 
 static inline char *payload(long index, long size) { return text + (index * 1009 + size) % TEXT_BYTES; }
 
-/* Latencies in nanoseconds, one lane a thread so that nobody locks. */
+/* Latencies in nanoseconds, one lane for each thread, so that no lock is needed. */
 typedef struct {
     int64_t *ns;
     long count, room;
@@ -84,7 +84,7 @@ static inline void ready(void) {
     char line[16];
     puts("ready");
     fflush(stdout);
-    if (!fgets(line, sizeof line, stdin)) die("nobody said go");
+    if (!fgets(line, sizeof line, stdin)) die("stdin ended before \"go\"");
 }
 
 static inline double cpu_seconds(void) {

@@ -54,16 +54,21 @@ def cluster_id() -> str:
 
 
 class Broker:
-    """One broker with its data under `folder`, which can be restarted any number of times. `settings` are its own."""
+    """One broker with its data under `folder`, which can be restarted any number of times. `settings` are its own.
+
+    `tls`: a folder with server.pem and ca.pem; the broker has a listener with TLS, too.
+    """
 
     name = ""
     key = ""
     speaks = "kafka"
 
-    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None, tls: Path | None = None) -> None:
         self.folder = folder
         self.settings = dict(settings or {})
         self.port = free_port()
+        self.tls = tls
+        self.secure_port = free_port() if tls is not None else 0
         self.process: psutil.Popen | None = None
         self.filled: dict[str, str] = {}  # topics that several loads read
         folder.mkdir(parents=True)
@@ -78,6 +83,20 @@ class Broker:
     def bootstrap(self) -> str:
         """`host:port` for clients."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def secure_bootstrap(self) -> str:
+        """`host:port` for clients that use TLS."""
+        return f"127.0.0.1:{self.secure_port}"
+
+    def client_settings(self) -> list[str]:
+        """librdkafka's settings for the listener with TLS."""
+        return ["security.protocol=ssl", f"ssl.ca.location={self.tls}/ca.pem"]
+
+    def listeners(self) -> str:
+        """`listeners`, for clients."""
+        plain = f"PLAINTEXT://{self.bootstrap}"
+        return plain if self.tls is None else f"{plain},SSL://{self.secure_bootstrap}"
 
     def prepare(self) -> None:
         """Steps before the first start."""
@@ -163,8 +182,18 @@ class Broker:
 
     def write_properties(self, more: Mapping[str, object]) -> None:
         """Write server.properties."""
-        rows = {**_COMMON, "log.dirs": self.folder / "data", **more, **self.settings}
+        rows = {**_COMMON, "log.dirs": self.folder / "data", **more, **self._tls_properties(), **self.settings}
         (self.folder / "server.properties").write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
+
+    def _tls_properties(self) -> dict[str, object]:
+        if self.tls is None:
+            return {}
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self.tls / "server.pem",
+            "ssl.enabled.protocols": "TLSv1.3",
+            "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384",
+        }
 
 
 class Odradek(Broker):
@@ -181,7 +210,7 @@ class Odradek(Broker):
 
     def prepare(self) -> None:
         """Write its properties."""
-        self.write_properties({"listeners": f"PLAINTEXT://{self.bootstrap}"})
+        self.write_properties({"listeners": self.listeners()})
 
     def command(self) -> list[str]:
         """The same as `odradek start`."""
@@ -206,8 +235,9 @@ class ApacheKafka(Broker):
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listeners": f"{self.listeners()},CONTROLLER://{controller}",
+            "advertised.listeners": self.listeners(),
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
             "controller.listener.names": "CONTROLLER",
         }
         self.write_properties(more)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any, cast
 
 from odradek.loadtest.harness.brokers import Broker
@@ -22,18 +22,19 @@ class LoadError(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """A client's command line: `numbers` are the client's own settings, `settings` librdkafka's."""
+    """A client's command line: `numbers` are the client's own settings, `settings` librdkafka's; `secure`: over TLS."""
 
     program: str
     mode: str
     numbers: Mapping[str, int] = field(default_factory=dict)
     settings: tuple[str, ...] = ()
+    secure: bool = False
 
     def scaled(self, factor: float) -> Call:
         """The same with that share of its messages and seconds, but with a useful minimum."""
         least = {"messages": 500, "seconds": 1}
         shrunk = {name: max(least[name], round(self.numbers[name] * factor)) for name in least if name in self.numbers}
-        return Call(self.program, self.mode, {**self.numbers, **shrunk}, self.settings)
+        return replace(self, numbers={**self.numbers, **shrunk})
 
     @property
     def size(self) -> int:
@@ -85,7 +86,8 @@ class Client:
 
     def __init__(self, call: Call, broker: Broker, topic: str) -> None:
         numbers = [f"{name}={value}" for name, value in call.numbers.items()]
-        self._words = [str(client(call.program)), call.mode, broker.bootstrap, topic, *numbers, *call.settings]
+        bootstrap, more = (broker.secure_bootstrap, broker.client_settings()) if call.secure else (broker.bootstrap, [])
+        self._words = [str(client(call.program)), call.mode, bootstrap, topic, *numbers, *call.settings, *more]
         self._process = subprocess.Popen(
             self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-HERE = Path(__file__).parents[1]  # the sources of the clients
+HERE = Path(__file__).resolve().parents[1]  # the sources of the clients
 KAFKA_VERSION = "4.1.0"
 
 

@@ -10,10 +10,12 @@ from odradek.loadtest.measurements.rows import ROWS
 from odradek.loadtest.reports.report_cluster import cluster_section
 from odradek.loadtest.reports.report_compaction import compaction_section
 from odradek.loadtest.reports.report_curves import curves_section
+from odradek.loadtest.reports.report_guards import guards_section, neighbours_section
 from odradek.loadtest.reports.report_parquet import parquet_section
 from odradek.loadtest.reports.report_producers import producers_section
 from odradek.loadtest.reports.report_record_looks import record_looks_section
 from odradek.loadtest.reports.report_rows import missed, summary, table
+from odradek.loadtest.reports.report_secure import secure_section
 from odradek.loadtest.reports.report_starts import recovery_section, starts_section
 
 _METHOD = """\
@@ -51,6 +53,9 @@ def markdown(results: Results) -> str:
         clients_told(results),
         "Latencies are p50 / p99 / p99.9. CPU is that of the broker per message; for consumers, per delivered message.",
         _METHOD.strip(),
+        secure_section(results),
+        guards_section(results),
+        neighbours_section(results),
         record_looks_section(results),
         starts_section(results),
         recovery_section(results),

@@ -27,6 +27,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from gevent.queue import Empty, Queue
 from gevent.threadpool import ThreadPool
 
+from odradek.loadtest.swarm.connection import librdkafka
 from odradek.loadtest.swarm.pump import Pump
 from odradek.loadtest.swarm.runs import Runs
 
@@ -60,7 +61,7 @@ class Sender:
         self._producer = _apart(
             Producer,
             {
-                "bootstrap.servers": bootstrap,
+                **librdkafka(bootstrap),
                 "enable.idempotence": idempotent,
                 "acks": "all" if idempotent else 1,
                 "linger.ms": 1,
@@ -102,7 +103,7 @@ class Reader:
         self._consumer = _apart(
             Consumer,
             {
-                "bootstrap.servers": bootstrap,
+                **librdkafka(bootstrap),
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 1000,

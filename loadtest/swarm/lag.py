@@ -14,6 +14,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaE
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from odradek.loadtest.swarm import metrics
+from odradek.loadtest.swarm.connection import librdkafka
 from odradek.loadtest.swarm.options import EVENTS, MIXED, group_name
 
 EVERY_SECONDS = 1
@@ -26,7 +27,7 @@ def watch(environment: Any) -> None:
     while True:
         gevent.sleep(EVERY_SECONDS)
         if environment.runner.user_count:
-            client = client or AdminClient({"bootstrap.servers": environment.host, "log_level": 0})
+            client = client or AdminClient({**librdkafka(environment.host), "log_level": 0})
             for records in pool.apply(_look, (client, environment.parsed_options)):
                 metrics.behind(environment, records)
 

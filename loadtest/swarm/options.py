@@ -33,7 +33,9 @@ def create_topics(bootstrap: str, partitions: int) -> None:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    from odradek.loadtest.swarm.connection import librdkafka
+
+    admin = AdminClient({**librdkafka(bootstrap), "log_level": 0})
     for made in admin.create_topics([NewTopic(topic, partitions, 1) for topic in TOPICS]).values():
         try:
             made.result(30)

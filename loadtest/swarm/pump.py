@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable
 
 import gevent
@@ -24,6 +25,7 @@ class Pump:
         """Start calling `serve`; the first one starts the greenlet, which would not have survived locust's fork."""
         self._serves[serve] = None
         if self._greenlet is None:
+            gevent.signal_handler(signal.SIGINT, _interrupted)
             self._greenlet = gevent.spawn(self._run)
             self._greenlet.link_exception(greenlet_exception_logger(logging.getLogger(__name__)))  # fails the run
 
@@ -38,3 +40,11 @@ class Pump:
                     serve()
             gevent.sleep(EVERY_SECONDS)
         self._greenlet = None
+
+
+def _interrupted() -> None:
+    """Runs in a greenlet of its own, and gevent raises its exception in the main one.
+
+    Python's own handler may raise it in a callback of librdkafka, where confluent_kafka loses it: `poll` fails then.
+    """
+    raise KeyboardInterrupt

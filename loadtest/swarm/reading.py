@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from odradek.loadtest.swarm import compare, ledger
+from odradek.loadtest.swarm.connection import librdkafka
 from odradek.loadtest.swarm.record import IDEMPOTENT, Stamp, digest, parse
 
 PATIENCE_SECONDS = 30
@@ -50,7 +51,7 @@ def _consumer(bootstrap: str) -> Any:
 
     return Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **librdkafka(bootstrap),
             "group.id": "odradek-swarm-verify",  # the client requires one; nothing is committed
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 10,  # the next partition's first request queues behind a waiting fetch

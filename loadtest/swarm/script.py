@@ -16,6 +16,7 @@ from kafka.errors import KafkaError
 from locust import task
 
 from odradek.loadtest.swarm.base import KafkaUser
+from odradek.loadtest.swarm.connection import kafka_python
 from odradek.loadtest.swarm.options import EVENTS
 
 MEAN_SECONDS = 0.2
@@ -32,7 +33,7 @@ class Script(KafkaUser):
 
     def on_start(self) -> None:
         """Connect."""
-        self.producer = KafkaProducer(bootstrap_servers=self.bootstrap, enable_idempotence=True, acks="all")
+        self.producer = KafkaProducer(**kafka_python(self.bootstrap), enable_idempotence=True, acks="all")
 
     @task
     def step(self) -> None:
